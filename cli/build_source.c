@@ -194,6 +194,7 @@ static int open_all(const char *url, const struct build_source_values *v, const 
     return rc;
 }
 
+/* Does any source of the build, SOURCE or one of --add, satisfy `is`? */
 bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url))
 {
     bool any = is(url);
@@ -281,6 +282,8 @@ static int print_choice(const struct build_source_values *v, const struct rules 
     return rc ? error_set(rc, "the options cannot be kept as text: %s", strerror(-rc)) : 0;
 }
 
+/* Everything that can be checked without a request is checked first. The overrides come last, so that they hold for all
+ * sources. */
 int build_source_open(const char *url, const struct build_source_values *v, const struct source_options *options,
                       struct build_source *out)
 {
@@ -311,6 +314,7 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     return rc;
 }
 
+/* The source refers to the rules, so it is closed first. */
 void build_source_release(struct build_source *b)
 {
     bytes_release(&b->choice);

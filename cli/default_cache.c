@@ -27,12 +27,12 @@
 
 static const uint64_t LEAST = 64ull << 20; /* smallest size, and the step of sizes */
 enum {
-    PROBE = 1 << 20,
-    SHARE_PERCENT = 50,
-    LEFT_PERCENT = 10,
-    LOCK_MS = 5000,
+    PROBE = 1 << 20,    /* bytes reserved as a trial */
+    SHARE_PERCENT = 50, /* of the free space for the cache */
+    LEFT_PERCENT = 10,  /* of the filesystem that stays free */
+    LOCK_MS = 5000,     /* how long to wait for a killed server's front end */
     LOCK_STEP_US = 50000
-}; /* PROBE: bytes reserved as a trial */
+};
 
 const char *default_cache_environment(void)
 {
@@ -40,6 +40,7 @@ const char *default_cache_environment(void)
     return text && *text ? text : NULL;
 }
 
+/* XDG_CACHE_HOME counts only if it is absolute, as the XDG specification requires. */
 bool default_cache_dir(char out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -47,6 +47,7 @@ static int env_file_take_line(const char *path, unsigned number, char *line)
     return 0;
 }
 
+/* Line by line, so that an error can name the line without quoting it. */
 int env_file_load(const char *path)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX);

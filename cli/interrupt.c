@@ -47,6 +47,7 @@ void interrupt_end(const char *verb, const char *kept)
     }
 }
 
+/* The work polls the flag; nothing else is async-signal-safe. */
 const volatile int *interrupt_watch(void)
 {
     struct sigaction action = {.sa_handler = on_signal};

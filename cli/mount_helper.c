@@ -28,6 +28,7 @@ void helper_words_release(helper_words *words)
     vec_release(words);
 }
 
+/* By the last component of the name: mount(8) calls /sbin/mount.granary. */
 bool mount_helper_called(const char *program)
 {
     const char *slash = strrchr(program, '/');

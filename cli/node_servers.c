@@ -42,6 +42,7 @@ static int add_of_mount(void *arg, const struct mount_state *s)
     return *s->control ? node_servers_add(arg, s->control, s->dir) : 0;
 }
 
+/* A socket file without a server counts: `granary status` reports that it does not answer. */
 int node_servers_find(struct node_servers *out)
 {
     struct stat st;
@@ -95,6 +96,7 @@ static int add_mount(void *arg, const struct mount_state *s)
     return 0;
 }
 
+/* Best effort: the states of other users' mounts are not readable. */
 void node_servers_add_mounts(const char *control, json_t *status)
 {
     struct looking l = {.control = control, .exports = json_object_get(status, "exports")};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+/* Names are compared in full: abbreviations would become ambiguous when options are added. */
 static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
 {
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
@@ -224,6 +225,7 @@ static int check_operands(const struct invocation *inv)
     return 0;
 }
 
+/* Options and operands may be mixed. -h ends the parsing, so that help is shown whatever else is wrong. */
 int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
 {
     *out = (struct invocation){.verb = verb, .words = argv, .word_count = (size_t)argc};
@@ -252,6 +254,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
     return out->help ? 0 : check_operands(out);
 }
 
+/* Lists are the only values that own memory. */
 void options_release(struct invocation *inv)
 {
     if (inv->values)
@@ -285,6 +288,7 @@ static const char *command_word(const struct verb *verb, const struct verb *comm
     return command->name + strlen(verb->name) + 1;
 }
 
+/* The first command that resembles the word wins. */
 int options_no_command(const struct verb *verb, const char *word)
 {
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);

@@ -92,6 +92,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* While the source is listed, the number of files is not known yet; files listed so far stand in. */
 static void on_progress(void *arg, const struct build_progress *p)
 {
     struct progress_state state = {.phase = p->phase,
@@ -301,6 +302,7 @@ static int build(const struct build_values *v, const struct build_source *source
     return 0;
 }
 
+/* Check what concerns the image alone. */
 static int cmd_build_check(const struct build_values *v, const char *image, struct image_ref *ref)
 {
     int rc = image_ref_parse(image, ref);
@@ -317,6 +319,7 @@ static bool is_hdfs(const char *url)
     return hdfs_address_known(url);
 }
 
+/* Tar shards may lie in HDFS as well. */
 static bool is_hdfs_or_tar_there(const char *url)
 {
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);

@@ -75,6 +75,7 @@ static void on_ready(void *arg)
     notify("READY=1");
 }
 
+/* All options are checked before the device is touched. */
 static int cmd_keep_run(const struct invocation *inv)
 {
     const struct keep_values *v = inv->values;

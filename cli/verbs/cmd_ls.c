@@ -63,6 +63,7 @@ static const char *type_name(uint32_t mode)
     }
 }
 
+/* The type's letter in `ls -l`. */
 static char type_letter(uint32_t mode)
 {
     switch (mode & S_IFMT) {
@@ -235,6 +236,7 @@ static int list_at(const struct open_image *image, struct listing *l)
                               : "it lies in padding, dead bytes or the superblock");
 }
 
+/* An option that would have no effect is refused. */
 static int cmd_ls_check(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
@@ -247,6 +249,7 @@ static int cmd_ls_check(const struct invocation *inv)
     return 0;
 }
 
+/* Escapes are only for a terminal, and never with -0, whose output another program reads. */
 static int cmd_ls_run(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;

@@ -149,6 +149,7 @@ static void print_devices(json_t *export)
     }
 }
 
+/* One block per export: identity, mounts, devices, what is cached, reads since the start, rates. */
 static void print_exports(json_t *status)
 {
     size_t i;
@@ -215,6 +216,7 @@ static void print_stores(json_t *status)
     }
 }
 
+/* The shared cache proxies. */
 static void print_tiers(json_t *status)
 {
     size_t i;
@@ -264,6 +266,7 @@ static void print_front_end(json_t *status)
            text_format_size(server_status_counter(status, "granary_front_reply_bytes_limit"), most));
 }
 
+/* The health and its reason come first. */
 static void print_status(json_t *status, bool verbose)
 {
     char since[TEXT_TIME_MAX];
@@ -395,6 +398,7 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
     return worst;
 }
 
+/* With a target one server is shown, without one every server of this machine. */
 static int cmd_status_run(const struct invocation *inv)
 {
     char control[PATH_MAX];

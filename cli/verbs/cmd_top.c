@@ -64,6 +64,7 @@ static bool shows(const struct table *t, const char *rate)
     return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "tier_bytes"));
 }
 
+/* One export, or the sum of all, which has the same members. */
 static void print_row(const struct table *t, json_t *rates_of, const char *name)
 {
     char size[TEXT_SIZE_MAX], hits[16] = "-";
@@ -153,6 +154,7 @@ static size_t cut(const char *line, size_t len, size_t columns)
     return at;
 }
 
+/* Write the lines, each cut to the terminal's width. */
 static void show_lines(const char *text, size_t len, size_t columns)
 {
     for (const char *end = text + len; text < end;) {
@@ -163,7 +165,7 @@ static void show_lines(const char *text, size_t len, size_t columns)
     }
 }
 
-/* Print one table. -EPIPE: standard output cannot be written. */
+/* The cursor goes home and the screen is cleared only on a terminal; into a file, tables follow each other. */
 static int print_table(const char *where, uint64_t interval_s, json_t *status, json_t *before)
 {
     struct winsize size = {0};

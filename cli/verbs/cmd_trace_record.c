@@ -147,6 +147,7 @@ static void ask_for_the_end(struct recording *r)
         log_warning("%s", error_text());
 }
 
+/* One line of the answer; its member decides what it is (server/control_trace.h). */
 static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 {
     struct recording *r = arg;
@@ -223,6 +224,7 @@ static int record(struct recording *r)
     return rc ? rc : print(r);
 }
 
+/* A mount point is named to the server by its image's digest: its export may have another name. */
 static int cmd_trace_record_run(const struct invocation *inv)
 {
     const struct record_values *v = inv->values;

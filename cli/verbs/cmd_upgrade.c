@@ -33,6 +33,7 @@ static const struct option_row rows[] = {
 
 enum { CONNECT_S = 10, ANSWER_MAX = 4096 };
 
+/* Is there a socket at target followed by suffix? Its path is written to out. */
 static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
 {
     struct stat st;
@@ -121,6 +122,7 @@ static int cmd_upgrade_tell(const struct upgrade_values *v, const char *path, co
     return 0;
 }
 
+/* The new program is this one: `granary upgrade` is run from the new version. */
 static int cmd_upgrade_run(const struct invocation *inv)
 {
     char path[PATH_MAX];

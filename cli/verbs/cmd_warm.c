@@ -48,12 +48,12 @@ static const struct option_row rows[] = {
 
 /* ---- what the server answers ---- */
 
-/* What the lines of the answer have told so far. */
+/* What the answer's lines have reported so far. */
 struct answer {
     const struct warm_values *v;
     struct progress progress;
     json_t *warm; /* the final sums; NULL: not yet */
-    bool ended;   /* the last line has come */
+    bool ended;   /* the last line has arrived */
 };
 
 /* Return the phase as a string constant, which progress needs. */
@@ -81,6 +81,7 @@ static void cmd_warm_draw(struct answer *a, const json_t *p)
     progress_update(&a->progress, &state);
 }
 
+/* A file that could not be cached: on standard error, or as one of the JSON objects. */
 static int show_failed(struct answer *a, json_t *failed)
 {
     const char *path = json_string_value(json_object_get(failed, "path"));
@@ -94,6 +95,7 @@ static int show_failed(struct answer *a, json_t *failed)
     return 0;
 }
 
+/* One line of the answer; its member decides what it is (server/control_warm.h). */
 static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
@@ -124,6 +126,7 @@ static void print_done(const json_t *w, const char *cached, const char *bytes, c
     putchar('\n');
 }
 
+/* The sums as text: what was wanted, what was missing, what was fetched. */
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
@@ -262,6 +265,7 @@ static int warm_by_control(const struct warm_values *v, const char *target)
 
 /* ---- by NBD ---- */
 
+/* The URI schemes of libnbd. */
 static bool is_nbd(const char *target)
 {
     return target && (!strncmp(target, "nbd://", 6) || !strncmp(target, "nbds://", 7) || !strncmp(target, "nbd+", 4) ||
@@ -353,6 +357,7 @@ static int cmd_warm_check(const struct warm_values *v)
     return 0;
 }
 
+/* An NBD address is warmed from here, anything else by the server itself. */
 static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;
