@@ -28,9 +28,9 @@ enum {
     ROUND_LONG_US = 3000000,   /* or this long */
     ROUND_CHUNKS = 4,          /* with this many chunks per slot */
     BASE_WINDOW_US = 30000000, /* time window of the base latency's minimum */
-    LATE_US = 5000,
-    REST_ROUNDS = 3, /* rounds that are measured before a decision */
-    TRY_ROUNDS = 2,
+    LATE_US = 5000,            /* added to twice the base latency */
+    REST_ROUNDS = 3,           /* rounds that are measured before a decision */
+    TRY_ROUNDS = 2,            /* rounds of an attempt */
 };
 
 void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us)
@@ -88,6 +88,7 @@ static void fall_back(struct concurrency *c, uint64_t now_us)
     begin_phase(c, CONCURRENCY_REST);
 }
 
+/* Does a first chunk that took this long mean that its bytes waited in a queue? */
 static bool is_late(const struct concurrency *c, uint64_t latency_us)
 {
     return latency_us > 2 * c->base_us + LATE_US;
@@ -157,6 +158,7 @@ static void end_starved(struct concurrency *c, uint64_t now_us)
     begin_round(c, now_us);
 }
 
+/* Judge the round just ended, once its phase has enough of them. */
 static void end_round(struct concurrency *c, uint64_t now_us)
 {
     static const unsigned needed[] = {[CONCURRENCY_RISE] = 1,
@@ -227,6 +229,7 @@ bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival
     return c->limit != before;
 }
 
+/* The round is marked, not ended: answers that are under way still belong to it. */
 void concurrency_starved(struct concurrency *c)
 {
     c->starved = true;

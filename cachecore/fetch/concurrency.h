@@ -26,11 +26,9 @@ struct concurrency {
     double former_rate; /* bytes per ms; 0: unknown */
 
     /* Base latency: that of an undisturbed GET, the minimum of the last two time windows. */
-    /* How soon gets answer when nothing is in their way: the least of two windows of time. */
     uint64_t base_us, window_least_us, window_began_us;
 
     /* The current round. It begins with the first answer of a GET that was sent under the current limit. */
-    /* The round: it begins when a get that was sent under the present limit answers. */
     uint64_t changed_us, round_began_us; /* round_began_us 0: not begun */
     unsigned round_limit;                /* the limit when it began */
     unsigned due;                        /* answers that end it */
@@ -39,7 +37,6 @@ struct concurrency {
     bool starved, waited; /* at some time in the round: slots were free without work; work waited for a slot */
 
     /* The rounds of the current phase. */
-    /* The rounds of this phase. */
     double rate_sum;
     unsigned rounds, crowded_rounds;
     bool down_next;

@@ -26,6 +26,7 @@
 #include "format/chunk.h"
 #include "store/store.h"
 
+/* In the order in which fetches are taken. */
 enum fetch_priority { PRIORITY_DEMAND, PRIORITY_READAHEAD, PRIORITY_WARM, PRIORITIES };
 
 struct fetch;

@@ -57,16 +57,18 @@ struct fetch_queue {
     size_t len;
 };
 
+/* The scheduler. config and threads are constant while threads run; counters and histograms are atomic; `lock` guards
+ * the rest. */
 struct fetch {
     struct fetch_config config; /* defaults filled in */
     struct fetch_counts counters;
-    struct histogram gets, tier_gets, queue;
-    struct log_limit healed;
+    struct histogram gets, tier_gets, queue; /* GETs answered by stores and by proxies; time in the queue */
+    struct log_limit healed;                 /* of the lines about recovered chunks */
     pthread_t *threads;
     unsigned thread_count;
 
     pthread_mutex_t lock; /* everything below */
-    pthread_cond_t work;
+    pthread_cond_t work;  /* idle workers wait on it */
     bool stopping;
     struct fetch_queue queues[PRIORITIES];
     struct map inflights;             /* every fetch that is not retired; holds a reference to each */
@@ -75,7 +77,7 @@ struct fetch {
     uint64_t in_flight[PRIORITIES];   /* bytes still to arrive, per background priority */
     uint64_t demand_us;               /* when a demand GET was last sent or ended */
     struct map stores;                /* struct fetch_store by store */
-    struct fetch_store *busy_stores;
+    struct fetch_store *busy_stores;  /* list of the stores with GETs in flight */
     struct concurrency concurrency;
     struct window window;
     uint64_t watched_us; /* an idle worker waits with this timeout; UINT64_MAX: none does */

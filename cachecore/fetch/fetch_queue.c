@@ -32,6 +32,7 @@ enum {
 
 /* ---- table ---- */
 
+/* An entry of fetch.inflights. hash is the digest's. */
 struct inflight_entry {
     uint64_t hash;
     struct inflight *inflight;
@@ -131,7 +132,8 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Have the two fetches been waited for about equally long? The deadline of a GET is that of its longest waiter, and a
- * recent waiter must not fail with an old one. So their waits may differ by 1/TIMEOUT_PARTS of the timeout. */
+ * recent waiter must not fail with an old one. So their waits may differ by 1/TIMEOUT_PARTS of the timeout. A fetch
+ * without a waiter fits any other. */
 static bool wait_alike(const struct fetch *f, const struct inflight *a, const struct inflight *b)
 {
     uint64_t first_us = GR_MIN(a->wanted_us, b->wanted_us), last_us = GR_MAX(a->wanted_us, b->wanted_us);
@@ -172,10 +174,10 @@ const struct inflight *fetch_last_of_run(const struct fetch *f, const struct inf
     return inflight;
 }
 
-/* Find the position in the queue of `priority` where a new fetch joins the run of queued ones. *out_next is the fetch
- * that it must precede, or NULL for the end. It may come after `at`, as long as the whole run from its first fetch
- * stays within bounds and the run's next fetch does not overlap it. Or it may come before `at`, if `at` is the head of
- * its run. */
+/* Find the position in the queue of `priority` where a new fetch joins the run of queued ones. Two positions fit:
+ * behind a queued fetch, if its whole run stays within bounds and the next fetch of that run does not overlap; or in
+ * front of the first fetch of a run. *out_next is the fetch that the new one must precede, NULL for the end of the
+ * queue. */
 static bool find_beside_locked(struct fetch *f, const struct inflight *inflight, enum fetch_priority priority,
                                struct inflight **out_next)
 {
@@ -329,7 +331,6 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
                 enum fetch_priority priority, uint32_t tag, struct inflight **out_inflights)
 {
     /* Allocate everything first: a failure must start nothing. */
-    /* All memory first, so that a failure starts nothing. */
     CLEANUP_FREE struct inflight **inflights = calloc(2 * n + 1, sizeof *inflights);
     if (!inflights)
         return error_no_memory();

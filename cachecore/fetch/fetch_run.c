@@ -72,8 +72,8 @@ static void wake_next_locked(struct fetch *f)
         pthread_cond_signal(&f->work);
 }
 
-/* Return the deadline of a run in ms: timeout_ms after its longest waiter began to wait. Counts the time that waiters
- * spent in the queue. */
+/* Return the deadline of a run in ms: timeout_ms after its longest waiter began to wait, which includes the time in the
+ * queue. Adds that time to the histogram. */
 static uint64_t deadline_locked(const struct fetch_run *run)
 {
     uint64_t since_us = run->sent_us;
@@ -276,7 +276,6 @@ static void carry_out(struct fetch_run *run)
 {
     count_request(run, run->refs, run->n);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
-    /* Each chunk's own result went to chunk_done: the get's adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);

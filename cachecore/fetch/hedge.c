@@ -9,6 +9,7 @@
 
 #include "base/compiler.h"
 
+/* The samples that halve the counts; a whole request, and the cap of the budget, in hundredths. */
 enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET };
 
 /* Return the bucket of a time: 0..7 are the milliseconds themselves, then four buckets an octave; the last one is open.

@@ -26,19 +26,19 @@
 #define RATE_FIRST 125000.0 /* bytes per ms until the first measurement: 1 Gbit/s */
 
 enum {
-    ROUND_US = 100000,
-    FORGET = 16,      /* a slower round lowers the rate by this fraction of the difference */
-    ALONE_TIMES = 8,  /* multiple of what a full link carries in a round trip */
-    PARTS_ALONE = 32, /* GETs that share the window */
-    PARTS_BESIDE = 4,
-    ROUND_ANSWERS = 8,
-    BESIDE_LATE_SHARE = 8, /* tolerated delay: this fraction of the base latency, */
-    AHEAD_LATE_SHARE = 2,  /* or this one for readahead, */
-    LATE_US = 1000,        /* plus this, */
-    LATE_MOST_US = 25000,  /* but at most this */
-    GAIN = 4,              /* a round changes a window by at most 1/GAIN */
-    FAR_US = 50000,        /* base latency from which on GETs are spaced */
-    SPREAD_MOST_US = 1000000,
+    ROUND_US = 100000,        /* minimum duration of a round of the rate */
+    FORGET = 16,              /* a slower round lowers the rate by this fraction of the difference */
+    ALONE_TIMES = 8,          /* multiple of what a full link carries in a round trip */
+    PARTS_ALONE = 32,         /* GETs that share the window */
+    PARTS_BESIDE = 4,         /* the same while clients read */
+    ROUND_ANSWERS = 8,        /* answers of a round of the windows */
+    BESIDE_LATE_SHARE = 8,    /* tolerated delay: this fraction of the base latency, */
+    AHEAD_LATE_SHARE = 2,     /* or this one for readahead, */
+    LATE_US = 1000,           /* plus this, */
+    LATE_MOST_US = 25000,     /* but at most this */
+    GAIN = 4,                 /* a round changes a window by at most 1/GAIN */
+    FAR_US = 50000,           /* base latency from which on GETs are spaced */
+    SPREAD_MOST_US = 1000000, /* longest pause between two GETs of warming */
 };
 
 static const uint64_t ALONE_FIRST = 32 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;

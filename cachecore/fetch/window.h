@@ -29,7 +29,6 @@ struct window {
     uint64_t due_us; /* warming's next GET may be sent from then on */
 
     /* Adjusted after each round of answers, by the round's fastest answer. */
-    /* Judged by rounds of so many answers, whose quickest counts. */
     struct window_limit beside, ahead; /* for warming while clients read; for readahead */
     uint64_t answers_began_us, least_us;
     unsigned answers;

@@ -24,6 +24,7 @@ struct slot {
     uint32_t hash_next; /* next in its bucket, or next free slot */
 };
 
+/* One small cache with its policy. */
 struct shadow {
     struct evict *e;
     int64_t ahead, differed; /* in half reads, recent ones: lead over the shadow followed; reads with another result */
@@ -33,6 +34,7 @@ struct shadow {
     struct slot slots[SLOTS_MAX];
 };
 
+/* All of them. Allocated once, about 300 KiB. */
 struct shadows {
     struct evict_shadows base;
     unsigned shift, followed; /* one key in 2^shift is sampled; index into caches */
@@ -51,6 +53,7 @@ static struct evict_node *slot_node(void *arg, uint32_t slot)
     return &m->slots[slot].node;
 }
 
+/* Nothing pins a slot of a shadow. */
 static bool slot_busy(void *arg, uint32_t slot)
 {
     (void)arg;
@@ -210,6 +213,7 @@ static const struct evict_ops *shadows_ask(struct evict_shadows *base, uint64_t 
     return followable[shadows->followed];
 }
 
+/* The sample is chosen so that a full cache's share fits into SLOTS_MAX slots. */
 int shadows_new(uint64_t capacity, struct evict_shadows **out)
 {
     _Static_assert(sizeof(struct shadows) < 296 << 10, "evict.h and docs/internals/cache.md state the memory");

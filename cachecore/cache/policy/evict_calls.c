@@ -20,6 +20,7 @@ _Static_assert(sizeof(struct evict_node) == 12, "docs/internals/cache.md states 
 
 /* ---- life ---- */
 
+/* The ghosts have two entries per slot if missed chunks are counted too, one if only evicted ones are remembered. */
 int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops, struct evict **out)
 {
     struct evict *e = calloc(1, sizeof *e + config->pools * sizeof e->pools[0]);
@@ -120,6 +121,7 @@ void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
         (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
 }
 
+/* Counts of a key that was missed come from the ghosts, by the policy's insert. */
 void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
 {
     struct evict_node *n = evict_node(e, slot);
@@ -137,6 +139,7 @@ void evict_more(struct evict *e, uint32_t slot, unsigned part)
         n->read = (uint8_t)add_parts(n->read, part);
 }
 
+/* The first counted read after a whole pass begins the next pass. */
 void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsigned part)
 {
     struct evict_pool *p = pool_of(e, pool);
@@ -155,6 +158,7 @@ void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsi
     asked(e, key, part, true);
 }
 
+/* The count goes to the ghosts, for the case that the chunk comes back. */
 void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
 {
     pool_unlink(e, pool_of(e, pool), slot);

@@ -32,6 +32,7 @@ void ghost_release(struct ghost *g)
     *g = (struct ghost){0};
 }
 
+/* The low half of the key chooses the set, the top 17 bits are the fingerprint: independent parts of it. */
 static uint32_t *set_of(const struct ghost *g, uint64_t key)
 {
     return g->cells + (((key & UINT32_MAX) * g->sets) >> 32) * WAYS;
@@ -57,6 +58,7 @@ static uint32_t evict_ghost_tick(const struct ghost *g)
     return (uint32_t)(g->left * TICKS / g->window) & WHEN_MASK;
 }
 
+/* Modulo 256 ticks; see the top. */
 static uint32_t age_of(const struct ghost *g, uint32_t cell)
 {
     return (evict_ghost_tick(g) - (cell >> WHEN_SHIFT)) & WHEN_MASK;
@@ -87,6 +89,7 @@ static uint32_t *evict_ghost_make_room(struct ghost *g, uint64_t key, bool force
     return NULL;
 }
 
+/* A key that is not stored, because its set is full of higher counts, has count 1 each time. */
 unsigned ghost_ask(struct ghost *g, uint64_t key)
 {
     uint32_t *cell = evict_ghost_find(g, key);
@@ -116,6 +119,7 @@ void ghost_leave(struct ghost *g, uint64_t key, unsigned count)
         *cell = print_of(key) << PRINT_SHIFT | LEFT | evict_ghost_tick(g) << WHEN_SHIFT | count;
 }
 
+/* The cell is freed: the count continues in the slot's node. */
 unsigned ghost_take(struct ghost *g, uint64_t key, bool *out_lately)
 {
     uint32_t *cell = evict_ghost_find(g, key);

@@ -15,6 +15,7 @@
 
 enum { GHOST_COUNT_MAX = 63 };
 
+/* The table. sets 0: unused. */
 struct ghost {
     uint32_t *cells;       /* sets of four; see evict_ghost.c */
     uint32_t sets;         /*  */

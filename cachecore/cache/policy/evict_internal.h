@@ -69,14 +69,13 @@ struct evict_missed {
 struct evict_shadows {
     /* Part of a chunk was read. held: slots the cache uses, or 0 as long as it has room. Returns the policy to follow
      * from now on. */
-    /* Part of a chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to follow
-     * from now on. */
     const struct evict_ops *(*ask)(struct evict_shadows *shadows, uint64_t key, unsigned part, uint64_t held);
     /* More of a chunk was read that was passed to `ask` a moment ago. */
     void (*more)(struct evict_shadows *shadows, uint64_t key, unsigned part);
     void (*free)(struct evict_shadows *shadows);
 };
 
+/* One eviction, as its owner sees it: a policy over pools. */
 struct evict {
     struct evict_config config;
     const struct evict_ops *ops;   /* the policy followed now; constant except under EVICT_AUTO */

@@ -14,6 +14,7 @@
 
 enum { SMALL_PART = 10, ROUNDS_MAX = 3, STEPS_MAX = 64 };
 
+/* A chunk that was evicted recently proved too early: it goes to main. */
 static void s3fifo_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
 {
     bool lately;

@@ -180,6 +180,7 @@ static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_s
     return false;
 }
 
+/* The capacity in slots is an estimate from the mean length; bytes decide what fits. */
 int evict_sim_policy(const struct evict_trace *t, uint64_t size, enum evict_policy policy, struct evict_sim_result *out)
 {
     int rc = result_init(out, t);
@@ -217,6 +218,7 @@ struct future {
     uint32_t next, chunk;
 };
 
+/* A replay through the optimum. */
 struct oracle {
     const struct evict_trace *t;
     VEC(struct future) heap;

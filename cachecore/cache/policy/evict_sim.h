@@ -6,6 +6,7 @@
 #include "base/vec.h"
 #include "cache/policy/evict.h"
 
+/* A distinct chunk of a trace. */
 struct evict_sim_chunk {
     uint64_t key;       /* as in evict.h */
     uint32_t len;       /* bytes it occupies in the cache */
@@ -34,10 +35,12 @@ void evict_trace_release(struct evict_trace *t);
 /* Return the number of epochs: those that were ended, and one more if reads follow. */
 size_t evict_trace_epoch_count(const struct evict_trace *t);
 
+/* The reads of one epoch, and how many were hits. */
 struct evict_sim_epoch {
     uint64_t asks, hits;
 };
 
+/* What a replay came to. Released by evict_sim_release. */
 struct evict_sim_result {
     uint64_t asks, hits, ask_bytes, hit_bytes, evictions, not_admitted;
     const char *following; /* the policy in effect at the end; NULL for the optimum */

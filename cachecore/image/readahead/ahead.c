@@ -46,6 +46,7 @@ struct watched {
     bool removed;                 /* freed with the last job */
 };
 
+/* The threads and the images they complete. */
 struct ahead {
     pthread_t *threads;
     unsigned thread_count, thread_max;
@@ -95,6 +96,7 @@ static void wake(void *arg, struct image *img, uint64_t leaf)
     pthread_cond_signal(&a->work);
 }
 
+/* The image's `noted` callback is set before its first read, so readers need no lock to call it. */
 int ahead_add(struct ahead *a, struct image *img)
 {
     struct watched *w = calloc(1, sizeof *w);
@@ -110,6 +112,7 @@ int ahead_add(struct ahead *a, struct image *img)
     return 0;
 }
 
+/* NULL is allowed. */
 static void watched_free(struct watched *w)
 {
     if (!w)
@@ -164,6 +167,7 @@ static bool find_leaf(struct watched *w, uint64_t *out)
     return most > 0;
 }
 
+/* Was the image read recently in a way that completion can help? */
 static bool is_active(const struct watched *w, uint64_t now_ms)
 {
     return now_ms < atomic_load_explicit(&w->img->active_ms, memory_order_relaxed) + IDLE_MS;
@@ -255,6 +259,7 @@ static bool is_stopping(struct ahead *a)
     return a->stopping;
 }
 
+/* `wakes` is read before the search, so that a reader that comes during the search is noticed. */
 static void *ahead_run(void *arg)
 {
     struct ahead *a = arg;
@@ -283,6 +288,7 @@ int ahead_start_threads(struct ahead *a)
     return rc ? error_prefix(rc, "image") : 0;
 }
 
+/* Units in flight are finished, not aborted. */
 void ahead_free(struct ahead *a)
 {
     if (!a)

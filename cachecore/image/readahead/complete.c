@@ -29,6 +29,7 @@ uint32_t complete_unit(const struct image *img)
     return GR_MIN(GR_MAX(chunks, 1u), (uint32_t)COMPLETE_CHUNKS);
 }
 
+/* A last leaf with few chunks may never have a whole unit's credit. */
 uint32_t complete_worth(const struct image *img, uint64_t leaf)
 {
     uint64_t chunks = img->demand.chunks - leaf * INDEX_FANOUT;
@@ -95,6 +96,7 @@ static bool has_room(const struct image *img, bool shared)
     return !shared || capacity.free > capacity.most / FREE_PART + COMPLETE_BYTES;
 }
 
+/* The credit is checked again: other threads may have used it since the leaf was found. */
 int complete_some(struct image *img, uint64_t leaf, bool shared)
 {
     if (!has_room(img, shared))

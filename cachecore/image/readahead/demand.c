@@ -35,6 +35,7 @@ static uint32_t get(const _Atomic uint32_t *count)
     return atomic_load_explicit(count, memory_order_relaxed);
 }
 
+/* One NULL per leaf; a leaf's state is allocated at its first miss. */
 int demand_init(struct demand *d, uint64_t chunks, uint32_t chunk_size)
 {
     d->chunks = chunks;
@@ -61,6 +62,7 @@ static struct demand_leaf *make_leaf(struct demand *d, uint64_t number)
     return there;
 }
 
+/* Not atomic as a whole: a concurrent read may be lost or kept, which changes the credit by a chunk. */
 static void forget_asked(struct demand_leaf *leaf)
 {
     for (size_t i = 0; i < DEMAND_WORDS; i++)
@@ -69,6 +71,7 @@ static void forget_asked(struct demand_leaf *leaf)
     atomic_store_explicit(&leaf->fruitless, 0, memory_order_relaxed);
 }
 
+/* A complete leaf is missed only after chunks of it were evicted, so what was read of it before is obsolete. */
 struct demand_leaf *demand_missed(struct demand *d, uint64_t number, uint32_t chunk)
 {
     struct demand_leaf *leaf = demand_leaf(d, number);
@@ -108,6 +111,7 @@ bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk)
     return get_bit(leaf->asked, chunk) || get_bit(leaf->unread, chunk);
 }
 
+/* Computed in pages and rounded down to chunks; see the rule in demand.h. */
 uint32_t demand_credit(const struct demand *d, uint64_t number)
 {
     const struct demand_leaf *leaf = demand_leaf(d, number);

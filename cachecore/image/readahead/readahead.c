@@ -78,6 +78,7 @@ static bool has_crossed(const struct readahead *r, const struct demand_leaf *lea
            demand_was_asked(leaf, within - 1);
 }
 
+/* Readahead of a run comes first. Only if there is none may a short read take the next chunk. */
 void readahead_choose(struct readahead *r, const struct span *span)
 {
     const struct manifest *m = &r->img->manifest;
@@ -102,6 +103,7 @@ void readahead_choose(struct readahead *r, const struct span *span)
         choose_next(r, span);
 }
 
+/* The cache may take fewer pieces than it was given: the others are released, for another read to choose. */
 void readahead_started(struct readahead *r)
 {
     if (r->next && r->pieces[0].started)
@@ -115,6 +117,7 @@ void readahead_started(struct readahead *r)
     r->next = false;
 }
 
+/* Called per chunk and after the read, since only then is it known whether anything was missing. */
 void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool missed)
 {
     struct demand *d = &r->img->demand;

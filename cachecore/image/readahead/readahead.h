@@ -13,6 +13,7 @@
 
 enum { READAHEAD_CHUNKS = 64 }; /* fetched ahead by one read at most */
 
+/* What one read may fetch ahead, and what is known of the read so far. */
 struct readahead {
     struct image *img;
     uint64_t off, len; /* the read, in bytes */
