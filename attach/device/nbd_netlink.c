@@ -28,7 +28,7 @@ struct nbd_netlink {
     bool answered; /* set by the callbacks of ask, with answer */
     int answer;    /* 0 or -errno */
     int index;     /* device index in the last message received */
-    int watched;   /* the device whose news count */
+    int watched;   /* the device whose news is noted */
     bool dead;
 };
 

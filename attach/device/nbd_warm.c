@@ -1,7 +1,11 @@
-/* One connection by libnbd with IN_FLIGHT requests. Work comes from two places: ranges, asked for in order by requests
- * of CHUNKS chunks, and `again`, the ranges of failed requests, which are repeated first, chunk by chunk, to find the
- * chunk at fault. A slot adds at most one range to `again` and takes new work only from there until it is empty, so
- * IN_FLIGHT places are enough. */
+/* One connection by libnbd with IN_FLIGHT requests. Work comes from two places:
+ *
+ *   ranges   requested in order, CHUNKS chunks at a time
+ *   again    failed requests; repeated first, chunk by chunk, to find the chunk at fault
+ *
+ * A slot adds at most one range to `again`, and takes new work only from there until it is empty. So IN_FLIGHT places
+ * are enough.
+ */
 #include "attach/device/nbd_warm.h"
 
 #include <errno.h>

@@ -138,7 +138,7 @@ static void put_off(struct server *s, const char *what)
     log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
 }
 
-/* The child is gone: return 0 to go on, or what ends the supervisor. */
+/* Handle the child's end. 0: go on; else the error that ends the supervisor. */
 static int died(struct server *s, int status)
 {
     uint64_t lived = clock_now_ms() - s->started_ms;
@@ -174,8 +174,8 @@ static int died(struct server *s, int status)
     return 0;
 }
 
-/* Start the child. What fails for lack of memory or processes may work later, so only a first start's failure is
- * returned. */
+/* Start the child. A lack of memory or processes may pass, so a failure is returned only before the first child has
+ * served; later ones only delay the start. */
 static int start_or_put_off(struct server *s)
 {
     int rc = server_start(s);
@@ -187,7 +187,7 @@ static int start_or_put_off(struct server *s)
     return 0;
 }
 
-/* Set the time to kill the child: after its cache is written the first time, at once the second. */
+/* Set the time to kill the child. The first call leaves END_MS for writing the cache, the second none. */
 static void stop_child(struct server *s)
 {
     bool at_once = s->ending || s->replacing || !s->ready;
@@ -218,7 +218,7 @@ static void replace(struct server *s)
     s->start_at_ms = 0;
 }
 
-/* Kill the child once its cache is written, it cannot be asked, or the time is over. */
+/* Kill the child once its cache is written, or it does not answer, or the time is over. */
 static void kill_when_quiet(struct server *s)
 {
     bool quiet = true;

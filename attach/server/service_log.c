@@ -1,4 +1,4 @@
-/* Nothing is remembered between lines: before each line standard error is examined anew, which costs two system calls.
+/* Nothing is remembered between lines: before each line standard error is examined again, which costs two system calls.
  * So the log's sink needs no state, and a log that another process rotated is noticed.
  *
  *     standard error is        each line                        at SERVICE_LOG_MAX
@@ -7,7 +7,8 @@
  *     a file in a run dir      "time level text"                truncated, since it occupies memory
  *     anything else            "time level text"                left alone
  *
- * No function here may replace the thread's error, since lines are logged while it is still to be reported. */
+ * No function here may replace the thread's error: lines are logged while it is still to be reported.
+ */
 #include "attach/server/service_log.h"
 
 #include <dirent.h>
