@@ -1,9 +1,10 @@
-/* A default must never keep a server from starting, so everything for which the server would refuse the directory is
- * tried here first: its owner, its locks, reserving space. Any failure means a server without a disk cache, and a line
- * that says why.
+/* The cache of a server that was started without --cache. A default must never keep a server from starting. So
+ * everything for which the server would refuse the directory is tried here first: its owner, its locks, reserving
+ * space. Any failure means a server without a disk cache, and a line that says why.
  *
  * Two locks: default.lock is the claim of a command, taken before its server's process exists; the cache's own lock is
- * the server's. */
+ * the server's. The second is only probed here and released again.
+ */
 #include "cli/default_cache.h"
 
 #include <errno.h>
@@ -100,7 +101,7 @@ static int check_reserves(const char *dir)
     return 0;
 }
 
-/* Choose a size. -ENOSPC: even LEAST does not fit. */
+/* Choose a size: half of the free space, but leave a tenth of the filesystem. -ENOSPC: even LEAST does not fit. */
 static int choose_size(const char *dir, uint64_t *out)
 {
     uint64_t free_space, total;
@@ -118,6 +119,7 @@ static int choose_size(const char *dir, uint64_t *out)
     return 0;
 }
 
+/* The claim is returned in *out_fd; the other descriptors are closed. */
 int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
 {
     char dir[PATH_MAX];

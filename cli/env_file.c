@@ -1,5 +1,5 @@
-/* The format of systemd's EnvironmentFile=, without its continuation lines. Messages never quote a line: it may hold a
- * secret. */
+/* Reads the format of systemd's EnvironmentFile=, without its continuation lines, so that one file serves a unit and a
+ * mount in /etc/fstab. Messages never quote a line: it may contain a secret. */
 #include "cli/env_file.h"
 
 #include <ctype.h>

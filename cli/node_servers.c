@@ -1,5 +1,8 @@
-/* A server is identified by its control socket; paths are compared by inode, as they may be written differently. Mounts
- * come from the state files, exports from the server's status, and the image's digest connects them. */
+/* The servers of this machine: `granary serve` at its usual place, and those of mounts.
+ *
+ * A server is identified by its control socket. Paths are compared by inode, as they may be written differently. Mounts
+ * come from the state files, exports from the server's status, and the image's digest connects the two.
+ */
 #include "cli/node_servers.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 
 enum { REQUEST_MOST_S = 30, CONNECT_MOST_S = 10 };
 
+/* 0 seconds mean the store's own default. */
 void open_store_options(const struct open_access *access, struct store_options *out)
 {
     uint64_t most_s = access->timeout_s ? access->timeout_s : UINT64_MAX;

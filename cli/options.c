@@ -1,5 +1,12 @@
-/* Parsing by table. A value is written straight into the verb's struct of values, at the row's offset; words of argv
- * are never copied. -h and --help work for every verb and stand in no table. */
+/* Parsing by table. A value is written straight into the verb's struct of values, at the row's offset and in the row's
+ * kind; words of argv are never copied.
+ *
+ *   word         --NAME[=VALUE]   -LETTERS[VALUE]   --   operand
+ *   VALUE        behind "=" or the letter, else the next word
+ *
+ * -h and --help work for every verb and are in no table. Help, `granary help --all` and the completion's test read the
+ * same tables, so they cannot disagree with the parser.
+ */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -66,7 +73,7 @@ static int set_url(const char *label, const char *text, const char **out)
     return 0;
 }
 
-/* Append text, and the row by which it came. */
+/* Append text, and the row that it belongs to: rules of --include and --exclude share one list, in the order given. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
     const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
@@ -101,7 +108,7 @@ static int set_size(const struct option_row *row, const char *label, const char 
     return rc;
 }
 
-/* Set an option. text: the value; NULL for a flag. */
+/* Parse a value by its kind and store it. text: the value; NULL for a flag. */
 static int options_set_value(const struct option_row *row, const char *text, void *values)
 {
     char label[64];

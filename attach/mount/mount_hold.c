@@ -96,7 +96,8 @@ static void tend_keeper(struct hold *h)
                     h->state->device, error_text());
 }
 
-/* A server that dies again and again is restarted with growing pauses; one that lived for a while resets them. */
+/* Restart the server if it died. One that dies again and again is restarted with growing pauses; one that lived for a
+ * while resets them. */
 static void tend_server(struct hold *h)
 {
     uint64_t now = clock_now_ms();

@@ -65,7 +65,7 @@ void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const ch
  * descriptors, and out_where the address. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX]);
 
-/* Answer the waiting client: the server serves, or the reason why it does not. Both do nothing without a client. */
+/* Answer the waiting client: the server serves, or the reason why it does not. Without a client nothing is sent. */
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 

@@ -1,5 +1,9 @@
 /* granary ls IMAGE [PATH]: paths from the catalog, relative to the image's root, in the byte order of the full path.
- * Only catalog pages that can hold the wanted paths are fetched. */
+ * Only catalog pages that can hold the wanted paths are fetched.
+ *
+ * --at OFFSET is the reverse question: which file has its bytes there? Log lines of failed and slow reads have offsets.
+ * The catalog is ordered by path, so all of it is read.
+ */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -167,7 +171,8 @@ struct one {
     int rc; /* of printing it: the walk's own result is 1, to stop it */
 };
 
-/* Take the entry with exactly this path, which is the first with it as prefix. */
+/* Take the entry with exactly this path. In the catalog's order it comes before all paths that continue it, so the
+ * first entry decides. */
 static int visit_one(void *arg, const struct catalog_entry *e)
 {
     struct one *one = arg;

@@ -1,6 +1,9 @@
-/* granary top [TARGET]: a table of what is read from a server's exports, redrawn every few seconds. Rates are the
- * difference between this status and the one before (cli/server_rates.h). On a terminal the table is cut to its size:
- * as many exports as fit, those with the most traffic first. */
+/* granary top [TARGET]: a table of the reads of a server's exports, redrawn every few seconds. Rates are the difference
+ * between this status and the one before (cli/server_rates.h), so the first table appears after one interval.
+ *
+ * On a terminal the table is cut to its size: as many exports as fit, those with the most traffic first, each line cut
+ * to the width. Elsewhere everything is printed, for a log.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -194,7 +197,7 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
     return fflush(stdout) ? -EPIPE : 0;
 }
 
-/* Fetch a status, wait, fetch another, print the difference. So the first table comes after one interval. */
+/* The reader's leaving (a closed pipe) and an interrupt both end it without an error. */
 static int cmd_top_run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;

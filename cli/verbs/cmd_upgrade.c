@@ -1,6 +1,11 @@
-/* granary upgrade [TARGET]: has a server's supervisor become this very program, while its clients wait. The request
- * goes to the socket beside the control socket (attach/server/upgrade.h), and the answer comes when the new program
- * serves or has failed. */
+/* granary upgrade [TARGET]: has a server's supervisor become this very program, while its clients wait.
+ *
+ *   this program --"upgrade /path/of/this/program"--> supervisor's socket, PATH.upgrade beside the control socket
+ *                                                     checks the options with the new program, execs it
+ *   this program <--"done ...", or "failed ..."------ the new program, once it serves
+ *
+ * See attach/server/upgrade.h for the other side.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

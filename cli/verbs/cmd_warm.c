@@ -1,8 +1,12 @@
 /* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
  *
- * Over a control socket the server does the work (server/control_warm.h), and this prints the lines of its answer. For
- * an NBD address this process requests every byte (attach/device/nbd_warm.h), which works from another machine but
- * knows only offsets. */
+ *   control socket   the server does the work (server/control_warm.h); this process prints the lines of its answer
+ *   NBD address      this process requests every byte (attach/device/nbd_warm.h): works from another machine, but
+ *                    knows only offsets, so names and globs are not possible
+ *
+ * Success means that everything requested is cached at the end, not that the requests succeeded: a cache that is too
+ * small evicts what was just warmed.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -152,7 +156,7 @@ static void print_warm(const struct warm_values *v, json_t *w)
         print_done(w, cached, bytes, needed);
 }
 
-/* Decide whether the run failed: it did if anything that was asked for is not cached. */
+/* Decide whether the run failed: it did if anything requested is not cached, or a name is not in the image. */
 static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
 {
     uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
@@ -340,7 +344,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
-/* Check that exactly one kind of list was given. */
+/* Exactly one kind of list must be given. */
 static int cmd_warm_check(const struct warm_values *v)
 {
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
