@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
+/* How long node_lock and node_lock_mount wait; between two tries. */
 enum { WAIT_MS = 60000, MOUNT_WAIT_MS = 20000, STEP_US = 20000 };
 
 static int node_lock_open_dir(const char *path)

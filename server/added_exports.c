@@ -23,7 +23,7 @@
 #include "base/vec.h"
 #include "format/image_ref.h"
 
-enum { FILE_MAX_BYTES = 32 << 20 };
+enum { FILE_MAX_BYTES = 32 << 20 }; /* some 100,000 exports */
 
 static const char first_line[] = "granary added exports 1\n";
 static const char *const whose[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
@@ -34,6 +34,7 @@ struct added {
     char *name, *ref; /* owned; ref is by digest */
 };
 
+/* The exports that were added to a running server. */
 struct added_exports {
     struct stack *stack;
     const char *file;                  /* not owned; NULL: exports are not noted */

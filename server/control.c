@@ -24,8 +24,8 @@
 
 enum {
     CONNECTIONS_MAX = 64,
-    CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
-    IDLE_TIMEOUT_S = 10,
+    CONNECTIONS_MANY = 48, /* from here on a new connection ends an idle one */
+    IDLE_TIMEOUT_S = 10,   /* libmicrohttpd's own limit for a connection without data */
 };
 
 /* A connection. Only the daemon's thread uses it. */
@@ -35,6 +35,7 @@ struct client {
     bool working;               /* a job answers it, so it is not idle */
 };
 
+/* The control socket. Constant after control_start, except for the list of clients, which the daemon's thread owns. */
 struct control {
     char *path;
     int fd; /* the listening socket; -1: the daemon owns it */

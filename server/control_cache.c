@@ -18,6 +18,7 @@
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
 
+/* A checked request. */
 struct control_task {
     struct stack *stack;
     enum control_bulk_operation operation;

@@ -94,6 +94,7 @@ struct parameter {
     const char *key, **value;
 };
 
+/* The parsing of one request's parameters; rc is the first error. */
 struct parameters {
     const struct parameter *known;
     size_t count;

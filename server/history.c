@@ -15,6 +15,7 @@ const char *const history_names[HISTORY_SUMS] = {
     [HISTORY_DISK_BYTES] = "disk_bytes", [HISTORY_TIER_BYTES] = "tier_bytes", [HISTORY_STORE_BYTES] = "store_bytes",
 };
 
+/* The ring of samples and its thread. */
 struct history {
     struct stack *stack;
     pthread_t thread;

@@ -14,6 +14,7 @@
 #include "server/http_daemon.h"
 #include "server/metrics.h"
 
+/* A scraper needs one connection. Half of them at most are for one address. */
 enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_TIMEOUT_S = 60 };
 
 /* Constant after metrics_server_start. */

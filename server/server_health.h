@@ -5,6 +5,7 @@
 
 #include "stack.h"
 
+/* In ascending order: the worst part decides. */
 enum server_health {
     SERVER_HEALTHY,
     SERVER_DEGRADED, /* reads are served, some of them late or at a higher cost */

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-enum { CHECK_MS = 60000 };
+enum { CHECK_MS = 60000 }; /* for a front end to check its parameters */
 
 /* ---- the parts of Granary ---- */
 

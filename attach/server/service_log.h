@@ -16,7 +16,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
-enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 };
+enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 }; /* bytes of a file */
 
 /* Have log_line of this process write in this form from now on. */
 void service_log_begin(void);

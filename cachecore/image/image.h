@@ -11,6 +11,7 @@
 
 struct image;
 
+/* What an image works with. The manifest is copied; everything else is borrowed. */
 struct image_config {
     struct cache *cache;             /* not owned; must outlive the image */
     struct store *store;             /* not owned; likewise */

@@ -23,6 +23,7 @@ struct cell {
     struct trace_entry entry;
 };
 
+/* One recording. Readers write `touched`, the ring and `tail`; the taking thread owns `head`. */
 struct recorder {
     _Atomic uint64_t *touched; /* one bit a chunk */
     struct cell *ring;

@@ -16,7 +16,7 @@
 #include "image/image_internal.h"
 #include "store/read/catalog_read.h"
 
-enum { REST_MS = 60 * 1000 };
+enum { REST_MS = 60 * 1000 }; /* between two searches */
 
 /* `lock` guards taken, img and offset; started is written once. */
 struct slow_names {

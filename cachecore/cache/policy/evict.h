@@ -25,7 +25,6 @@
 /* "No slot". */
 #define EVICT_NONE UINT32_MAX
 
-/* How much of a chunk, in 128ths. */
 enum { EVICT_WHOLE = 128 }; /* parts of a chunk are counted in 128ths */
 
 /* A slot's node, in the owner's memory: 12 bytes for each slot of the cache. All zero before evict_insert. */
@@ -67,6 +66,7 @@ enum { EVICT_POLICIES = 4 };
 GR_MUST_CHECK int evict_policy_parse(const char *text, enum evict_policy *out);
 const char *evict_policy_name(enum evict_policy policy);
 
+/* Constant; copied by evict_new. */
 struct evict_config {
     enum evict_policy policy;
     uint32_t pools;    /* number of pools */

@@ -18,7 +18,7 @@ enum { GHOST_COUNT_MAX = 63 };
 /* The table. sets 0: unused. */
 struct ghost {
     uint32_t *cells;       /* sets of four; see evict_ghost.c */
-    uint32_t sets;         /*  */
+    uint32_t sets;         /* number of sets */
     uint32_t hand;         /* the set that ageing visits next */
     uint32_t turn;         /* rotates which cell of a set is examined first */
     uint64_t window, left; /* the clock of "recently": evicted chunks, in all; a window of them */

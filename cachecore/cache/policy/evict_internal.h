@@ -17,7 +17,8 @@
 /* evict_node.bits: how often the chunk was read (saturating), the ageing round the node has had, and whether it is in
  * the main list. */
 enum { BITS_COUNT = 0x3f, BITS_ROUND = 0x40, BITS_MAIN = 0x80 };
-enum { COUNT_MAX = GHOST_COUNT_MAX, RECENT_MAX = 256, MISSED_MAX = 512 }; /* of the tables below */
+/* Bounds of a count, and of the tables in struct evict. */
+enum { COUNT_MAX = GHOST_COUNT_MAX, RECENT_MAX = 256, MISSED_MAX = 512 };
 /* A chunk of which this much was read counts as read whole: the rest may be dead bytes, or the padding of its last
  * file. */
 enum { READ_ENOUGH = EVICT_WHOLE * 15 / 16 };
@@ -33,11 +34,8 @@ struct evict_pool {
 /* A policy. Several can work on the same pools in turn, because the lists have the same form for all. */
 struct evict_ops {
     const char *name;
-    enum {
-        REMEMBER_NOTHING,
-        REMEMBER_LEFT,
-        REMEMBER_ASKED
-    } remember;          /* which chunks are counted in `ghost`: none, evicted ones, missed ones too */
+    /* Which chunks the ghosts count: none, those that left, or those that were missed as well. */
+    enum { REMEMBER_NOTHING, REMEMBER_LEFT, REMEMBER_ASKED } remember;
     uint8_t margin;      /* lfu: by how many reads a newcomer must exceed its victim */
     uint8_t half_life;   /* counts are halved when each slot was hit this often; 0: never */
     bool counts_its_own; /* the policy itself lowers the counts in the nodes: ageing leaves them alone */

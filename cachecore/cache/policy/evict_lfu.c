@@ -15,8 +15,8 @@
  */
 #include "cache/policy/evict_internal.h"
 
-/* A victim is chosen from LOOKED_AT candidates. Each read ages STEP entries. A hit weighs as much as HIT_WEIGHT misses
- * divided by half_life. */
+/* A victim is chosen from LOOKED_AT candidates. A round of ageing begins after half_life hits per slot, or HIT_WEIGHT
+ * misses per slot; each read then ages STEP entries. HELD_MIN bounds the rounds of a small cache. */
 enum { LOOKED_AT = 4, STEP = 2, HELD_MIN = 64, HIT_WEIGHT = 200 };
 
 /* Return the least-read of the LOOKED_AT least recently used slots. */
@@ -33,6 +33,7 @@ static uint32_t lfu_victim(struct evict *e, struct evict_pool *p)
     return best;
 }
 
+/* Compare the newcomer's count with the victim's. A victim whose count has aged to 0 is always replaced. */
 static bool lfu_admit(struct evict *e, struct evict_pool *p, uint64_t key)
 {
     uint32_t slot = lfu_victim(e, p);

@@ -14,7 +14,7 @@
 
 enum { SMALL_PART = 10, ROUNDS_MAX = 3, STEPS_MAX = 64 };
 
-/* A chunk that was evicted recently proved too early: it goes to main. */
+/* A chunk that comes back soon was evicted too early: it goes to main. */
 static void s3fifo_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
 {
     bool lately;
@@ -49,7 +49,7 @@ static uint32_t evict_s3fifo_step(struct evict *e, struct evict_pool *p)
     return EVICT_NONE;
 }
 
-/* Three rounds of main would end the walk without a bound. STEPS_MAX keeps a call short; beyond it, the oldest is good
+/* The walk would end by itself after three rounds of main. STEPS_MAX keeps a call short; beyond it, the oldest is good
  * enough. */
 static uint32_t s3fifo_victim(struct evict *e, struct evict_pool *p)
 {

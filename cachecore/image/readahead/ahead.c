@@ -54,13 +54,13 @@ struct ahead {
     _Atomic unsigned idle;        /* threads that are about to sleep or do */
     _Atomic uint64_t wakes;       /* reads that may have created work */
 
-    pthread_mutex_t search;       /* guards images, next and every struct watched */
-    VEC(struct watched *) images; /*  */
-    size_t next;                  /* the image to search first */
+    pthread_mutex_t search; /* guards images, next and every struct watched */
+    VEC(struct watched *) images;
+    size_t next; /* the image to search first */
 
     pthread_mutex_t lock; /* guards stopping and the condition; held for a few instructions; innermost */
     pthread_cond_t work;
-    bool stopping; /*  */
+    bool stopping;
 };
 
 /* One unit to fetch: a leaf of a watched image. */

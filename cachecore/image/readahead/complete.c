@@ -86,8 +86,8 @@ static void complete_choose(struct unit *u, const struct span *span)
         demand_exhausted(u->leaf, !u->missing);
 }
 
-/* May the image be completed? Only if it fits into the cache. If several images compete, only free space is used, so
- * that completion never evicts. */
+/* May the image be completed? Only if it fits into the cache. If several images compete, only free space is used:
+ * completing one must not evict another. */
 static bool has_room(const struct image *img, bool shared)
 {
     struct cache_capacity capacity = cache_capacity(img->config.cache, img->config.quota);

@@ -53,8 +53,7 @@ struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len,
 {
     struct stream *run = streams_find(s, off);
     /* The first read of a run gets no window, however long it is: kernels read a file of a megabyte at once. */
-    bool follows =
-        run; /* the first read of a run gets no window, however long: kernels read a file of a megabyte at once */
+    bool follows = run;
     if (!run)
         run = streams_begin(s, off);
     run->used = ++s->clock;

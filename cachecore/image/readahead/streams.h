@@ -39,6 +39,7 @@ struct streams {
     struct stream runs[STREAMS_MAX];
 };
 
+/* The bounds of what streams_read may return. */
 struct stream_limits {
     uint64_t most;  /* maximum bytes ahead of a run */
     uint64_t stop;  /* nothing at or beyond this offset is returned */

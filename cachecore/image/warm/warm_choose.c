@@ -22,6 +22,7 @@ struct listed {
     bool last; /* the last piece of its file */
 };
 
+/* The choice of listed files. */
 struct choosing {
     struct warming *w;
     VEC(struct listed) listed;

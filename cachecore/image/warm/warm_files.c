@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 
+/* A walk over the catalog for a list of names. */
 struct walk {
     catalog_find_visit *visit;
     void *arg;

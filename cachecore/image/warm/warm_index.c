@@ -15,6 +15,7 @@ enum { THREADS = 32, MEMORY_SHARE = 2 }; /* of one level; leaves may take half o
 
 /* ---- what is above chosen chunks ---- */
 
+/* One level's fetch, shared by its threads. */
 struct bringing {
     struct image *img;
     struct store *store;
