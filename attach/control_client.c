@@ -210,7 +210,7 @@ int control_post(const char *socket, const char *path, const char *const *params
     return call(socket, "POST", path, params, body, line, arg);
 }
 
-/* The first call starts the clock. */
+/* The first -EBUSY starts the clock. */
 bool control_turn(int rc, struct control_turn *turn)
 {
     if (rc != -EBUSY)

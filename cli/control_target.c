@@ -1,6 +1,6 @@
-/* Finds the control socket of the server that a user names. Users name a server by whatever they know: its control
- * socket, the socket or directory that it serves, or a mount point. The control socket lies beside the other socket
- * under the name PATH.control; a mount's state file names it.
+/* Finds the control socket of the server that a user names, by its control socket, by the socket or directory that it
+ * serves, or by a mount point. The control socket lies beside the other socket under the name PATH.control; a mount's
+ * state file names it.
  *
  *   socket X       X.control if it exists, else X itself is the control socket
  *   directory X    a mount point: from its state; else X.control, of `granary serve --fuse`

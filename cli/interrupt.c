@@ -54,7 +54,7 @@ void interrupt_end(const char *verb, const char *kept)
     }
 }
 
-/* The work polls the flag; nothing else is async-signal-safe. */
+/* The handler only sets a flag, which the work polls. */
 const volatile int *interrupt_watch(void)
 {
     struct sigaction action = {.sa_handler = on_signal};

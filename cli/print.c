@@ -1,5 +1,5 @@
-/* Names come from a dataset, which may be hostile: an escape sequence in a file name could reprogram the terminal of
- * whoever lists it. On a terminal, control characters in names are therefore escaped. Into a pipe or file, names are
+/* Names come from a dataset, which may be hostile: an escape sequence in a file name could reprogram the terminal on
+ * which it is listed. On a terminal, control characters in names are therefore escaped. Into a pipe or file, names are
  * written byte for byte, for the next program to read.
  */
 #include "cli/print.h"

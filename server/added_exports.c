@@ -23,7 +23,7 @@
 #include "base/vec.h"
 #include "format/image_ref.h"
 
-enum { FILE_MAX_BYTES = 32 << 20 }; /* some 100,000 exports */
+enum { FILE_MAX_BYTES = 32 << 20 };
 
 static const char first_line[] = "granary added exports 1\n";
 static const char *const whose[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};

@@ -297,7 +297,7 @@ static bool is_free(const char *dir)
     return free_dir;
 }
 
-/* A directory on which nothing of ours is mounted is success too, so that umount can be repeated. */
+/* A directory with nothing mounted on it is success too, so that umount can be repeated. */
 int mount_remove(const char *dir, bool force, bool *out_removed)
 {
     struct mount_state s = {.id = ""};

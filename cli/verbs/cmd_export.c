@@ -52,7 +52,7 @@ static int cmd_export_check(const struct export_values *v, bool to_stdout)
     return CLI_USAGE;
 }
 
-/* Ranges are read by several threads; a stream puts them back in order. */
+/* Chunks are read by several threads and written in the order of their addresses. */
 static int cmd_export_run(const struct invocation *inv)
 {
     const struct export_values *v = inv->values;

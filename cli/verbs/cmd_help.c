@@ -1,7 +1,7 @@
 /* The table of verbs, and granary help [VERB [COMMAND]], which is generated from that table and from each verb's
  * options. The order of the table is the order of help.
  *
- * A verb that is missing from the table does not exist: nothing else lists the verbs.
+ * A verb that is missing from the table does not exist: verbs are registered nowhere else.
  */
 #include <string.h>
 
