@@ -1,4 +1,4 @@
-/* The public header of attach: mounting images on this machine. */
+/* The public header of attach: mounting images on this machine, and running the servers behind the mounts. */
 #ifndef GRANARY_ATTACH_ATTACH_H
 #define GRANARY_ATTACH_ATTACH_H
 

@@ -15,16 +15,17 @@
 #include "base/error.h"
 
 enum {
-    TIMEOUT_S = 10, /* for connecting, and for a whole document */
-    SILENCE_S = 60, /* the longest pause within a stream of lines: servers send progress more often */
-    BUSY = 503,     /* HTTP status */
-    TURN_MS = 60000,
-    TURN_LOOK_US = 100000,
-    ANSWER_LINE_MAX = 2 << 20,
+    TIMEOUT_S = 10,            /* for connecting, and for a whole document */
+    SILENCE_S = 60,            /* the longest pause within a stream of lines: servers send progress more often */
+    BUSY = 503,                /* HTTP status of a server that has no slot for the request */
+    TURN_MS = 60000,           /* how long control_turn repeats a request that met BUSY, */
+    TURN_LOOK_US = 100000,     /* in steps of this */
+    ANSWER_LINE_MAX = 2 << 20, /* bytes; the server's lines are shorter */
 };
 
 DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 
+/* curl's write callback. */
 typedef size_t collector(char *data, size_t size, size_t count, void *arg);
 
 /* Distinguish "no server" from "not allowed": a control socket belongs to its owner alone. */
@@ -78,6 +79,7 @@ static size_t collect_document(char *data, size_t size, size_t count, void *arg)
     return bytes_append(arg, data, size * count) ? 0 : size * count;
 }
 
+/* A document is complete or an error: it has one time limit for everything. */
 int control_get(const char *socket, const char *path, struct bytes *out)
 {
     char url[256];
@@ -105,6 +107,7 @@ struct lines {
     struct error error;   /* the line callback's or our own, since curl only knows that it was stopped */
 };
 
+/* Append to the pending line. */
 static int control_client_keep(struct lines *l, const char *data, size_t len)
 {
     int rc = bytes_append(&l->pending, data, len);
@@ -207,6 +210,7 @@ int control_post(const char *socket, const char *path, const char *const *params
     return call(socket, "POST", path, params, body, line, arg);
 }
 
+/* The first -EBUSY starts the clock. */
 bool control_turn(int rc, struct control_turn *turn)
 {
     if (rc != -EBUSY)
@@ -219,6 +223,8 @@ bool control_turn(int rc, struct control_turn *turn)
     return true;
 }
 
+/* A line {"error": ...} is an error of the server, whatever the HTTP status was: the status is sent before the work is
+ * done. */
 int control_object(const char *line, size_t len, json_t **out)
 {
     json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");

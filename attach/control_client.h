@@ -21,17 +21,19 @@ typedef int control_line(void *arg, const char *line, size_t len);
  * its words; -EBUSY: it is busy with as many such requests as it takes (control_turn). */
 GR_MUST_CHECK int control_call(const char *socket, const char *method, const char *path, const char *const *params,
                                control_line *line, void *arg);
-/* The same by POST, with a body. */
+/* Like control_call, by POST and with a body. */
 GR_MUST_CHECK int control_post(const char *socket, const char *path, const char *const *params,
                                const struct bytes *body, control_line *line, void *arg);
 
-/* Repeats a request that gets -EBUSY, after a moment, for a minute at most and until *cancel:
+/* Repeat a request that met -EBUSY, after a short pause, for at most a minute and until *cancel:
+ *
  *     do rc = control_call(...); while (control_turn(rc, &turn));
  */
 struct control_turn {
     const volatile int *cancel; /* may be NULL */
     uint64_t deadline_ms;       /* clock_now_ms; 0: no -EBUSY yet */
 };
+/* Return true if the request should be sent again. */
 bool control_turn(int rc, struct control_turn *turn);
 
 /* Parse a line as JSON. *out: json_decref it; NULL when the line is no JSON. -EIO: the line is {"error": sentence}; the

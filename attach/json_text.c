@@ -37,6 +37,7 @@ static bool text_from_json(const json_t *value, char *out, size_t size)
     return !*p;
 }
 
+/* When memory is short, a member is missing; readers refuse such an object. */
 void json_text_put(json_t *object, const struct json_text_field *fields, size_t count, const void *from)
 {
     for (size_t i = 0; i < count; i++)

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
+/* How long node_lock and node_lock_mount wait; between two tries. */
 enum { WAIT_MS = 60000, MOUNT_WAIT_MS = 20000, STEP_US = 20000 };
 
 static int node_lock_open_dir(const char *path)
@@ -24,6 +25,7 @@ static int node_lock_open_dir(const char *path)
     return fd >= 0 ? fd : error_set(-errno, "cannot open %s: %s", path, strerror(errno));
 }
 
+/* Try again and again instead of blocking, so that a lock that is never released becomes an error. */
 int node_lock(int *out_fd)
 {
     int rc = io_mkdirs(STATE_ROOT);
@@ -50,6 +52,7 @@ static bool is_there(const char *path, int fd)
     return !stat(path, &there) && !fstat(fd, &locked) && there.st_ino == locked.st_ino && there.st_dev == locked.st_dev;
 }
 
+/* The directory may vanish between mkdir, open and flock; each time the loop starts again. */
 int node_lock_mount(const char *run_dir, bool wait, int *out_fd)
 {
     uint64_t deadline = clock_now_ms() + (wait ? MOUNT_WAIT_MS : 0);

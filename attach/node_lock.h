@@ -6,14 +6,13 @@
 
 #include "base/compiler.h"
 
-/* Lock the set of servers and mounts of this machine, to look at it or to change it. Held for moments, or as long as a
- * server takes to end. Waits a minute at most. *out_fd: close it to unlock. -EBUSY: another process held it all the
- * time. */
+/* Lock the set of servers and mounts of this machine, to read or change it. Held briefly, or as long as a server takes
+ * to end. Waits a minute at most. *out_fd: close it to unlock. -EBUSY: another process held it all the time. */
 GR_MUST_CHECK int node_lock(int *out_fd);
 
-/* Lock what a run directory stands for, to mount on it or to unmount it. The directory is made if it is missing. wait:
- * try for 20 s, since others lock it for a moment to see whether something is left there. *out_fd: close it to unlock.
- * -EBUSY: another process mounts or unmounts there. */
+/* Lock a mount point by its run directory, to mount or unmount there. The directory is created if it is missing. wait:
+ * try for 20 s, since others lock it briefly to check for leftovers. *out_fd: close it to unlock. -EBUSY: another
+ * process mounts or unmounts there. */
 GR_MUST_CHECK int node_lock_mount(const char *run_dir, bool wait, int *out_fd);
 
 #endif

@@ -1,4 +1,5 @@
-/* One datagram to the socket that systemd names, without libsystemd. */
+/* sd_notify's protocol: one datagram to the unix socket in NOTIFY_SOCKET, without libsystemd. A path that begins with
+ * "@" is in the abstract namespace, whose names begin with NUL. */
 #include "attach/notify.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
+/* A failure is only logged: a service works without its manager's knowledge. */
 void notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -18,7 +20,7 @@ void notify(const char *state)
     if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof address.sun_path)
         return;
     memcpy(address.sun_path, path, strlen(path) + 1);
-    if (*path == '@') /* the abstract namespace */
+    if (*path == '@')
         address.sun_path[0] = 0;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

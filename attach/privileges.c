@@ -1,5 +1,5 @@
-/* Three doors are shut: the bounding set, so that a started program with file capabilities gets none; no_new_privs, so
- * that setuid programs give none; and the process's own sets. */
+/* Three ways to regain privileges are closed: the bounding set, so that a started program with file capabilities gets
+ * none; no_new_privs, so that setuid programs grant none; and the process's own sets. */
 #include "attach/privileges.h"
 
 #include <errno.h>

@@ -56,6 +56,7 @@ static void place_descriptors(const struct process_spec *spec)
         dup2(spec->listen_fd, FIRST_PASSED_FD);
 }
 
+/* Set an environment variable to a process number. */
 static void announce_number(const char *name, pid_t pid)
 {
     char text[32];
@@ -63,6 +64,7 @@ static void announce_number(const char *name, pid_t pid)
     setenv(name, text, 1);
 }
 
+/* systemd's protocol for passed sockets (sd_listen_fds(3)): descriptor 3, valid for this process only. */
 static void announce_socket(void)
 {
     announce_number("LISTEN_PID", getpid());
@@ -120,6 +122,8 @@ int process_own_program(char out[PATH_MAX])
     return 0;
 }
 
+/* Two pipes: the gate holds the child back until it is recorded, the report tells whether exec worked. The report's
+ * write end is closed here, so that a successful exec reads as the end of the pipe. */
 int process_spawn(const struct process_spec *spec, pid_t *out)
 {
     int ends[2], gate[2], code = 0;
@@ -189,6 +193,7 @@ static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
     }
 }
 
+/* The output is read to its end before waitpid: a program that fills the pipe would never exit. */
 int process_run(const char *const *argv, uint64_t timeout_ms)
 {
     int ends[2], status = 0;
@@ -254,6 +259,8 @@ static bool ended_within(int pidfd, uint64_t ms)
     }
 }
 
+/* A pidfd refers to the process, not to its number. It is opened first and the identity checked afterwards, so the
+ * check holds for the process that the signals reach. */
 int process_end(const struct process *p, uint64_t grace_ms)
 {
     if (!p->pid)

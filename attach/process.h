@@ -9,7 +9,7 @@
 
 #include "base/compiler.h"
 
-/* A process, told from a later one with the same number by its start time. */
+/* A process. Its start time distinguishes it from a later one with the same number. */
 struct process {
     pid_t pid;        /* 0: none */
     uint64_t started; /* clock ticks after boot */
@@ -42,6 +42,7 @@ GR_MUST_CHECK int process_run(const char *const *argv, uint64_t timeout_ms);
 
 /* Return the process that has this number now; pid 0 when there is none. A zombie counts as none. */
 struct process process_identify(pid_t pid);
+/* Does the process still exist? A zombie does not. */
 bool process_alive(const struct process *p);
 /* Send SIGTERM, after grace_ms SIGKILL, and wait until the process is gone. Returns 0 when it is not alive. -ETIMEDOUT:
  * not even SIGKILL ends it. */

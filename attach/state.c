@@ -25,6 +25,7 @@ static const struct json_text_field texts[] = {TEXT(dir),         TEXT(image),  
                                                TEXT(control),     TEXT(device),    TEXT(device_mark), TEXT(fuse_file),
                                                TEXT(export_name), TEXT(server_dir)};
 
+/* A mount point's path is hashed, because it may be longer than a file name and contains slashes. */
 void state_name(const char *dir, struct mount_state *out)
 {
     char hex[DIGEST_HEX_SIZE];
@@ -49,11 +50,13 @@ static bool process_from_json(const json_t *value, struct process *out)
     return true;
 }
 
+/* The path of a state file. */
 static void path_of(const struct mount_state *s, char out[96])
 {
     snprintf(out, 96, "%s/state.json", s->run_dir);
 }
 
+/* Replaced atomically: a reader sees the old file or the new one. */
 int state_save(const struct mount_state *s)
 {
     char digest[DIGEST_HEX_SIZE], content_root[DIGEST_HEX_SIZE], path[96];
@@ -120,6 +123,7 @@ int state_load(const char *dir, struct mount_state *out)
     return state_read(out);
 }
 
+/* One level is enough: run directories contain no directories except empty ones, which remove() deletes. */
 void state_remove_dir(const char *path)
 {
     char name[PATH_MAX];
@@ -150,6 +154,7 @@ static bool read_named(const char *id, struct mount_state *out)
     return !strcmp(named.id, out->id);
 }
 
+/* An unreadable or foreign state is skipped: other versions and killed processes may have left it. */
 int state_each(state_visit *visit, void *arg)
 {
     DIR *root = opendir(STATE_ROOT);

@@ -12,8 +12,8 @@
 #define STATE_ROOT "/run/granary"
 enum { STATE_ID_MAX = 17, STATE_REF_MAX = 1400 };
 
-/* A mount's state. It is saved after each step of mounting, before the next begins, so that a killed mount leaves
- * nothing unknown. */
+/* A mount's state. It is saved after each step of mounting, before the next begins, so a killed mount leaves nothing
+ * unrecorded. */
 struct mount_state {
     char id[STATE_ID_MAX];
     char run_dir[64];          /* STATE_ROOT/<id> */

@@ -1,5 +1,5 @@
-/* Contradictions are refused here, before a server starts: an option that would have no effect may hide an open door.
- */
+/* Contradictions are refused here, before a server starts: an access option that had no effect would leave a door open
+ * that its user believes closed. */
 #include "cli/access_options.h"
 
 #include "base/error.h"

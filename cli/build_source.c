@@ -2,6 +2,9 @@
  *
  *     SOURCE, or what a list names of it -> judged by rules, --prefix-strip -+
  *     source of --add --------------------> judged by rules ----------------+-> joined -> overrides (uid, mode, ...)
+ *
+ * Each step wraps the source of the step before and owns it, so closing the outermost one closes all. Malformed options
+ * are CLI_USAGE; a source that does not answer is an error.
  */
 #include "cli/build_source.h"
 
@@ -65,7 +68,7 @@ static int parse_time(const char *text, bool *have, int64_t *out)
     return 0;
 }
 
-/* Parse the options that replace what a source says of its files. */
+/* Parse the options that replace a source's own attributes. */
 static int parse_overrides(const struct build_source_values *v, struct source_overrides *o)
 {
     int rc = parse_id("--uid", v->uid, &o->have_uid, &o->uid);
@@ -101,7 +104,7 @@ static int open_paths(struct path_list *list, const struct source_options *optio
     return absolute ? source_local_open("", "/", options, out) : source_local_open(".", ".", options, out);
 }
 
-/* Open SOURCE, as a whole or the part that a list names. */
+/* Open SOURCE, or only the files of it that a list names. */
 static int open_source(const char *url, const struct build_source_values *v, const struct source_options *options,
                        struct source **out)
 {
@@ -194,6 +197,7 @@ static int open_all(const char *url, const struct build_source_values *v, const 
     return rc;
 }
 
+/* Does any source of the build, SOURCE or one of --add, satisfy `is`? */
 bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url))
 {
     bool any = is(url);
@@ -263,8 +267,8 @@ static int print_word(struct bytes *out, const char *name, const char *word)
     return bytes_printf(out, "%s %zu %s\n", name, word ? strlen(word) : 0, word ? word : "");
 }
 
-/* Print every option that decides what a source's files become. The text is part of the keys of tar shards, so a shard
- * is read again when the options change. */
+/* Print every option that decides what a source's files become. The text is part of the keys of tar shards: when the
+ * options change, a shard is read again. */
 static int print_choice(const struct build_source_values *v, const struct rules *rules, struct bytes *out)
 {
     const char *const words[] = {v->prefix_strip, v->uid, v->gid, v->mode, v->dir_mode, v->mtime};
@@ -281,6 +285,8 @@ static int print_choice(const struct build_source_values *v, const struct rules 
     return rc ? error_set(rc, "the options cannot be kept as text: %s", strerror(-rc)) : 0;
 }
 
+/* Everything that can be checked without a request is checked first. The overrides come last, so that they hold for all
+ * sources. */
 int build_source_open(const char *url, const struct build_source_values *v, const struct source_options *options,
                       struct build_source *out)
 {
@@ -311,6 +317,7 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     return rc;
 }
 
+/* The source refers to the rules, so it is closed first. */
 void build_source_release(struct build_source *b)
 {
     bytes_release(&b->choice);

@@ -1,5 +1,7 @@
-/* The server answers with one JSON object a line (server/control_cache.h). Progress is drawn, files and images are
- * printed as they come, and the result or an error ends the answer. */
+/* The shared part of the `granary cache` commands that talk to a server. The server answers with one JSON object a line
+ * (server/control_cache.h). Progress is drawn, files and images are printed as they arrive, and a result or an error
+ * ends the answer.
+ */
 #include "cli/cache_call.h"
 
 #include <errno.h>
@@ -13,11 +15,12 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 
+/* What the answer's lines have reported so far. */
 struct answer {
     const struct cache_call *call;
     struct progress progress;
     uint64_t refused, unknown;
-    bool of_files, found; /* paths were asked for; some file has one */
+    bool of_files, found; /* a glob was given; some file matches it */
     bool ended;
     char why_unknown[ERROR_TEXT_MAX];
 };
@@ -32,6 +35,7 @@ static void cache_call_draw(struct answer *a, const json_t *p)
     progress_update(&a->progress, &state);
 }
 
+/* Print an object by its callback, or unchanged with --json. */
 static int show(struct answer *a, json_t *object, void (*print)(json_t *))
 {
     progress_end(&a->progress);
@@ -42,6 +46,7 @@ static int show(struct answer *a, json_t *object, void (*print)(json_t *))
     return ferror(stdout) ? -EPIPE : 0;
 }
 
+/* Sum up what decides the exit status, then show the image. */
 static int take_image(struct answer *a, json_t *image)
 {
     a->refused += control_number(image, "refused_chunks");
@@ -111,6 +116,7 @@ static int take_aim(const struct cache_call *call, const char *name, struct aim 
     return 0;
 }
 
+/* The errors come after all output: the answer is complete, and parts of it may have failed. */
 int cache_call(const struct cache_call *call, const struct invocation *inv, uint64_t *out_refused)
 {
     struct answer a = {.call = call};
@@ -132,7 +138,7 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
     rc = control_call(control, call->method, call->path, params, cache_call_take_line, &a);
     progress_end(&a.progress);
     if (rc == -EPIPE && ferror(stdout))
-        return 0; /* main says what there is to say */
+        return 0; /* main reports a failed output */
     if (out_refused)
         *out_refused = a.refused;
     if (!rc && !a.ended)

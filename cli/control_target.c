@@ -1,5 +1,11 @@
-/* Users name a server by whatever they know of it: its control socket, the socket or directory that it serves, a mount
- * point. All lead to the control socket, which lies beside the other socket under the name PATH.control. */
+/* Finds the control socket of the server that a user names, by its control socket, by the socket or directory that it
+ * serves, or by a mount point. The control socket lies beside the other socket under the name PATH.control; a mount's
+ * state file names it.
+ *
+ *   socket X       X.control if it exists, else X itself is the control socket
+ *   directory X    a mount point: from its state; else X.control, of `granary serve --fuse`
+ *   nothing        `granary serve` at its usual place, else the only server of mounts
+ */
 #include "cli/control_target.h"
 
 #include <errno.h>
@@ -26,6 +32,7 @@ static bool find_beside(const char *target, char *out, size_t size)
     return true;
 }
 
+/* Does a server answer there? The state of a mount may outlive its server. */
 static bool listens(const struct node_server *server)
 {
     return listen_answered(server->control) > 0;
@@ -64,6 +71,7 @@ static int find_default(char *out, size_t size)
     return rc;
 }
 
+/* A mount point is looked up by its state, without touching the mount: a dead server would block that. */
 int control_target_find(const char *target, char *out, size_t size)
 {
     struct stat st;
@@ -101,6 +109,7 @@ const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX]
     return print_digest(&state.digest, out);
 }
 
+/* The state has the export's name if the mount added the export. Else the image's own name is the export's. */
 bool control_target_export(const char *target, char *out, size_t size)
 {
     struct mount_state state;

@@ -1,9 +1,10 @@
-/* A default must never keep a server from starting, so everything for which the server would refuse the directory is
- * tried here first: its owner, its locks, reserving space. Any failure means a server without a disk cache, and a line
- * that says why.
+/* The cache of a server that was started without --cache. A default must never keep a server from starting. So
+ * everything for which the server would refuse the directory is tried here first: its owner, its locks, reserving
+ * space. Any failure means a server without a disk cache, and a line that says why.
  *
  * Two locks: default.lock is the claim of a command, taken before its server's process exists; the cache's own lock is
- * the server's. */
+ * the server's. The second is only probed here and released again.
+ */
 #include "cli/default_cache.h"
 
 #include <errno.h>
@@ -27,12 +28,12 @@
 
 static const uint64_t LEAST = 64ull << 20; /* smallest size, and the step of sizes */
 enum {
-    PROBE = 1 << 20,
-    SHARE_PERCENT = 50,
-    LEFT_PERCENT = 10,
-    LOCK_MS = 5000,
+    PROBE = 1 << 20,    /* bytes reserved as a trial */
+    SHARE_PERCENT = 50, /* of the free space for the cache */
+    LEFT_PERCENT = 10,  /* of the filesystem that stays free */
+    LOCK_MS = 5000,     /* how long to wait for a killed server's front end */
     LOCK_STEP_US = 50000
-}; /* PROBE: bytes reserved as a trial */
+};
 
 const char *default_cache_environment(void)
 {
@@ -40,6 +41,7 @@ const char *default_cache_environment(void)
     return text && *text ? text : NULL;
 }
 
+/* XDG_CACHE_HOME counts only if it is absolute, as the XDG specification requires. */
 bool default_cache_dir(char out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -99,7 +101,7 @@ static int check_reserves(const char *dir)
     return 0;
 }
 
-/* Choose a size. -ENOSPC: even LEAST does not fit. */
+/* Choose a size: half of the free space, but leave a tenth of the filesystem. -ENOSPC: even LEAST does not fit. */
 static int choose_size(const char *dir, uint64_t *out)
 {
     uint64_t free_space, total;
@@ -117,6 +119,7 @@ static int choose_size(const char *dir, uint64_t *out)
     return 0;
 }
 
+/* The claim is returned in *out_fd; the other descriptors are closed. */
 int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
 {
     char dir[PATH_MAX];

@@ -1,5 +1,5 @@
-/* The format of systemd's EnvironmentFile=, without its continuation lines. Messages never quote a line: it may hold a
- * secret. */
+/* Reads the format of systemd's EnvironmentFile=, without its continuation lines, so that one file serves a unit and a
+ * mount in /etc/fstab. Messages never quote a line: it may contain a secret. */
 #include "cli/env_file.h"
 
 #include <ctype.h>
@@ -47,6 +47,7 @@ static int env_file_take_line(const char *path, unsigned number, char *line)
     return 0;
 }
 
+/* Line by line, so that an error can name the line without quoting it. */
 int env_file_load(const char *path)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX);

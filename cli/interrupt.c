@@ -1,5 +1,11 @@
-/* The line that the second signal prints is made in advance, since a signal handler may call only async-signal-safe
- * functions such as write and _exit. */
+/* What SIGINT and SIGTERM do depends on how far a verb is:
+ *
+ *   before interrupt_watch   the first signal ends the process
+ *   after it                 the first signal sets a flag, which the work polls; the second ends the process
+ *
+ * The line that the end prints is made in advance, since a signal handler may call only async-signal-safe functions
+ * such as write and _exit.
+ */
 #include "cli/interrupt.h"
 
 #include <poll.h>
@@ -33,6 +39,7 @@ static void on_signal(int signal_number)
     interrupted = 1;
 }
 
+/* A signal that the parent had us ignore (nohup) stays ignored. */
 void interrupt_end(const char *verb, const char *kept)
 {
     const struct sigaction action = {.sa_handler = on_signal_end};
@@ -47,6 +54,7 @@ void interrupt_end(const char *verb, const char *kept)
     }
 }
 
+/* The handler only sets a flag, which the work polls. */
 const volatile int *interrupt_watch(void)
 {
     struct sigaction action = {.sa_handler = on_signal};

@@ -10,6 +10,7 @@ static bool given(uint64_t time_s)
     return time_s != UINT64_MAX;
 }
 
+/* --nbd-timeout 0 would mean "no timeout" to the kernel; --dead-timeout 0 means that reads fail at once. */
 int keep_times_check(const struct keep_times *t)
 {
     if (given(t->timeout_s) && (!t->timeout_s || t->timeout_s > TIMEOUT_MAX_S)) {

@@ -44,8 +44,8 @@ static bool reader_is_gone(void)
     return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
 }
 
-/* Report output that could not be written. When the reader went away (`granary ls | head`) the exit status says enough.
- */
+/* Report output that could not be written. If the reader has closed the pipe (`granary ls | head`), the exit status
+ * says enough. */
 static int flush_output(const struct verb *verb)
 {
     errno = 0;
@@ -96,9 +96,9 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     return rc ? CLI_USAGE : flushed;
 }
 
-/* Open what is missing of descriptors 0 to 2. Otherwise the next file opened would get such a number, and messages
- * would be written into a pack. The stand-in for input cannot be read and those for output cannot be written, so that
- * using them still fails. */
+/* Open those of descriptors 0 to 2 that are closed. Otherwise the next file opened would get such a number, and
+ * messages would be written into a pack. The stand-ins cannot be used in the expected direction, so using them still
+ * fails. */
 static void occupy_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -1,8 +1,10 @@
 /*   mount.granary IMAGE DIR [-fnrsvw] [-o OPTION,...] [-t TYPE]  ->  granary mount [--OPTION...] IMAGE DIR
  *   umount.granary DIR [-flnrv] [-t TYPE]                        ->  granary umount DIR
  *
- * The helper has no table of options: a word of -o is one of mount(8)'s for every filesystem, or an option of `granary
- * mount`. */
+ * mount(8) runs the helper for a filesystem of type "granary", from the command line or /etc/fstab. A word of -o is
+ * either one of mount(8)'s for every filesystem, which is ignored, or an option of `granary mount`. The helper has no
+ * table of options of its own; the verb checks them.
+ */
 #include "cli/mount_helper.h"
 
 #include <errno.h>
@@ -28,6 +30,7 @@ void helper_words_release(helper_words *words)
     vec_release(words);
 }
 
+/* By the last component of the name: mount(8) calls /sbin/mount.granary. */
 bool mount_helper_called(const char *program)
 {
     const char *slash = strrchr(program, '/');
@@ -123,7 +126,8 @@ struct call {
     bool sloppy, nothing;
 };
 
-/* Parse a word of letters; o, t and N take a value. */
+/* Parse a word of letters; o, t and N take a value. Options that would mislead if they were ignored (-N, -l) are
+ * refused. */
 static int take_letters(struct call *c, const char *letters, int *next, int argc, char **argv)
 {
     for (; *letters; letters++) {

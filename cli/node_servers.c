@@ -1,5 +1,8 @@
-/* A server is identified by its control socket; paths are compared by inode, as they may be written differently. Mounts
- * come from the state files, exports from the server's status, and the image's digest connects them. */
+/* The servers of this machine: `granary serve` at its usual place, and those of mounts.
+ *
+ * A server is identified by its control socket. Paths are compared by inode, as they may be written differently. Mounts
+ * come from the state files, exports from the server's status, and the image's digest connects the two.
+ */
 #include "cli/node_servers.h"
 
 #include <errno.h>
@@ -42,6 +45,7 @@ static int add_of_mount(void *arg, const struct mount_state *s)
     return *s->control ? node_servers_add(arg, s->control, s->dir) : 0;
 }
 
+/* A socket file without a server counts: `granary status` reports that it does not answer. */
 int node_servers_find(struct node_servers *out)
 {
     struct stat st;
@@ -95,6 +99,7 @@ static int add_mount(void *arg, const struct mount_state *s)
     return 0;
 }
 
+/* Best effort: the states of other users' mounts are not readable. */
 void node_servers_add_mounts(const char *control, json_t *status)
 {
     struct looking l = {.control = control, .exports = json_object_get(status, "exports")};

@@ -1,5 +1,5 @@
-/* --timeout limits a whole request with its retries; a single attempt and a connect are limited further, so that there
- * is time for another attempt. */
+/* From the words of a command line to open stores and images. --timeout limits a whole request with its retries. A
+ * single attempt and a connect are limited further, so that there is time for another attempt. */
 #include "cli/open.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 enum { REQUEST_MOST_S = 30, CONNECT_MOST_S = 10 };
 
+/* 0 seconds mean the store's own default. */
 void open_store_options(const struct open_access *access, struct store_options *out)
 {
     uint64_t most_s = access->timeout_s ? access->timeout_s : UINT64_MAX;
@@ -37,6 +38,7 @@ static int open_checked(const struct image_ref *ref, const struct open_access *a
     return 0;
 }
 
+/* By the URL alone, before any request. */
 int open_check_writable(const struct image_ref *ref)
 {
     if (strncmp(ref->store, "http://", 7) != 0 && strncmp(ref->store, "https://", 8) != 0)
@@ -62,6 +64,7 @@ int open_store(const char *text, const struct open_access *access, struct image_
     return open_checked(ref, access, out);
 }
 
+/* The tag is resolved once; from then on only the digest counts, whatever happens to the tag. */
 int open_image(const char *text, const struct open_access *access, struct open_image *out)
 {
     *out = (struct open_image){0};

@@ -1,5 +1,12 @@
-/* Parsing by table. A value is written straight into the verb's struct of values, at the row's offset; words of argv
- * are never copied. -h and --help work for every verb and stand in no table. */
+/* Parsing by table. A value is written straight into the verb's struct of values, at the row's offset and in the row's
+ * kind; words of argv are never copied.
+ *
+ *   word         --NAME[=VALUE]   -LETTERS[VALUE]   --   operand
+ *   VALUE        behind "=" or the letter, else the next word
+ *
+ * -h and --help work for every verb and are in no table. Help, `granary help --all` and the completion's test read the
+ * same tables, so they cannot disagree with the parser.
+ */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -10,6 +17,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+/* Names are compared in full: abbreviations would become ambiguous when options are added. */
 static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
 {
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
@@ -65,7 +73,7 @@ static int set_url(const char *label, const char *text, const char **out)
     return 0;
 }
 
-/* Append text, and the row by which it came. */
+/* Append text, and the row that it belongs to: rules of --include and --exclude share one list, in the order given. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
     const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
@@ -100,7 +108,7 @@ static int set_size(const struct option_row *row, const char *label, const char 
     return rc;
 }
 
-/* Set an option. text: the value; NULL for a flag. */
+/* Parse a value by its kind and store it. text: the value; NULL for a flag. */
 static int options_set_value(const struct option_row *row, const char *text, void *values)
 {
     char label[64];
@@ -224,6 +232,7 @@ static int check_operands(const struct invocation *inv)
     return 0;
 }
 
+/* Options and operands may be mixed. -h ends the parsing, so that help is shown whatever else is wrong. */
 int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
 {
     *out = (struct invocation){.verb = verb, .words = argv, .word_count = (size_t)argc};
@@ -252,6 +261,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
     return out->help ? 0 : check_operands(out);
 }
 
+/* Lists are the only values that own memory. */
 void options_release(struct invocation *inv)
 {
     if (inv->values)
@@ -285,6 +295,7 @@ static const char *command_word(const struct verb *verb, const struct verb *comm
     return command->name + strlen(verb->name) + 1;
 }
 
+/* The first command that resembles the word wins. */
 int options_no_command(const struct verb *verb, const char *word)
 {
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);

@@ -1,5 +1,5 @@
-/* A resolver looks into the export tables of the cache directories that the server will use, so that a server can start
- * while its store is down. */
+/* Resolves the operands of `granary serve` and `granary mount` to digests. The resolver also uses the export tables in
+ * the cache directories that the server will use, so that a server can start while its store is down. */
 #include "cli/pin.h"
 
 #include <errno.h>
@@ -45,6 +45,7 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     return rc;
 }
 
+/* The directories are needed before the options are complete, so the default cache is named here but not created. */
 int pinner_init(struct pinner *p, const struct server_values *server)
 {
     *p = (struct pinner){.config.store.endpoint = server->endpoint};

@@ -1,4 +1,7 @@
-/* Names come from a dataset, which may be hostile: on a terminal, control characters in them are escaped. */
+/* Names come from a dataset, which may be hostile: an escape sequence in a file name could reprogram the terminal on
+ * which it is listed. On a terminal, control characters in names are therefore escaped. Into a pipe or file, names are
+ * written byte for byte, for the next program to read.
+ */
 #include "cli/print.h"
 
 #include <errno.h>
@@ -21,7 +24,8 @@ bool print_escapes(FILE *to)
     return isatty(fileno(to));
 }
 
-/* Whether a character may be printed to a terminal: C0, DEL and C1 control characters may not. */
+/* May a character be printed to a terminal? C0, DEL and C1 control characters may not, nor a backslash, which begins
+ * our own escapes. */
 static bool shown_as_is(const unsigned char *p, size_t len)
 {
     if (len == 1)
@@ -29,6 +33,7 @@ static bool shown_as_is(const unsigned char *p, size_t len)
     return len > 2 || (len == 2 && (*p > 0xc2 || p[1] >= 0xa0));
 }
 
+/* Bytes that are not UTF-8 are escaped one by one. */
 void print_name(FILE *to, const char *name, size_t len, bool escape)
 {
     if (!escape) {
@@ -49,6 +54,7 @@ void print_name(FILE *to, const char *name, size_t len, bool escape)
     }
 }
 
+/* A zero digest means "none": null. */
 json_t *print_json_digest(const struct digest *d)
 {
     char text[PRINT_DIGEST_MAX];

@@ -1,5 +1,8 @@
-/* A state is drawn when enough time has passed since the last line. Rate and time left are computed over the current
- * phase only, as phases differ in speed. */
+/* Progress on standard error: a line that is redrawn on a terminal, lines otherwise, JSON objects for --json.
+ *
+ * A state is drawn when enough time has passed since the last line. Rate and time left are computed over the current
+ * phase only, as phases differ in speed. A JSON reader is owed the last state, even if it came too soon to be drawn.
+ */
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -68,6 +71,7 @@ static void append_pace(const struct pace *p, char *out)
         APPEND(", %llu:%02llu left", left / 60, left % 60);
 }
 
+/* "12.0 MiB of 1.0 GiB, 120 of 5000 files, 3 failed, 40.0 MiB/s, 0:25 left", as far as it is known. */
 char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before, uint64_t files_before,
                       char out[PROGRESS_LINE_MAX])
 {
@@ -90,6 +94,7 @@ char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint6
     return out;
 }
 
+/* By hand, since the phases are our own constants and need no escaping. */
 char *progress_json(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before, uint64_t files_before,
                     char out[PROGRESS_JSON_MAX])
 {
@@ -141,6 +146,7 @@ static void progress_draw(struct progress *p, uint64_t now)
     p->shown = true;
 }
 
+/* A new phase is drawn at once on a terminal. */
 void progress_update(struct progress *p, const struct progress_state *state)
 {
     if (p->quiet)
@@ -159,6 +165,7 @@ void progress_update(struct progress *p, const struct progress_state *state)
         progress_draw(p, now);
 }
 
+/* Clears the terminal's line, so that what is printed next begins at its start. */
 void progress_end(struct progress *p)
 {
     if (p->owed)

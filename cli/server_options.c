@@ -1,6 +1,10 @@
-/* The options come from the table in stack_options.h, which front ends use too. Here its values are checked as the
- * server will parse them, so that a mistake is reported under the option's name before anything starts, and turned back
- * into words for the front end or for granary serve. */
+/* The options come from the table in stack_options.h, which front ends use too. Here its values are
+ *
+ *   checked    as the server will parse them, so that a mistake is reported under the option's name before anything
+ *              starts
+ *   completed  by a default cache, or by GRANARY_CACHE
+ *   written    as words again, for a front end (KEY=VALUE) or for granary serve (--KEY=VALUE)
+ */
 #include "cli/server_options.h"
 
 #include <errno.h>
@@ -15,6 +19,7 @@
 
 static const struct option_row rows[] = {SERVER_ROWS{0}};
 
+/* The member of the values that a row sets. */
 static const void *value_of(const struct server_values *v, const struct option_row *row)
 {
     return (const char *)v + row->offset;
@@ -33,6 +38,7 @@ static size_t count_of(const struct server_values *v, const struct option_row *r
     }
 }
 
+/* The endpoint does not count, since the command itself needs it too. */
 const char *server_options_given(const struct server_values *v)
 {
     for (const struct option_row *row = rows; row->kind; row++)
@@ -69,6 +75,7 @@ static int check_words(const struct server_values *v)
     return rc;
 }
 
+/* Options of the disk cache without a disk cache are refused, rather than ignored. */
 int server_options_check(const struct server_values *v)
 {
     bool none = server_options_no_cache(v);
@@ -91,6 +98,7 @@ int server_options_check(const struct server_values *v)
 
 /* ---- the default cache ---- */
 
+/* With --memory and no --cache there is no disk cache: the user has chosen where chunks are kept. */
 bool server_options_no_cache(const struct server_values *v)
 {
     if (v->caches.count)
@@ -109,6 +117,7 @@ static int take_cache(struct server_values *v, const char *spec)
     return 0;
 }
 
+/* Only parsed here; the values then hold the variable's text. */
 int server_options_take_environment(struct server_values *v)
 {
     const char *text = default_cache_environment();
@@ -124,6 +133,7 @@ int server_options_take_environment(struct server_values *v)
     return CLI_USAGE;
 }
 
+/* Failing to make a default cache is a warning: the server works without one. */
 int server_options_choose_cache(struct server_values *v, struct server_cache *chosen)
 {
     if (v->caches.count || server_options_no_cache(v))
@@ -186,6 +196,7 @@ static int add_word(server_words *out, enum server_form form, const struct optio
     return error_no_memory();
 }
 
+/* Options in the table's order, not the command line's: mounts with the same options share a server. */
 int server_options_words(const struct server_values *v, enum server_form form, server_words *out)
 {
     int rc = 0;

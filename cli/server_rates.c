@@ -1,5 +1,5 @@
-/* A restart sets the counters to 0; the process number in the status tells that it happened. The difference is then
- * taken to 0. */
+/* Rates between two answers of /status. A restart sets the server's counters to 0; the process number in the status
+ * shows that it happened. The difference is then taken to 0, over the time since the restart. */
 #include "cli/server_rates.h"
 
 #include <stdbool.h>
@@ -23,6 +23,7 @@ static bool was_restarted(json_t *now, json_t *before)
     return control_number(now, "pid") != control_number(before, "pid");
 }
 
+/* The rates are added to `now`, in the same form as the server's own. */
 void server_rates_add(json_t *now, json_t *before)
 {
     bool restarted = was_restarted(now, before);
@@ -59,6 +60,7 @@ static uint64_t bucket_reads(json_t *latency, json_t *then, size_t i)
     return n > old ? (uint64_t)(n - old) : 0;
 }
 
+/* The bucket in which the percentile falls: its upper bound, since the exact times are unknown. */
 uint64_t server_latency_us(json_t *now, json_t *before, unsigned percent)
 {
     json_t *latency = json_object_get(now, "read_latency");
@@ -76,6 +78,7 @@ uint64_t server_latency_us(json_t *now, json_t *before, unsigned percent)
     return all ? UINT64_MAX : 0;
 }
 
+/* -1 without traffic: a ratio of nothing. */
 double server_hit_percent(json_t *rates_of)
 {
     double here = server_rate(rates_of, "memory_bytes") + server_rate(rates_of, "disk_bytes");

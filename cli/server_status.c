@@ -1,4 +1,5 @@
-/* The status is fetched whole and parsed; missing members of an older server read as 0 or "?". */
+/* The status is fetched as a whole and parsed. Members that an older server does not have read as 0 or "?", so that a
+ * new client can show an old server. */
 #include "cli/server_status.h"
 
 #include <errno.h>
@@ -7,8 +8,9 @@
 #include "attach/attach.h"
 #include "base/error.h"
 
-enum { STATUS_MAX = 64 << 20 };
+enum { STATUS_MAX = 64 << 20 }; /* bytes; as many as the server makes at most */
 
+/* An answer that is no object comes from something other than a server of ours. */
 int server_status_get(const char *control, json_t **out)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
@@ -30,6 +32,7 @@ uint64_t server_status_counter(json_t *status, const char *name)
     return control_number(json_object_get(status, "counters"), name);
 }
 
+/* Linear: the list is printed as well, so it is short enough. */
 json_t *server_status_export(json_t *status, const char *name)
 {
     size_t i;

@@ -35,6 +35,7 @@ enum { REQUEST_MAX = 32 << 20 }; /* bytes; nbdkit itself accepts 64 MiB from any
 static struct serving serving;
 static struct plugin_clients *clients;
 
+/* A connection's handle, which nbdkit passes to each of its requests. */
 struct connection {
     struct serving_export *export;
     struct plugin_client *client;
@@ -42,6 +43,7 @@ struct connection {
 
 /* ---- errors and log ---- */
 
+/* The log's sink: nbdkit has no warnings, and info goes to its debug output. */
 static void log_to_nbdkit(enum log_level level, const char *line)
 {
     if (level == LOG_LEVEL_ERROR)
@@ -76,12 +78,14 @@ static int request_end(const struct connection *c, int rc)
 
 /* ---- starting ---- */
 
+/* Called once, before any parameter. */
 static void granary_load(void)
 {
     log_to(log_to_nbdkit, LOG_LEVEL_DEBUG);
     serving_init(&serving);
 }
 
+/* Called for each KEY=VALUE. */
 static int granary_config(const char *key, const char *value)
 {
     int rc = stack_options_set(&serving.options, key, value);
@@ -94,6 +98,7 @@ static int granary_config_complete(void)
     return rc ? failed(rc) : 0;
 }
 
+/* nbdkit's default of 16 threads a connection is too few: each waiting read holds one. */
 static void warn_of_few_threads(void)
 {
     unsigned threads = server_threads();
@@ -103,6 +108,7 @@ static void warn_of_few_threads(void)
                     threads);
 }
 
+/* Everything that can fail at the start fails here, while nbdkit still has its standard error. */
 static int granary_get_ready(void)
 {
     warn_of_few_threads();
@@ -121,6 +127,7 @@ static void die_at_once(void)
         signal(signals[i], SIG_DFL);
 }
 
+/* Threads start in the process that serves. */
 static int granary_after_fork(void)
 {
     die_at_once();
@@ -130,6 +137,7 @@ static int granary_after_fork(void)
     return rc ? failed(rc) : 0;
 }
 
+/* nbdkit has closed every connection by now. */
 static void granary_unload(void)
 {
     serving_close(&serving);
@@ -189,6 +197,7 @@ static int find_client(struct plugin_client **out)
     return plugin_client_new(clients, &peer, out);
 }
 
+/* Open an export for a new connection. */
 static int plugin_connect_to(const char *name, struct connection **out)
 {
     CLEANUP_FREE struct connection *c = malloc(sizeof *c);
@@ -203,6 +212,7 @@ static int plugin_connect_to(const char *name, struct connection **out)
     return rc;
 }
 
+/* NULL refuses the client; nbdkit sends it the errno. */
 static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
@@ -215,6 +225,7 @@ static void *granary_open(int readonly)
     return NULL;
 }
 
+/* nbdkit calls this after the connection's last request. */
 static void granary_close(void *handle)
 {
     struct connection *c = handle;
@@ -246,11 +257,13 @@ static int granary_block_size(void *handle, uint32_t *minimum, uint32_t *preferr
     return 0;
 }
 
+/* The export is read-only and all connections see the same bytes, so multi-conn is safe. */
 static int granary_yes(void *handle)
 {
     return 1;
 }
 
+/* NBD_CMD_CACHE is handled by granary_cache, not by a read whose bytes are dropped. */
 static int granary_can_cache(void *handle)
 {
     return NBDKIT_CACHE_NATIVE;
@@ -258,6 +271,7 @@ static int granary_can_cache(void *handle)
 
 /* ---- requests ---- */
 
+/* Blocks until the bytes are there, or until the client is gone. */
 static int granary_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)
 {
     const struct connection *c = handle;
@@ -265,6 +279,7 @@ static int granary_pread(void *handle, void *buf, uint32_t count, uint64_t offse
     return request_end(c, image_read(c->export->image, buf, offset, count));
 }
 
+/* Blocks until the range is in the cache. */
 static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
     const struct connection *c = handle;
@@ -272,7 +287,7 @@ static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t
     return request_end(c, image_prefetch(c->export->image, offset, count));
 }
 
-/* An extents request: one: the client wants only the first extent. */
+/* An extents request. one: the client wants only the first extent. */
 struct extents_request {
     struct nbdkit_extents *extents;
     bool one, failed;
@@ -300,6 +315,7 @@ static int granary_extents(void *handle, uint32_t count, uint64_t offset, uint32
 
 /* ---- about ---- */
 
+/* Does the kernel allow io_uring? Containers often forbid it. */
 static bool have_io_uring(void)
 {
     struct io_uring ring;
@@ -309,6 +325,7 @@ static bool have_io_uring(void)
     return true;
 }
 
+/* For `nbdkit granary --dump-plugin`; scripts read these lines. */
 static void granary_dump_plugin(void)
 {
     printf("granary_version=%s\n", GRANARY_VERSION);

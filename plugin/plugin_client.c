@@ -139,6 +139,7 @@ static ino_t socket_of(int fd)
     return fstat(fd, &st) ? 0 : st.st_ino;
 }
 
+/* Does the socket belong to a client already? */
 static bool is_known_locked(const struct plugin_clients *cs, ino_t socket)
 {
     for (const struct plugin_client *c = cs->first; c; c = c->next)
@@ -231,6 +232,7 @@ static void forget_locked(struct plugin_client *c)
         c->next->prev = c->prev;
 }
 
+/* epoll may still report the socket while nbdkit's own descriptor is open; then no client has that number. */
 void plugin_client_free(struct plugin_client *c)
 {
     if (pthread_getspecific(c->clients->leaver) == c) /* nbdkit's one thread of the connection: it outlives c */
@@ -257,6 +259,7 @@ void plugin_client_begin(struct plugin_client *c)
     client_bind_thread(&c->client);
 }
 
+/* A request of a vanished client takes its turn here (see the top); others return at once. */
 bool plugin_client_end(struct plugin_client *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
@@ -279,6 +282,7 @@ static void hung_up(struct plugin_clients *cs, uint64_t number)
         client_set_disconnected(&c->client);
 }
 
+/* The thread: one event at a time, until `ending` is written. */
 static void *plugin_client_watch(void *arg)
 {
     struct plugin_clients *cs = arg;
@@ -292,6 +296,7 @@ static void *plugin_client_watch(void *arg)
     }
 }
 
+/* A path too long for sun_path cannot be a socket's: nothing is compared with it then. */
 int plugin_clients_open(const char *control, struct plugin_clients **out)
 {
     CLEANUP(cleanup_plugin_clients) struct plugin_clients *cs = calloc(1, sizeof *cs);
@@ -321,6 +326,7 @@ int plugin_clients_start(struct plugin_clients *cs)
     return rc;
 }
 
+/* Without the key, a thread of nbdkit that ends later calls no destructor. */
 void plugin_clients_close(struct plugin_clients *cs)
 {
     if (!cs)

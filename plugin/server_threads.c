@@ -41,12 +41,14 @@ static bool in_cluster(const char *arg, const char *next, unsigned *out, bool *s
     return false;
 }
 
+/* Return the argument after `arg`, or NULL. */
 static const char *next_arg(const char *arg, const char *end)
 {
     const char *next = arg + strlen(arg) + 1;
     return next < end ? next : NULL;
 }
 
+/* As with getopt, the last -t wins. A command line that does not end in NUL was cut off and proves nothing. */
 unsigned server_threads_parse(const char *cmdline, size_t len)
 {
     unsigned threads = SERVER_THREADS_DEFAULT;

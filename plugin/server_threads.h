@@ -1,4 +1,4 @@
-/* How many requests the nbdkit around us works on at once. */
+/* How many requests the nbdkit process around the plugin works on at once. */
 #ifndef GRANARY_PLUGIN_SERVER_THREADS_H
 #define GRANARY_PLUGIN_SERVER_THREADS_H
 

@@ -34,6 +34,7 @@ struct added {
     char *name, *ref; /* owned; ref is by digest */
 };
 
+/* The exports that were added to a running server. */
 struct added_exports {
     struct stack *stack;
     const char *file;                  /* not owned; NULL: exports are not noted */
@@ -55,6 +56,7 @@ static struct added *find_locked(struct added_exports *a, const char *name)
     return NULL;
 }
 
+/* Drop an entry; the last one takes its place, so the order changes. */
 static void forget_locked(struct added_exports *a, struct added *e)
 {
     free(e->name);
@@ -230,6 +232,7 @@ void added_exports_close(struct added_exports *a)
     free(a);
 }
 
+/* The thread is woken for the exports that were just restored. */
 void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 {
     atomic_store(&a->warm, warm);
@@ -238,6 +241,8 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 
 /* ---- changes ---- */
 
+/* Either the export is served and noted, or neither: a failure takes back what was added. An export that was served
+ * before stays. */
 int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
                       const volatile int *cancel, struct stack_export **out)
 {
@@ -265,6 +270,7 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     return 0;
 }
 
+/* The checks are without a lock; take_out decides again whether clients are connected. */
 int added_exports_remove(struct added_exports *a, const char *name, enum added_for who, bool *out_removed)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = *name ? stack_get(a->stack, name) : NULL;

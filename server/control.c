@@ -24,8 +24,8 @@
 
 enum {
     CONNECTIONS_MAX = 64,
-    CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
-    IDLE_TIMEOUT_S = 10,
+    CONNECTIONS_MANY = 48, /* from here on a new connection ends an idle one */
+    IDLE_TIMEOUT_S = 10,   /* libmicrohttpd's own limit for a connection without data */
 };
 
 /* A connection. Only the daemon's thread uses it. */
@@ -35,6 +35,7 @@ struct client {
     bool working;               /* a job answers it, so it is not idle */
 };
 
+/* The control socket. Constant after control_start, except for the list of clients, which the daemon's thread owns. */
 struct control {
     char *path;
     int fd; /* the listening socket; -1: the daemon owns it */
@@ -152,6 +153,7 @@ static int listen_at(struct control *c)
     return 0;
 }
 
+/* Everything that can fail at the start fails here: memory, the socket, the first sample of the history. */
 int control_open(const char *path, struct stack *stack, struct added_exports *added, struct control **out)
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
@@ -193,6 +195,8 @@ int control_start(struct control *c)
     return 0;
 }
 
+/* The socket is removed first, so that no new client comes. Jobs are stopped before the daemon: libmicrohttpd does not
+ * stop while a connection is suspended. */
 void control_close(struct control *c)
 {
     if (!c)

@@ -18,6 +18,7 @@
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
 
+/* A checked request. */
 struct control_task {
     struct stack *stack;
     enum control_bulk_operation operation;
@@ -82,6 +83,7 @@ void control_cache_free(void *arg)
 }
 DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
 
+/* The strings are copied: libmicrohttpd's live only while the request is answered. */
 int control_cache_prepare(struct stack *stack, const struct control_request *request, struct control_task **out)
 {
     int rc = check_request(stack, request);
@@ -372,6 +374,7 @@ static int sweep(struct control_job *job, const struct control_task *task)
                        control_json_integer(s.changed_bytes), "refused_chunks", control_json_integer(s.refused)));
 }
 
+/* An image that several exports serve is walked once for each of them. */
 int control_cache_run(struct control_job *job, void *arg)
 {
     const struct control_task *task = arg;

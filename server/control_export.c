@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+/* Is "sha256:<hex>" the image's digest? */
 static bool has_digest(const struct image *img, const char *digest)
 {
     char hex[DIGEST_HEX_SIZE];

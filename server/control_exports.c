@@ -43,6 +43,7 @@ static int control_exports_check(const struct added_exports *added, const struct
     return put ? image_ref_parse(r->image, &ref) : 0;
 }
 
+/* The strings are copied: libmicrohttpd's live only while the request is answered. */
 int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request, bool put,
                             struct control_exports **out)
 {

@@ -1,5 +1,7 @@
-/* jansson's functions take NULL for a value that could not be made and fail in turn, so nothing here checks for memory:
- * the failure arrives at json_dumps or control_job_send. */
+/* jansson's functions accept NULL for a value that could not be allocated: json_pack then fails in turn,
+ * json_object_set_new leaves the member out. So nothing here checks for memory; json_dumps and control_job_send report
+ * a missing object.
+ */
 #include "server/control_json.h"
 
 #include <string.h>

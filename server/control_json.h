@@ -7,6 +7,7 @@
 
 #include "stack.h"
 
+/* A number; the counters fit into a signed 64-bit integer. */
 json_t *control_json_integer(uint64_t n);
 /* "sha256:<hex>" */
 json_t *control_json_digest(const struct digest *digest);
@@ -14,6 +15,7 @@ json_t *control_json_digest(const struct digest *digest);
 /* Return the start of what is reported about an export: {export, digest of its image}. */
 json_t *control_json_export(const struct stack_export *export);
 
+/* One named number of an answer. */
 struct control_sum {
     const char *key;
     uint64_t value;

@@ -94,6 +94,7 @@ struct parameter {
     const char *key, **value;
 };
 
+/* The parsing of one request's parameters; rc is the first error. */
 struct parameters {
     const struct parameter *known;
     size_t count;
@@ -138,6 +139,7 @@ static int answer_by_job(struct request *r, struct control_jobs *jobs, control_w
     return rc ? error_set(rc, "out of memory or threads") : 0;
 }
 
+/* The cache operations share one handler; the route's row has the operation. */
 static int answer_bulk_operation(struct request *r, const struct route *route)
 {
     struct control_request c = {.operation = route->operation};
@@ -200,6 +202,7 @@ static int answer_quiesce(struct request *r, const struct route *route)
                                      (size_t)len, true));
 }
 
+/* Changes of exports have job slots separate from those of warming (control_exports.c). */
 static int answer_exports(struct request *r, const struct route *route)
 {
     struct control_exports_request c = {.name = r->rest};
@@ -321,6 +324,8 @@ static bool control_routes_collect(struct control_routes *r, const struct route 
     return whole;
 }
 
+/* Nothing is answered before the request is complete: libmicrohttpd would close the connection of a client that still
+ * sends its body. */
 enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *data, size_t *data_len, void **state,
                                     bool *out_by_job)

@@ -23,6 +23,7 @@ struct hit_counts {
     uint64_t hits, misses;
 };
 
+/* Pick the two counters out of all. */
 static void count_hits(void *arg, const struct counter_row *row)
 {
     struct hit_counts *c = arg;
@@ -39,6 +40,7 @@ double control_hit_ratio(struct stack *stack)
     return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
 }
 
+/* Bytes, from the counters of the whole server. */
 struct traffic {
     uint64_t fetched, warmed, read, holes;
 };
@@ -81,6 +83,7 @@ struct rates {
     double sums[HISTORY_SUMS]; /* over all exports */
 };
 
+/* Return the rates as an object, one member per sum. */
 static json_t *rates_json(const double rates[HISTORY_SUMS])
 {
     json_t *object = json_object();
@@ -250,6 +253,7 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
     return rc;
 }
 
+/* A member whose JSON could not be allocated is left out; see control_json.c. */
 int control_status(struct stack *stack, struct history *history, struct bytes *out)
 {
     CLEANUP(cleanup_json) json_t *root = json_object();

@@ -11,6 +11,7 @@
 #include "server/control_export.h"
 #include "server/control_json.h"
 
+/* Entries per line; ms between two looks into the ring, and between two counts. */
 enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
 
 /* A recording of one export. */

@@ -13,7 +13,7 @@
 #include "server/control_export.h"
 #include "server/control_json.h"
 
-enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
+enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 }; /* for catalog and index; between two lines of progress */
 
 static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* in the order of enum warm_what */
 

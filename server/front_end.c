@@ -76,6 +76,7 @@ static int parse_all(int argc, char **argv, const struct front_end *front_end, s
     return rc ? EXIT_FAILURE : 0;
 }
 
+/* serving_close follows every failure too: it accepts any state after serving_init. */
 int front_end_main(int argc, char **argv, const struct front_end *front_end)
 {
     static struct serving serving;

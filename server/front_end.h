@@ -5,6 +5,7 @@
 
 #include "server/serving.h"
 
+/* The command line, as far as all front ends share it. */
 struct front_end_arguments {
     unsigned threads; /* -t, or the default */
     int fd;           /* a descriptor that the supervisor holds and hands on: a listening socket, or /dev/fuse */

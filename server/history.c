@@ -15,6 +15,7 @@ const char *const history_names[HISTORY_SUMS] = {
     [HISTORY_DISK_BYTES] = "disk_bytes", [HISTORY_TIER_BYTES] = "tier_bytes", [HISTORY_STORE_BYTES] = "store_bytes",
 };
 
+/* The ring of samples and its thread. */
 struct history {
     struct stack *stack;
     pthread_t thread;
@@ -23,7 +24,7 @@ struct history {
     pthread_cond_t ends;
     bool stopping;
     struct history_sample samples[HISTORY_SAMPLES];
-    size_t next, count; /* the next sample's place: the oldest one's, once all places are taken */
+    size_t next, count; /* index of the next sample, which is the oldest once the ring is full; samples taken */
 };
 
 void history_sample_release(struct history_sample *sample)
@@ -112,6 +113,7 @@ static void *take_samples(void *arg)
     return NULL;
 }
 
+/* The first sample is taken here, so that history_oldest always finds one. */
 int history_new(struct stack *stack, struct history **out)
 {
     struct history_sample first;
@@ -138,6 +140,7 @@ int history_start(struct history *h)
     return rc;
 }
 
+/* Until the ring is full, the oldest sample is the first; then it is the one to be replaced next. */
 int history_oldest(struct history *h, struct history_sample *out)
 {
     SCOPED_LOCK(&h->lock);

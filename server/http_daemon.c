@@ -44,6 +44,8 @@ bool http_daemon_refuses(struct MHD_Connection *connection, const void *state, e
     return true;
 }
 
+/* libmicrohttpd's protocol: the first call has only the header, each further one a part of the body, and a call without
+ * data after the first means that the request is complete. Setting *data_len to 0 says that the part was consumed. */
 bool http_daemon_whole(size_t *data_len, void **state)
 {
     bool first = !*state, more = *data_len;
@@ -52,6 +54,7 @@ bool http_daemon_whole(size_t *data_len, void **state)
     return !first && !more;
 }
 
+/* queue_response takes its own reference, so the response is destroyed here in either case. */
 enum MHD_Result http_daemon_answer(struct MHD_Connection *connection, unsigned status, const char *type,
                                    const void *body, size_t len, bool last)
 {

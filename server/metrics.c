@@ -27,6 +27,7 @@ static const char *type_of(const char *name)
     return len > 6 && !strcmp(name + len - 6, "_total") ? "counter" : "gauge";
 }
 
+/* Append a metric's two header lines. */
 static int append_head(struct bytes *out, const char *name, const char *help, const char *type)
 {
     return bytes_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -212,6 +213,7 @@ static bool is_used(const char *state)
     return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
 }
 
+/* A directory has two rows, since it may be read while it cannot be written. */
 static int append_directories(struct stack *stack, struct bytes *out, const char *name)
 {
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
@@ -235,6 +237,7 @@ static int append_tiers(struct stack *stack, struct bytes *out, const char *name
     return rc;
 }
 
+/* A store is down while its breaker lets one request at a time through. */
 static int append_stores(struct stack *stack, struct bytes *out, const char *name)
 {
     struct store_health health;
@@ -245,6 +248,7 @@ static int append_stores(struct stack *stack, struct bytes *out, const char *nam
     return rc;
 }
 
+/* The metrics of what may be down: 1 or 0 for each directory, proxy and store. */
 static const struct up_metric {
     const char *name, *help;
     int (*append)(struct stack *stack, struct bytes *out, const char *name);
@@ -274,6 +278,7 @@ static void append_health(struct stack *stack, struct appending *a)
     append_counter(a, &row);
 }
 
+/* The order of the document: the server, its counters, its histograms, its exports, what may be down. */
 int metrics_write(struct stack *stack, struct bytes *out)
 {
     struct appending a = {.out = out};

@@ -14,11 +14,13 @@
 #include "server/http_daemon.h"
 #include "server/metrics.h"
 
+/* A scraper needs one connection. Half of them at most are for one address. */
 enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_TIMEOUT_S = 60 };
 
+/* Constant after metrics_server_start. */
 struct metrics_server {
     struct stack *stack;
-    int fd; /* -1: the daemon's */
+    int fd; /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
 };
@@ -48,6 +50,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     return answer_metrics(arg, connection);
 }
 
+/* Binds before any fork, so that the process that starts the server reports a bad address. */
 int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);

@@ -12,6 +12,7 @@ const char *server_health_word(enum server_health health)
     return words[health];
 }
 
+/* The state tells more than the health: "slow" and "failing" are both degraded, "stuck" and "silent" both failing. */
 enum server_health server_health_of_store(const struct store_health *store, const char **out_state)
 {
     *out_state = store->silent                                  ? "silent"

@@ -5,6 +5,7 @@
 
 #include "stack.h"
 
+/* In ascending order: the worst part decides. */
 enum server_health {
     SERVER_HEALTHY,
     SERVER_DEGRADED, /* reads are served, some of them late or at a higher cost */
@@ -26,7 +27,7 @@ enum server_health server_health_of_store(const struct store_health *store, cons
 enum server_health server_health_of_dir(const struct cache_dir_report *dir);
 enum server_health server_health_of_tier(const struct store_tier_report *tier);
 
-/* The worst of these; why becomes a sentence about the first that is so, "" when healthy. */
+/* Bytes of server_health's sentence, with its NUL. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
 /* Return the worst health of all stores, cache directories and proxies. why becomes a sentence about the first one that
  * bad, or "" when healthy. */

@@ -1,11 +1,12 @@
 /* Puts the parts of a serving process together, in two steps, since a front end may fork in between (nbdkit does):
  *
- *     serving_open    opens and binds everything, makes no thread, reports bad parameters
- *     serving_start   makes the threads, in the process that serves
+ *     serving_open    opens and binds everything, starts no thread, reports bad parameters
+ *     serving_start   starts the threads, in the process that serves
  *
- * The order of closing matters: the control socket goes first, since its requests use every other part; then the
+ * The order of closing matters. The control socket goes first, since its requests use every other part; then the
  * warming thread; the stack goes last. `ending` is the cancel flag of all stores and is set before anything is joined,
- * so that no thread waits for the retries of a dead store. */
+ * so that no thread waits for the retries of a dead store.
+ */
 #include "server/serving.h"
 
 #include <errno.h>
@@ -59,6 +60,7 @@ static int64_t resolved_when(void)
     return when > 0 ? when : 0;
 }
 
+/* Log the port too: port 0 takes a free one. */
 static int open_metrics(struct serving *s)
 {
     int rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
@@ -67,6 +69,7 @@ static int open_metrics(struct serving *s)
     return rc;
 }
 
+/* The stack first: everything else works on it. The control socket last, when the server can serve. */
 int serving_open(struct serving *s)
 {
     if (getenv("GRANARY_CHECK")) /* only the parameters were to be checked, and they are good */
@@ -107,6 +110,7 @@ static int follow_supervisor(void)
     return 0;
 }
 
+/* Threads do not survive a fork, so all of them start here. Without any cache there is nothing to warm. */
 int serving_start(struct serving *s)
 {
     int rc = follow_supervisor();
@@ -136,6 +140,7 @@ void serving_stop_fetching(struct serving *s)
     __atomic_store_n(&s->ending, 1, __ATOMIC_RELAXED);
 }
 
+/* The counters are logged after the last thread that changes them, and before the stack is gone. */
 void serving_close(struct serving *s)
 {
     serving_stop_fetching(s);
@@ -166,6 +171,7 @@ static int say_unknown(struct serving *s, const char *name)
                      (const char *)known.data, rc ? ", ..." : "");
 }
 
+/* The stack counts the connection before memory is allocated for it; on failure that is undone. */
 int serving_connect(struct serving *s, const char *name, struct serving_export **out)
 {
     struct stack_export *export = stack_connect(s->stack, name);

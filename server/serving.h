@@ -27,7 +27,7 @@ struct serving_export {
     struct image *image; /* the export's; lives as long as the connection */
 };
 
-/* A serving process. Front ends use options, stack and failures; the rest is serving.c's. */
+/* A serving process. Front ends use options, stack and failures; the rest is private to serving.c. */
 struct serving {
     struct stack_options options;
     char *handed; /* path of the table of images that a supervisor or mount has resolved (EXPORT_TABLE_HANDED) */

@@ -18,6 +18,7 @@
 #include "base/vec.h"
 #include "image/warm/warm_run.h"
 
+/* The pause doubles from PAUSE_MIN_MS to PAUSE_MAX_MS. */
 enum { STORE_TIMEOUT_MS = 30000, PAUSE_MIN_MS = 1000, PAUSE_MAX_MS = 60000 };
 
 /* An export whose metadata could not be cached completely yet. */
@@ -26,6 +27,7 @@ struct unfinished {
     bool said; /* its failure was logged */
 };
 
+/* The warming thread and its list. */
 struct start_warm {
     struct stack *stack;
     pthread_t thread;
@@ -170,6 +172,7 @@ int start_warm_begin(struct stack *stack, struct start_warm **out)
     return rc;
 }
 
+/* A flag, not a count: one round tries every new export. */
 void start_warm_added(struct start_warm *w)
 {
     if (!w)

@@ -55,6 +55,7 @@ static int deadline_take(int fd, uint64_t deadline_ms, struct answer *out)
     }
 }
 
+/* The write end is closed in the parent, so that a child that dies without an answer ends the wait. */
 int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms)
 {
     int ends[2];

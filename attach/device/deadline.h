@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 
+/* The call to make. Runs in the child process. */
 typedef int deadline_work(void *arg);
 
 /* Call work(arg) in a child process and return its result and sentence. work changes nothing in this process.

@@ -33,6 +33,8 @@ static void set_queue(const char *device, const char *name, int value)
         log_debug("%s stays as it is: %s", path, strerror(errno));
 }
 
+/* Large requests, for the server fetches whole chunks anyway; see docs/internals/attachment.md. Failures are ignored,
+ * since the defaults work too. */
 void device_tune(const char *device)
 {
     set_queue(device, "read_ahead_kb", READ_AHEAD_KB);
@@ -62,6 +64,8 @@ static uint64_t available_memory(void)
     return line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
 }
 
+/* Through the page cache, which is what readers of the filesystem use. The amount is bounded: the pages would displace
+ * others, and be evicted themselves. */
 int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const volatile int *cancel)
 {
     CLEANUP_FREE void *block = malloc(WARM_STEP);

@@ -39,11 +39,11 @@ GR_MUST_CHECK int device_nbd_number(const char *device, int *out);
 /* Read the mark that tells this attachment from a later one of the same device: the kernel's note of the process that
  * attached it. Empty: not attached. */
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
-/* Find the device that process maker attached to this content. -ENOENT, without a sentence: there is none. */
+/* Find the device that process `maker` attached to this content. -ENOENT, without a sentence: there is none. */
 GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX]);
-/* Detach the device. Returns 0 and leaves it alone when it is not attached any more, or attached anew (another mark).
- * -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the kernel
- * does not answer (see deadline.h). */
+/* Detach the device. Returns 0 and does nothing if it is not attached any more, or to something else since (another
+ * mark). -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the
+ * kernel does not answer (see deadline.h). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
 /* Attach a read-only direct-I/O loop device to file. It detaches itself at its last close: keep *out_fd open until the
@@ -55,8 +55,8 @@ bool device_loop_stands_on(const char *device, const char *file);
  * file. */
 GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
 
-/* Whether a filesystem is mounted from the device, in any mount namespace. Looks for a second, so that a passing
- * exclusive open does not count. */
+/* Is a filesystem mounted from the device, in any mount namespace? Checks for a second, so that a brief exclusive open
+ * does not count. */
 bool device_claimed(const char *device);
 
 /* Set larger requests and readahead than a block device starts with. Settings that the kernel refuses stay as they are.

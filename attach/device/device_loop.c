@@ -45,6 +45,8 @@ static int configure(int number, int file_fd, char out[DEVICE_NAME_MAX], int *ou
     return 0;
 }
 
+/* The search for a free device and its configuration are two steps, between which another process may take it: try
+ * again. */
 int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd)
 {
     CLEANUP_FD int file_fd = open(file, O_RDONLY | O_CLOEXEC);
@@ -60,6 +62,7 @@ int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd)
     return rc;
 }
 
+/* A prefix is enough: the kernel appends " (deleted)" to a file that is gone. */
 bool device_loop_stands_on(const char *device, const char *file)
 {
     char path[96];
@@ -70,6 +73,8 @@ bool device_loop_stands_on(const char *device, const char *file)
     return !strncmp((char *)text.data, file, strlen(file));
 }
 
+/* Normally the autoclear flag does the work. A device that some process still has open is cleared by hand, after
+ * LOOP_WAIT_MS. */
 int device_loop_detach(const char *device, const char *file)
 {
     uint64_t deadline = clock_now_ms() + LOOP_WAIT_MS;

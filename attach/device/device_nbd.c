@@ -38,11 +38,13 @@ enum {
     NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minor numbers */
 };
 
+/* The directory exists for a built-in driver too. */
 static bool have_nbd(void)
 {
     return !access("/sys/module/nbd", F_OK);
 }
 
+/* The sentence names the package to install on this distribution (nbd_remedy.h). */
 int device_nbd_available(void)
 {
     if (have_nbd())
@@ -60,6 +62,7 @@ int device_nbd_available(void)
     return error_set(-ENODEV, "this kernel has no nbd module (%s)", remedy);
 }
 
+/* The name must be exactly /dev/nbdN: it is used in paths of sysfs. */
 int device_nbd_number(const char *device, int *out)
 {
     static const char prefix[] = "/dev/nbd";
@@ -71,6 +74,7 @@ int device_nbd_number(const char *device, int *out)
     return 0;
 }
 
+/* The pid file holds the process that attached the device, and is absent for a free one. */
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX])
 {
     char path[64];
@@ -140,6 +144,7 @@ static int undo(const char *device, int rc)
     return error_restore(&first);
 }
 
+/* The kernel takes references of its sockets, so ours are closed in any case. */
 int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
 {
     CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *netlink = NULL;
@@ -184,6 +189,7 @@ static bool sysfs_says(const char *name, const char *file, const char *text)
            (got.len == len || got.data[len] == '\n');
 }
 
+/* Both must match: a pid is reused, and other processes attach the same image. */
 int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX])
 {
     char pid[32], backend[DEVICE_BACKEND_MAX];
@@ -212,6 +218,8 @@ static int call_disconnect(void *arg)
     return rc ? rc : nbd_netlink_disconnect(netlink, *number);
 }
 
+/* A device with another mark, or none, was detached already; that is success. `cut` also detaches a mounted device,
+ * whose readers get EIO. */
 int device_nbd_detach(const char *device, const char *mark, bool cut)
 {
     char now[DEVICE_MARK_MAX];

@@ -1,9 +1,10 @@
 /* Over NBD: one connection by libnbd, polled in small steps, so that a dead server or an interrupt ends the wait. For a
- * server that shows files: a look at the export's file, made by a child process, since stat hangs while the server does
+ * server that shows files: a stat of the export's file, made by a child process, since stat hangs while the server does
  * not answer.
  *
- * A server that mounts started may take its time, as its store may; it is waited for while it lives. A server that was
- * there before must answer within JOIN_MS. */
+ * A server that mounts started may take its time, as its store may; it is waited for as long as it lives. A server that
+ * ran before must answer within JOIN_MS.
+ */
 #include "attach/device/export_check.h"
 
 #include <errno.h>
@@ -129,6 +130,7 @@ static int ask_file(const struct export_check *check, struct nbd_export *out)
     return 0;
 }
 
+/* The same check for a server that shows files (granary-fuse). */
 static int check_file(const struct export_check *check)
 {
     struct nbd_export got;
@@ -138,6 +140,7 @@ static int check_file(const struct export_check *check)
     return rc ? rc : nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
 }
 
+/* The name, size and content root are compared before any device exists, so a wrong image changes nothing. */
 int export_check(const struct export_check *check)
 {
     if (check->control)

@@ -1,4 +1,4 @@
-/* Whether a server's export is the right image. Checked before a device is attached to it. */
+/* Is a server's export the right image? Checked before a device is attached to it. */
 #ifndef GRANARY_ATTACH_DEVICE_EXPORT_CHECK_H
 #define GRANARY_ATTACH_DEVICE_EXPORT_CHECK_H
 

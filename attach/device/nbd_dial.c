@@ -166,6 +166,7 @@ static int negotiate(int fd, const char *export_name, struct nbd_export *out)
     return rc ? rc : not_nbd();
 }
 
+/* The socket's time limits hold for the handshake only; the kernel sets its own. */
 int nbd_dial(const char *address, const char *export_name, unsigned timeout_s, struct nbd_export *out, int *out_fd)
 {
     static const struct timeval none;
@@ -183,6 +184,7 @@ int nbd_dial(const char *address, const char *export_name, unsigned timeout_s, s
     return 0;
 }
 
+/* The description's format is serving_describe's. */
 int nbd_content_root(const char *description, struct digest *out)
 {
     static const char key[] = "content-root sha256:";
@@ -193,6 +195,7 @@ int nbd_content_root(const char *description, struct digest *out)
     return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
 }
 
+/* Size and content root together identify an image's bytes, whatever its name. */
 int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got, uint64_t size,
                      const struct digest *content_root)
 {
@@ -211,6 +214,7 @@ int nbd_export_check(const char *address, const char *export_name, const struct 
 
 /* ---- one read ---- */
 
+/* For comparing a few samples, so one request at a time is enough. */
 int nbd_read(int fd, uint64_t off, void *out, uint32_t len)
 {
     const struct nbd_request request = {

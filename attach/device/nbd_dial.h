@@ -1,4 +1,4 @@
-/* A negotiated connection to an NBD server, not used yet: what the kernel takes over. */
+/* A negotiated connection to an NBD server that has not been used yet, as the kernel takes it over. */
 #ifndef GRANARY_ATTACH_DEVICE_NBD_DIAL_H
 #define GRANARY_ATTACH_DEVICE_NBD_DIAL_H
 
@@ -27,12 +27,12 @@ GR_MUST_CHECK int nbd_dial(const char *address, const char *export_name, unsigne
  * description). -EINVAL, without a sentence: it has none. */
 GR_MUST_CHECK int nbd_content_root(const char *description, struct digest *out);
 
-/* Compare an export with the image that is wanted. -ESTALE, with both in the sentence: it is another image, or not
- * Granary's. */
+/* Compare an export with the wanted image. -ESTALE, with both in the sentence: it is another image, or not Granary's.
+ */
 GR_MUST_CHECK int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got,
                                    uint64_t size, const struct digest *content_root);
 
-/* Read len bytes at off, on a connection that no one else uses. -EIO: the server cannot read them; others: the server
+/* Read len bytes at off over a connection that nothing else uses. -EIO: the server cannot read them; others: the server
  * is gone. The sentence does not name the server. */
 GR_MUST_CHECK int nbd_read(int fd, uint64_t off, void *out, uint32_t len);
 

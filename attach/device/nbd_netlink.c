@@ -21,14 +21,14 @@
 
 enum { PROTOCOL_VERSION = 1, NO_INDEX = -1 };
 
-/* The callbacks store what they receive here. */
+/* One user at a time. The callbacks store what they receive here. */
 struct nbd_netlink {
-    struct nl_sock *ask, *news; /* news: NULL until nbd_netlink_watch */
+    struct nl_sock *ask, *news; /* for commands; for news, NULL until nbd_netlink_watch */
     int family;
     bool answered; /* set by the callbacks of ask, with answer */
     int answer;    /* 0 or -errno */
     int index;     /* device index in the last message received */
-    int watched;   /* the device whose news count */
+    int watched;   /* the device whose news is noted */
     bool dead;
 };
 
@@ -58,6 +58,7 @@ static int on_message(struct nl_msg *m, void *arg)
     return NL_OK;
 }
 
+/* The command succeeded. */
 static int on_ack(struct nl_msg *m, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -139,6 +140,7 @@ static int nbd_netlink_begin(struct nbd_netlink *n, uint8_t command, int index, 
     return 0;
 }
 
+/* Append the settings that CONNECT and RECONFIGURE share. */
 static int put_link(struct nl_msg *m, const struct nbd_link *link)
 {
     if (nla_put_u64(m, NBD_ATTR_TIMEOUT, link->timeout_s) || nla_put_u64(m, NBD_ATTR_DEAD_CONN_TIMEOUT, link->dead_s) ||
@@ -182,6 +184,7 @@ static int ask(struct nbd_netlink *n, struct nl_msg *m)
 
 /* ---- commands ---- */
 
+/* NBD_CMD_CONNECT without an index: the kernel chooses a free device, which its answer names. */
 int nbd_netlink_connect(struct nbd_netlink *n, const struct nbd_link *link, uint64_t size, uint16_t flags,
                         const int *fds, size_t count, int *out_index)
 {
@@ -234,6 +237,7 @@ int nbd_netlink_policy(struct nbd_netlink *n, const struct nbd_link *link)
     return reconfigure(n, link, NULL, 0);
 }
 
+/* After a successful RECONFIGURE, the socket's send timeout shows whether the kernel took it; see the top. */
 int nbd_netlink_hand_over(struct nbd_netlink *n, const struct nbd_link *link, int fd, bool *out_taken)
 {
     struct timeval limit = {0};
@@ -256,6 +260,7 @@ int nbd_netlink_disconnect(struct nbd_netlink *n, int index)
 
 /* ---- news ---- */
 
+/* News comes without being requested, so sequence numbers are not checked. */
 int nbd_netlink_watch(struct nbd_netlink *n)
 {
     n->news = nl_socket_alloc();
@@ -270,6 +275,7 @@ int nbd_netlink_watch(struct nbd_netlink *n)
     return group < 0 ? error_set(-EIO, "cannot hear of dead nbd connections: %s", nl_geterror(group)) : 0;
 }
 
+/* An interrupted wait reports nothing dead; callers call again. */
 int nbd_netlink_wait_dead(struct nbd_netlink *n, int index, int timeout_ms, bool *out_dead)
 {
     struct pollfd p = {.fd = nl_socket_get_fd(n->news), .events = POLLIN};

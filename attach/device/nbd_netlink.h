@@ -12,7 +12,7 @@
 /* A pair of netlink sockets; watches one device; one thread at a time. */
 struct nbd_netlink;
 
-/* What every command about an attachment repeats. */
+/* The settings that every command about an attachment repeats. */
 struct nbd_link {
     int index;           /* N of /dev/nbdN */
     const char *backend; /* the identifier given at the attach, or the kernel refuses; NULL: none was given */
@@ -20,7 +20,7 @@ struct nbd_link {
     unsigned dead_s;     /* how long requests wait while no connection is alive; then EIO */
 };
 
-/* -ENOTSUP: the module is not loaded, or Linux is older than 4.12; -EIO, -ENOMEM. */
+/* Open the command socket. -ENOTSUP: the module is not loaded, or Linux is older than 4.12; -EIO, -ENOMEM. */
 GR_MUST_CHECK int nbd_netlink_open(struct nbd_netlink **out);
 void nbd_netlink_close(struct nbd_netlink *n);
 DEFINE_CLEANUP(nbd_netlink, struct nbd_netlink *, nbd_netlink_close)
@@ -44,8 +44,8 @@ GR_MUST_CHECK int nbd_netlink_disconnect(struct nbd_netlink *n, int index);
 /* Subscribe to the kernel's news of dead connections, for nbd_netlink_wait_dead. */
 GR_MUST_CHECK int nbd_netlink_watch(struct nbd_netlink *n);
 
-/* Wait at most timeout_ms for a connection of the device to die. *out_dead: whether one did, or so much news came that
- * some was lost. Several deaths may be reported as one. */
+/* Wait at most timeout_ms for a connection of the device to die. *out_dead: one died, or some news was lost because too
+ * much arrived. Several deaths may be reported as one. */
 GR_MUST_CHECK int nbd_netlink_wait_dead(struct nbd_netlink *n, int index, int timeout_ms, bool *out_dead);
 
 #endif

@@ -1,4 +1,5 @@
-/* A distribution is recognised by ID and ID_LIKE of os-release(5). */
+/* Which package of a distribution has the nbd module. A distribution is recognised by ID and ID_LIKE of os-release(5),
+ * which is passed in, so that tests need no machine of each kind. */
 #include "attach/device/nbd_remedy.h"
 
 #include <stdbool.h>

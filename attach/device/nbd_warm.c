@@ -1,7 +1,11 @@
-/* One connection by libnbd with IN_FLIGHT requests. Work comes from two places: ranges, asked for in order by requests
- * of CHUNKS chunks, and `again`, the ranges of failed requests, which are repeated first, chunk by chunk, to find the
- * chunk at fault. A slot adds at most one range to `again` and takes new work only from there until it is empty, so
- * IN_FLIGHT places are enough. */
+/* One connection by libnbd with IN_FLIGHT requests. Work comes from two places:
+ *
+ *   ranges   requested in order, CHUNKS chunks at a time
+ *   again    failed requests; repeated first, chunk by chunk, to find the chunk at fault
+ *
+ * A slot adds at most one range to `again`, and takes new work only from there until it is empty. So IN_FLIGHT places
+ * are enough.
+ */
 #include "attach/device/nbd_warm.h"
 
 #include <errno.h>
@@ -21,10 +25,10 @@
 #include "format/chunk.h"
 
 enum {
-    IN_FLIGHT = 64,
-    CHUNKS = 16, /* a server works on no more of a request at once; also the step of progress */
-    CHUNKS_LIMITED = 4,
-    STEP_MS = 500,
+    IN_FLIGHT = 64,     /* requests at a time */
+    CHUNKS = 16,        /* a server works on no more of a request at once; also the step of progress */
+    CHUNKS_LIMITED = 4, /* under a bandwidth limit: what was paid for at once arrives at once */
+    STEP_MS = 500,      /* between two reports of progress, at most */
     REQUEST_MAX = 32 << 20,
     PROBE_AFTER_S = 30,
     PROBE_EVERY_S = 10,
@@ -43,6 +47,7 @@ struct slot {
     int error;
 };
 
+/* One run. */
 struct warming {
     struct nbd_handle *h;
     const struct nbd_warm *config;
@@ -243,10 +248,11 @@ static int warm(struct warming *w)
     return rc;
 }
 
+/* The struct lives longer than the handle: closing the handle runs the callbacks of requests in flight. */
 int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
 {
     *out = (struct nbd_warm_state){0};
-    struct warming w = {.config = config, .state = out}; /* outlives the handle: closing it runs callbacks */
+    struct warming w = {.config = config, .state = out};
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
         return error_no_memory();

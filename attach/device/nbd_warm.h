@@ -14,10 +14,10 @@ enum { NBD_WARM_NAMED = 10, NBD_WARM_FAILED_MAX = 1000 };
 /* The progress. */
 struct nbd_warm_state {
     uint64_t bytes_done, bytes_total;
-    uint64_t failed_chunks, failed_bytes, failed_at[NBD_WARM_NAMED]; /* failed_at: offsets of the first ones */
+    uint64_t failed_chunks, failed_bytes, failed_at[NBD_WARM_NAMED]; /* failed_at: offsets of the first failed chunks */
 };
 
-/* What to cache: everything, or as metadata or trace say. */
+/* What to cache: everything, unless metadata or trace restrict it. */
 struct nbd_warm {
     const char *uri;
     bool metadata;             /* only the metadata, as the export's description places it */

@@ -1,6 +1,8 @@
-/* A device that nbd-client attached carries nothing that tells its content. So samples of its bytes are compared with
+/* A device that nbd-client attached has nothing that identifies its content. So samples of its bytes are compared with
  * the export's, from the beginning, where the filesystem's superblock is, to the end, where erofs has its metadata,
- * which differs in any two images. A device that we attached carries its content root, and only that is compared. */
+ * which differs between any two images. A device that we attached has its content root as backend identifier, and only
+ * that is compared.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -17,11 +19,11 @@
 
 enum {
     ANSWER_TIMEOUT_S = 30,
-    SAMPLES = 16,
-    SAMPLE = 64 << 10,
+    SAMPLES = 16,      /* evenly spaced */
+    SAMPLE = 64 << 10, /* bytes */
     BLOCK = 4096,
     SECTOR = 512
-}; /* SAMPLE, BLOCK, SECTOR: bytes */
+};
 
 static int not_the_image(const struct keep_state *s, const char *how)
 {
@@ -90,6 +92,7 @@ static int keep_adopt_check(struct keep_state *s, int device, uint64_t device_si
     return s->tagged ? 0 : compare(s, device, connection);
 }
 
+/* The mark is read before anything is compared: if the device is attached anew meanwhile, the state is void. */
 int keeper_adopt(struct keep_state *s)
 {
     struct nbd_export got;

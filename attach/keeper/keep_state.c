@@ -24,12 +24,14 @@ enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 }; /* bytes */
 #define TEXT(field) JSON_TEXT(struct keep_state, field)
 static const struct json_text_field texts[] = {TEXT(device), TEXT(mark), TEXT(address), TEXT(export_name)};
 
+/* Return the path of a device's state file. */
 static const char *path_of(const char *device, char out[PATH_SIZE])
 {
     snprintf(out, PATH_SIZE, "%s/%.20s.json", STATE_ROOT, device + strlen("/dev/"));
     return out;
 }
 
+/* Written under the node's lock, so that a sweep never sees half a file of a live process. */
 int keep_state_save(const struct keep_state *s)
 {
     char path[PATH_SIZE], content_root[DIGEST_HEX_SIZE];
@@ -64,6 +66,7 @@ static bool decode(const json_t *root, struct keep_state *out)
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 
+/* The mark decides whether the file is of this attachment or of an earlier one of the same device. */
 int keep_state_load(const char *device, struct keep_state *out)
 {
     char path[PATH_SIZE], mark[DEVICE_MARK_MAX];
@@ -119,6 +122,7 @@ static struct flock whole_file(void)
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
+/* Is the open file still the one at the path? */
 static bool is_at(const char *path, int fd)
 {
     struct stat here, there;
@@ -147,6 +151,7 @@ static int claim_once(const char *device, int *out_fd)
     return 1;
 }
 
+/* Bounded, for the case that two processes keep replacing the file. */
 int keep_claim(const char *device, int *out_fd)
 {
     int rc = 0;
@@ -155,6 +160,7 @@ int keep_claim(const char *device, int *out_fd)
     return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "others begin to keep %s all the time; try again", device);
 }
 
+/* The file is removed only if it is still the one that was locked: a new attachment may have replaced it. */
 void keep_release(const char *device, int claim_fd)
 {
     char path[PATH_SIZE];
@@ -162,6 +168,7 @@ void keep_release(const char *device, int claim_fd)
         keep_state_remove(device);
 }
 
+/* F_GETLK names the process that holds the lock; 0 if none does. */
 pid_t keep_holder(const char *device)
 {
     char path[PATH_SIZE];

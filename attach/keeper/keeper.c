@@ -1,12 +1,13 @@
 /* Waits for news of a dead connection, then hands over new ones until the kernel takes no more. The kernel does not
- * tell how many are dead, and news may be lost or older than this process, so the only measure is what the kernel
- * takes.
+ * tell how many are dead, and news may be lost or older than this process. So the keeper offers connections until the
+ * kernel declines one.
  *
  *   whole --(LINK_DEAD)--> broken --(connected, checked, handed over until none is taken)--> whole
  *   broken --(no server, or another image)--> broken, tried again after a pause
- *   any --(the device is detached, or attached by others)--> done
+ *   any --(the device is detached, or attached by another process)--> done
  *
- * A keeper starts in state broken, since connections may have died before it listened. */
+ * A keeper starts in state broken, since connections may have died before it listened.
+ */
 #include "attach/keeper/keeper.h"
 
 #include <errno.h>
@@ -108,7 +109,7 @@ static void heal(struct keeper *k)
                     (unsigned long long)(clock_now_ms() - k->broken_ms));
 }
 
-/* Enter the state broken, or begin its pauses anew. */
+/* Enter the state broken, or restart its pauses. */
 static void break_(struct keeper *k)
 {
     if (!k->broken) {

@@ -6,8 +6,8 @@
 #include "attach/keeper/keep_state.h"
 
 /* Keep the device until it is detached, then return 0. A connection to another image is refused, logged, and tried
- * again; a server that is gone is waited for without limit. ready (may be NULL) is called once the device is kept.
- * -EBUSY: another process keeps it; -EINVAL: it was attached without netlink. */
+ * again. There is no limit to the wait for a server that is gone. ready (may be NULL) is called once the device is
+ * kept. -EBUSY: another process keeps it; -EINVAL: it was attached without netlink. */
 GR_MUST_CHECK int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg);
 
 /* Save the state and start `granary keep`: as systemd's unit granary-keep@nbdN where systemd runs and has it, else in
@@ -17,9 +17,9 @@ GR_MUST_CHECK int keeper_start(const struct keep_state *s, int output);
 /* End the keeper, if there is one, and remove the state. The device is not touched. -ETIMEDOUT: it does not end. */
 GR_MUST_CHECK int keeper_stop(const char *device);
 
-/* Fill in the state of a device that others attached over netlink, from the server they attached it to. device,
- * address, export_name and the times are set already. -EINVAL: the device is not attached; -ESTALE: the export is not
- * what the device shows, going by its size, its backend identifier or, without one, some of its bytes. */
+/* Fill in the state of a device that another program attached over netlink, from the server it was attached to. device,
+ * address, export_name and the times are set already. -EINVAL: the device is not attached; -ESTALE: the export differs
+ * from what the device shows, in size, backend identifier or, without one, some of its bytes. */
 GR_MUST_CHECK int keeper_adopt(struct keep_state *out);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
-enum { READ_MAX = 1 << 20, NOTIFY_RESEND = 7 /* Debian 12's header is older */, OPTIONS_SIZE = 160 };
+enum { READ_MAX = 1 << 20, NOTIFY_RESEND = 7 /* Debian 12's header is older */, OPTIONS_SIZE = 160 }; /* bytes */
 
 /* Make the directory. A dead FUSE mount on it (ENOTCONN) is removed. */
 static int make_place(const char *dir)
@@ -32,6 +32,7 @@ static int make_place(const char *dir)
     return io_mkdirs(dir);
 }
 
+/* Mounted by mount(2), not by fusermount: the supervisor is root and keeps the descriptor. */
 int fuse_mount_open(const char *dir, int *out_fd)
 {
     char options[OPTIONS_SIZE];
@@ -60,6 +61,7 @@ int fuse_mount_give_back(int fd)
                      strerror(errno));
 }
 
+/* Lazily: readers that still have it open must not prevent the next start. */
 void fuse_mount_clear(const char *dir)
 {
     (void)umount2(dir, UMOUNT_NOFOLLOW | MNT_DETACH);

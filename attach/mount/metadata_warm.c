@@ -7,10 +7,10 @@
 #include "attach/control_client.h"
 #include "base/error.h"
 
-/* What the lines of the answer have told so far. */
+/* What the answer's lines have reported so far. */
 struct answer {
     const volatile int *cancel;
-    bool done; /* the sums have come */
+    bool done; /* the final sums have arrived */
 };
 
 /* Take the sums: an error unless every chunk is cached. */
@@ -39,6 +39,7 @@ static int metadata_warm_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
+/* A server that has no slot for the request is tried again (control_turn). */
 int metadata_warm(const char *control, const char *export_name, const volatile int *cancel)
 {
     struct answer a = {.cancel = cancel};

@@ -69,6 +69,7 @@ static int mount_check_mount_point(const char *dir)
     return check_empty(dir);
 }
 
+/* For a check before the image is resolved: a wrong directory should be reported before a store is contacted. */
 int mount_check_dir(const char *dir)
 {
     CLEANUP_FREE char *resolved = NULL;
@@ -205,6 +206,8 @@ static int undo(struct mount_state *s, int rc)
     return error_restore(&first);
 }
 
+/* Checks that cost nothing come first. From mount_claim on, the state records each step, and a failure undoes what it
+ * records. */
 int mount_image(const struct mount_config *c, struct mount_state *out)
 {
     CLEANUP_FREE char *dir = NULL;
@@ -294,6 +297,7 @@ static bool is_free(const char *dir)
     return free_dir;
 }
 
+/* A directory with nothing mounted on it is success too, so that umount can be repeated. */
 int mount_remove(const char *dir, bool force, bool *out_removed)
 {
     struct mount_state s = {.id = ""};

@@ -11,7 +11,7 @@ struct mount_config {
     const char *dir;              /* the mount point; see mount_check_dir */
     const char *image;            /* the reference as the user gave it */
     const char *pinned;           /* the same image by digest: the server is started with it */
-    const struct bytes *resolved; /* from resolver_hand, for the server */
+    const struct bytes *resolved; /* resolver_hand's table, for the server */
     const char *export_name;
     const char *fs; /* "erofs", "ext4" */
     struct digest digest, content_root;
@@ -43,10 +43,10 @@ GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_st
  * use only in another mount namespace: then it is unmounted here, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
-/* Return the state of a mount point. -ENOENT as above. */
+/* Return the state of a mount point. -ENOENT as for mount_remove. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 
-/* state_each, restricted to what is mounted. */
+/* state_each, restricted to states that are mounted. */
 int mount_each(state_visit *visit, void *arg);
 
 #endif

@@ -96,6 +96,7 @@ static int attach_loop(const struct mount_config *c, struct mount_state *s, int 
 
 /* ---- either ---- */
 
+/* A loop device's descriptor is passed back: with autoclear, closing it would detach the device. */
 int mount_device_make(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     *out_fd = -1;
@@ -105,6 +106,7 @@ int mount_device_make(const struct mount_config *c, struct mount_state *s, int *
     return rc ? rc : keep_nbd(c, s);
 }
 
+/* A keeper that died is started again from its state file. */
 int mount_device_tend(const struct mount_state *s)
 {
     struct keep_state k;
@@ -114,6 +116,7 @@ int mount_device_tend(const struct mount_state *s)
     return rc ? rc : start_keeper(s, &k);
 }
 
+/* Is the device still this mount's attachment? */
 bool mount_device_attached(const struct mount_state *s)
 {
     char mark[DEVICE_MARK_MAX];
@@ -130,6 +133,7 @@ int mount_device_cut(const struct mount_state *s)
     return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
 }
 
+/* A forced umount leaves a loop device that is still claimed: it detaches itself at its last close. */
 int mount_device_take_down(const struct mount_state *s, bool force)
 {
     if (!*s->device || (force && *s->fuse_file && device_claimed(s->device)))

@@ -18,7 +18,7 @@ GR_MUST_CHECK int mount_device_tend(const struct mount_state *state);
 /* Whether the device is still the one that was attached for this mount. */
 bool mount_device_attached(const struct mount_state *state);
 
-/* Have stuck reads fail with EIO, since nothing answers behind the device any more. */
+/* Make stuck reads fail with EIO: nothing will answer them any more. */
 GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
 
 /* End the keeper and detach the device, which is not mounted any more. force: after a forced unmount; a loop device

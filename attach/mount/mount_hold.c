@@ -96,7 +96,8 @@ static void tend_keeper(struct hold *h)
                     h->state->device, error_text());
 }
 
-/* Restart the server if it died, with growing pauses if it keeps dying. */
+/* Restart the server if it died. One that dies again and again is restarted with growing pauses; one that lived for a
+ * while resets them. */
 static void tend_server(struct hold *h)
 {
     uint64_t now = clock_now_ms();
@@ -115,7 +116,8 @@ static void tend_server(struct hold *h)
     h->start_at_ms = now + h->start_pause_ms;
 }
 
-/* Check that everything is there, and restart what can be restarted. Returns 0, or why the mount must be taken down. */
+/* Check that mount, device, keeper and server are there, and restart what can be restarted. Returns 0, or the reason to
+ * take the mount down. */
 static int mount_hold_look(struct hold *h)
 {
     const struct mount_state *s = h->state;
@@ -175,6 +177,7 @@ static int clear_away(struct hold *h, int rc)
     return error_restore(&first);
 }
 
+/* The loop wakes for signals and changes of the mount list, and once a second to check keeper and server. */
 int mount_hold(const struct mount_state *state, const volatile int *cancel)
 {
     struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};

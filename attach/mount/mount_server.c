@@ -1,12 +1,12 @@
 /* A shared server has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and a record of
- * its process. It is in use while the state of some mount names that directory, and any process that finds it unused
- * ends it. So there is no reference count to get wrong, and what a killed process leaves is put right by the next call.
- * A server that died under its mounts is restarted as it was, with all exports that were added, by the next process
- * that comes along.
+ * its process. It is in use while the state of some mount names that directory; any process that finds it unused ends
+ * it. So there is no reference count to get wrong, and each call repairs what a killed process left. A server that died
+ * under its mounts is restarted as it was, with all added exports, by the next process that notices.
  *
- * The name of an image's export is chosen, and saved in the mount's state, before the export is added; a process that
- * removes an export looks at all states first. Both happen under the node's lock, so no export is removed that a new
- * mount counts on. */
+ * The name of an image's export is chosen, and saved in the mount's state, before the export is added. A process that
+ * removes an export reads all states first. Both happen under the node's lock, so no export is removed that a new mount
+ * counts on.
+ */
 #include "attach/mount/mount_server.h"
 
 #include <dirent.h>
@@ -34,12 +34,12 @@
 #define PREFIX "server-"
 
 enum {
-    END_MS = 15000,
+    END_MS = 15000, /* for a server to end, longer than its own END_MS */
     LOOK_US = 50000,
     RELEASE_TRIES = 100, /* of LOOK_US: the server notices a moment later that a device is gone */
     OPTIONS_MAX = 1 << 20,
-    STATUS_MAX = 64 << 20,
-    NAME_DIGEST = 12 /* digits that distinguish two images with the same name */
+    STATUS_MAX = 64 << 20, /* bytes of /status */
+    NAME_DIGEST = 12       /* digits that distinguish two images with the same name */
 };
 
 static bool is_fuse(const struct mount_state *s)
@@ -69,7 +69,7 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
 
 /* ---- unused servers ---- */
 
-/* Whether a mount uses the server of that directory. */
+/* Does this mount use the server of that directory? */
 static int visit_user(void *arg, const struct mount_state *s)
 {
     return !strcmp(arg, s->server_dir);
@@ -89,6 +89,7 @@ static void sweep_one(const char *name)
         server_dir_remove(dir);
 }
 
+/* Called under the node's lock, under which mounts choose their server: a server in use cannot look unused. */
 void mount_servers_sweep_locked(void)
 {
     DIR *root = opendir(STATE_ROOT);
@@ -142,6 +143,7 @@ static int start_again_locked(struct mount_state *s)
     return server_dir_start_again(s->server_dir, &s->server);
 }
 
+/* Checked a second time under the lock, since every mount of the server notices its death. */
 int mount_server_tend(const struct mount_state *s)
 {
     CLEANUP_FD int lock = -1;
@@ -159,6 +161,7 @@ int mount_server_tend(const struct mount_state *s)
     return rc ? rc : 1;
 }
 
+/* A server of our own counts as long as its supervisor lives: it restarts the front end. */
 bool mount_server_answers(const struct mount_state *s)
 {
     if (*s->server_dir)
@@ -217,7 +220,7 @@ static int visit_attached(void *arg, const struct mount_state *s)
     return *s->device && visit_user(arg, s);
 }
 
-/* Whether readers wait for a dead server: those of an nbd device do, those of a FUSE mount got errors. */
+/* Do readers wait for a dead server? Those of an nbd device do; those of a FUSE mount got errors. */
 static bool is_waited_for(const struct mount_state *s)
 {
     return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
@@ -359,6 +362,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     return rc;
 }
 
+/* A server that was just started has the image from its command line; export_check waits for it. */
 int mount_server_have(const struct mount_config *c, struct mount_state *s)
 {
     bool started;
@@ -414,6 +418,7 @@ static void remove_export(const struct mount_state *s)
     }
 }
 
+/* The state forgets the server first. Then the sweep decides by the other mounts' states whether it is still needed. */
 int mount_server_leave(struct mount_state *s)
 {
     if (!*s->export_name && !*s->server_dir)

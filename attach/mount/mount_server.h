@@ -18,8 +18,8 @@ GR_MUST_CHECK int mount_server_tend(const struct mount_state *s);
 /* Whether a process can still answer the mount's reads. */
 bool mount_server_answers(const struct mount_state *s);
 
-/* Give up the mount's part in the server, after its mount and device are gone: remove the export, or end the server
- * with its last mount. */
+/* End this mount's use of the server, after its mount and device are gone: remove the export, or end the server if this
+ * was its last mount. */
 GR_MUST_CHECK int mount_server_leave(struct mount_state *s);
 
 /* End servers that no mount uses any more. The caller has node_lock. */

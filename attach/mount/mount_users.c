@@ -14,7 +14,7 @@
 #include "base/compiler.h"
 #include "base/io.h"
 
-enum { NAMED_MAX = 3 };
+enum { NAMED_MAX = 3 }; /* processes that are named; the others are "others" */
 
 /* Whether a link of /proc leads into the filesystem of device. */
 static bool leads_into(int at, const char *link, dev_t device)
@@ -53,6 +53,7 @@ static void name_of(const char *pid, char out[64])
     snprintf(out, 64, "%.*s", known ? (int)strcspn((char *)text.data, "\n") : 1, known ? (char *)text.data : "?");
 }
 
+/* Without CAP_SYS_PTRACE only the caller's own processes are found; the text is then empty. */
 void mount_users(dev_t device, char *out, size_t size)
 {
     size_t named = 0, len = 0;

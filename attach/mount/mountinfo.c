@@ -28,6 +28,7 @@ static int mount_id(int fd)
     return id;
 }
 
+/* O_PATH does not reach the filesystem, so a dead mount does not block it. */
 int mountinfo_of(const char *dir, struct mountinfo *out)
 {
     struct stat st;
@@ -38,6 +39,7 @@ int mountinfo_of(const char *dir, struct mountinfo *out)
     return out->id >= 0 ? 0 : error_set(-ENOTSUP, "%s: the kernel does not tell which mount it is in", dir);
 }
 
+/* 1: a mount point; 0: a plain directory. STATX_ATTR_MOUNT_ROOT exists since Linux 5.8. */
 int mountinfo_at(const char *dir, dev_t *out)
 {
     struct statx st;
@@ -47,6 +49,7 @@ int mountinfo_at(const char *dir, dev_t *out)
     return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
+/* The first three fields of a line are the mount's id, its parent's, and the device as MAJOR:MINOR (proc(5)). */
 int mountinfo_lists(const struct mountinfo *m)
 {
     char *line = NULL;

@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 
-/* A mount. The kernel reuses ids, but hardly for the same device. */
+/* A mount. The kernel reuses ids, but hardly ever for the same device. */
 struct mountinfo {
     int id; /* -1: any */
     dev_t device;
@@ -16,7 +16,7 @@ struct mountinfo {
 /* Return the mount that a directory is in. -ENOTSUP: the kernel does not tell. */
 GR_MUST_CHECK int mountinfo_of(const char *dir, struct mountinfo *out);
 
-/* Return 1 when something is mounted on the directory, *out its device; 0 when nothing is; or -errno. Never asks the
+/* Return 1 if something is mounted on the directory, *out its device; 0 if nothing is; or -errno. Does not contact the
  * filesystem, whose server may be dead. */
 GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
 

@@ -41,6 +41,7 @@ static bool is_anothers(const struct mount_state *s)
     return !*s->device || (!stat(s->device, &device) && mounted != device.st_rdev);
 }
 
+/* The arguments of umount2, for the child process. */
 struct umounting {
     const char *dir;
     int flags;
@@ -92,6 +93,7 @@ static int force_umount(struct mount_state *s)
     return rc == -ETIMEDOUT ? error_set(rc, "the kernel does not unmount %s, not even lazily", s->dir) : rc;
 }
 
+/* A mount that is busy, or does not end in time, is left alone without `force`. */
 int unmount(struct mount_state *s, bool force)
 {
     int rc = is_anothers(s) ? 0 : umount_soon(s->dir, 0);
@@ -128,6 +130,7 @@ static int check_elsewhere(const struct mount_state *s)
         s->dir, s->device, s->dir);
 }
 
+/* In reverse order of the mount. Each step does nothing if its part is gone already, so this can be repeated. */
 int unmount_take_down(struct mount_state *s, bool force)
 {
     find_device(s);
@@ -145,6 +148,7 @@ int unmount_take_down(struct mount_state *s, bool force)
 
 typedef VEC(struct mount_state) states;
 
+/* The states are copied: healing them changes the directory that state_each walks. */
 static int unmount_collect(void *arg, const struct mount_state *s)
 {
     states *all = arg;
@@ -190,6 +194,7 @@ static void remove_empty_dirs(const char *but_id)
         closedir(root);
 }
 
+/* Only logs failures: it repairs what others left, and must not prevent the caller's own work. */
 void unmount_stale(const char *but_id)
 {
     states all = {0};

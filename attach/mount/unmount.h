@@ -4,17 +4,17 @@
 
 #include "attach/state.h"
 
-/* Unmount the filesystem, if it is mounted; another mount in its place is left. -EBUSY: in use, or stuck since its
- * server is gone; nothing was touched. force: in these cases detach the device first, so that its readers get EIO, and
- * at last unmount lazily. The caller has node_lock_mount, also for unmount_take_down. */
+/* Unmount the filesystem, if it is mounted; another mount in its place is left alone. -EBUSY: it is in use, or stuck
+ * because its server is gone; nothing was changed. force: in these cases detach the device first, so that its readers
+ * get EIO, and at last unmount lazily. The caller has node_lock_mount, also for unmount_take_down. */
 GR_MUST_CHECK int unmount(struct mount_state *s, bool force);
 
 /* Take down everything but the mount: device, keeper, the server or the export at it, the files. force: after a forced
  * unmount; a loop device that others still use is left to detach itself. */
 GR_MUST_CHECK int unmount_take_down(struct mount_state *s, bool force);
 
-/* Take down what killed mounts left, where no process works on it and no one has the device mounted, in any namespace.
- * The mount with id but_id is left alone. Failures are logged as warnings. */
+/* Take down what killed mounts left, unless a process works on it or has the device mounted, in any namespace. The
+ * mount with id but_id is left alone. Failures are logged as warnings. */
 void unmount_stale(const char *but_id);
 
 #endif

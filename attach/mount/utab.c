@@ -5,6 +5,7 @@
 #include <libmount.h>
 #include <stddef.h>
 
+/* Remove one entry or add one; libmount locks and replaces the file. */
 static void update(const char *remove, struct libmnt_fs *add)
 {
     struct libmnt_update *u = mnt_new_update();

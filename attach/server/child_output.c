@@ -10,6 +10,7 @@
 #include "attach/server/service_log.h"
 #include "base/cleanup.h"
 
+/* Log the line that was kept back. */
 void child_output_release(struct child_output *o)
 {
     if (o->held)
@@ -36,6 +37,7 @@ void child_output_begin(struct child_output *o, int fd)
     *o->last = 0;
 }
 
+/* A line longer than the buffer is split; nothing is dropped. */
 int child_output_take(struct child_output *o)
 {
     char block[4096];
@@ -51,6 +53,7 @@ int child_output_take(struct child_output *o)
     return n > 0 ? 1 : -1;
 }
 
+/* Read what the program wrote before it died; a line without a newline counts as well. */
 void child_output_end(struct child_output *o)
 {
     while (o->fd >= 0 && child_output_take(o) > 0)
@@ -61,6 +64,7 @@ void child_output_end(struct child_output *o)
         close(steal_fd(&o->fd));
 }
 
+/* The program's own prefix would be repeated by the supervisor that quotes the line. */
 const char *child_output_sentence(const char *line)
 {
     static const char prefix[] = "granary: error: ";

@@ -1,4 +1,5 @@
-/* One HTTP request by hand, without libcurl: a supervisor asks, and has no time to wait for a server that hangs. */
+/* One HTTP request by hand, without libcurl: a supervisor sends it, and must not wait for a server that hangs.
+ * HTTP/1.0, so that the server closes the connection; only the status line is read. */
 #include "attach/server/quiesce.h"
 
 #include <errno.h>

@@ -72,7 +72,7 @@ struct server {
     char where[PATH_MAX]; /* unix path, HOST:PORT or directory */
     pid_t child;          /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms; /* clock_now_ms */
-    unsigned deaths;                              /* in a row, each soon after the start: they set the pause */
+    unsigned deaths;                              /* in a row, each soon after the start; they set the pause */
     unsigned failed_starts;                       /* before the first start that served */
     bool ready, announced, killed;                /* this child serves; some child has served; SIGKILL was sent */
     bool ending, replacing;                       /* why the child is to be killed */
@@ -138,7 +138,7 @@ static void put_off(struct server *s, const char *what)
     log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
 }
 
-/* The child is gone: return 0 to go on, or what ends the supervisor. */
+/* Handle the child's end. 0: go on; else the error that ends the supervisor. */
 static int died(struct server *s, int status)
 {
     uint64_t lived = clock_now_ms() - s->started_ms;
@@ -174,8 +174,8 @@ static int died(struct server *s, int status)
     return 0;
 }
 
-/* Start the child. What fails for lack of memory or processes may work later, so only a first start's failure is
- * returned. */
+/* Start the child. A lack of memory or processes may pass, so a failure is returned only before the first child has
+ * served; later ones only delay the start. */
 static int start_or_put_off(struct server *s)
 {
     int rc = server_start(s);
@@ -187,7 +187,7 @@ static int start_or_put_off(struct server *s)
     return 0;
 }
 
-/* Set the time to kill the child: after its cache is written the first time, at once the second. */
+/* Set the time to kill the child. The first call leaves END_MS for writing the cache, the second none. */
 static void stop_child(struct server *s)
 {
     bool at_once = s->ending || s->replacing || !s->ready;
@@ -203,6 +203,7 @@ static void begin_end(struct server *s)
     s->ending = true;
 }
 
+/* A checked upgrade: stop the child as for an end, then exec (replace). */
 static void begin_replace(struct server *s)
 {
     stop_child(s);
@@ -217,7 +218,7 @@ static void replace(struct server *s)
     s->start_at_ms = 0;
 }
 
-/* Kill the child once its cache is written, it cannot be asked, or the time is over. */
+/* Kill the child once its cache is written, or it does not answer, or the time is over. */
 static void kill_when_quiet(struct server *s)
 {
     bool quiet = true;
@@ -349,11 +350,13 @@ static int server_prepare(struct server *s)
     return rc;
 }
 
+/* The path of the table of resolved images, which the child reads beside its control socket. */
 static int handed_path(const char *control, char out[PATH_MAX])
 {
     return snprintf(out, PATH_MAX, "%s" EXPORT_TABLE_HANDED, control) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
+/* Best effort: without the table the child resolves the tags itself. */
 void server_hand(const char *control, const struct bytes *images)
 {
     char path[PATH_MAX];
@@ -389,6 +392,7 @@ static void server_release(struct server *s)
     server_child_release(&s->argv);
 }
 
+/* The child may outlive `ending` for END_MS, so the loop ends with the child. */
 int server_run(const struct server_config *config)
 {
     struct server s = {.config = config,

@@ -10,7 +10,7 @@
 
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store occupies one */
 
-/* What to serve, where, and to whom. */
+/* What to serve, where, and who may connect. */
 struct server_config {
     const char *const *images; /* by digest: a restart must not resolve a tag again */
     size_t image_count;
@@ -32,13 +32,13 @@ struct server_config {
     void *arg;
 };
 
-/* Serve until SIGTERM or SIGINT, then return 0; restart the server when it dies. -EIO, with the server's last words:
- * its first start exited, or was killed five times in a row. A server that has served once is never given up. Removes
- * its sockets. Blocks SIGTERM, SIGINT and SIGCHLD; call it from a process with one thread. */
+/* Serve until SIGTERM or SIGINT, then return 0; restart the server when it dies. -EIO, with the server's last line: its
+ * first start exited, or was killed five times in a row. A server that has served once is restarted without limit.
+ * Removes its sockets. Blocks SIGTERM, SIGINT and SIGCHLD; call it from a process with one thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
 
-/* Write down for a server what was resolved for it (resolver_hand), before it starts or an image is added, so that it
- * need not fetch those manifests again. A failure only costs those requests. */
+/* Store the table of resolved images (resolver_hand) for a server, before it starts or before an image is added, so
+ * that it need not fetch those manifests again. A failure only costs those requests. */
 void server_hand(const char *control, const struct bytes *images);
 
 /* Check whether the server would accept its parameters, without touching stores, caches or sockets. */

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-enum { CHECK_MS = 60000 };
+enum { CHECK_MS = 60000 }; /* for a front end to check its parameters */
 
 /* ---- the parts of Granary ---- */
 
@@ -89,6 +89,7 @@ static int add_tls(const struct server_config *c, server_child_words *argv)
     return !rc && c->tls_verify_peer ? add_word(argv, "%s", "-p") : rc;
 }
 
+/* Secrets never appear in the command line, which every user can read: only paths of files do. */
 int server_child_argv(const struct server_config *c, server_child_words *out)
 {
     CLEANUP_FREE char *path = NULL, *threads = NULL;

@@ -38,6 +38,7 @@ static void record_release(struct record *r)
 }
 #define CLEANUP_RECORD CLEANUP(record_release) struct record
 
+/* The path of a directory's record. */
 static void path_of(const char *dir, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%s/server", dir);
@@ -100,6 +101,7 @@ static int server_dir_load(const char *dir, struct record *out)
     return rc ? error_set(rc, rc == -EBADMSG ? "%s is damaged" : "%s: out of memory", path) : 0;
 }
 
+/* All zero if no server runs there: no record, a damaged one, or a process that has ended. */
 struct process server_dir_alive(const char *dir)
 {
     CLEANUP_RECORD r;
@@ -135,6 +137,7 @@ static int spawn(const char *dir, const char *const *argv, struct process *out)
     return rc;
 }
 
+/* What an earlier server left is removed first; its directory is made anew. */
 int server_dir_make(const char *dir)
 {
     server_dir_remove(dir);
@@ -148,6 +151,7 @@ int server_dir_start(const char *dir, const char *const *argv, struct process *o
     return spawn(dir, argv, out);
 }
 
+/* The recorded command line, but with this program: an update may have replaced the one that started the server. */
 int server_dir_start_again(const char *dir, struct process *out)
 {
     char program[PATH_MAX];
@@ -168,6 +172,7 @@ int server_dir_explain(const char *dir, int rc)
     return service_log_explain(dir, LOG, "the server cannot serve the image", rc);
 }
 
+/* The FUSE mount of a dead server must go first, else its directory cannot be removed. */
 void server_dir_remove(const char *dir)
 {
     char path[PATH_MAX];

@@ -7,7 +7,7 @@
 /* Return the server's process; pid 0 when none is alive. */
 struct process server_dir_alive(const char *dir);
 
-/* Make the directory anew, empty. */
+/* Create the directory, empty; an existing one is replaced. */
 GR_MUST_CHECK int server_dir_make(const char *dir);
 
 /* Start argv (ends with NULL) as the server of a directory that exists. The process is recorded before the program

@@ -1,4 +1,4 @@
-/* Nothing is remembered between lines: before each line standard error is examined anew, which costs two system calls.
+/* Nothing is remembered between lines: before each line standard error is examined again, which costs two system calls.
  * So the log's sink needs no state, and a log that another process rotated is noticed.
  *
  *     standard error is        each line                        at SERVICE_LOG_MAX
@@ -7,7 +7,8 @@
  *     a file in a run dir      "time level text"                truncated, since it occupies memory
  *     anything else            "time level text"                left alone
  *
- * No function here may replace the thread's error, since lines are logged while it is still to be reported. */
+ * No function here may replace the thread's error: lines are logged while it is still to be reported.
+ */
 #include "attach/server/service_log.h"
 
 #include <dirent.h>
@@ -34,6 +35,7 @@ enum { FILE_FLAGS = O_RDWR | O_CREAT | O_APPEND };
 
 /* ---- the directory ---- */
 
+/* systemd sets LOGS_DIRECTORY for a unit; root and users have their usual places otherwise. */
 int service_log_directory(char out[PATH_MAX])
 {
     const char *given = getenv("LOGS_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -88,6 +90,7 @@ static bool stderr_file(char path[PATH_MAX])
     return n > 0;
 }
 
+/* Is path inside dir? */
 static bool is_below(const char *path, const char *dir)
 {
     size_t len = strlen(dir);
@@ -184,6 +187,7 @@ static void write_line(enum log_level level, const char *prefix, const char *lin
         fprintf(stderr, "%s %s %s%s\n", text_format_time(time(NULL), now), level_names[level], prefix, line);
 }
 
+/* The log's sink: this process's own lines have its name in front. */
 static void sink(enum log_level level, const char *line)
 {
     write_line(level, "granary: ", line);
@@ -194,6 +198,7 @@ void service_log_begin(void)
     log_to(sink, LOG_LEVEL_INFO);
 }
 
+/* A child's line has its level in words, since it comes through a pipe. */
 void service_log_line(const char *line)
 {
     write_line(strstr(line, "warning: ") ? LOG_LEVEL_WARNING
@@ -203,6 +208,7 @@ void service_log_line(const char *line)
                "", line);
 }
 
+/* For `granary status`: a path, or what stands for it. */
 char *service_log_where(char out[PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -310,6 +316,7 @@ static int open_in_run_dir(const char *run_dir, const char *name)
     return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
 }
 
+/* A log directory that cannot be used is no reason not to start; the run directory then has the log. */
 int service_log_open(const char *run_dir, const char *name)
 {
     char now[TEXT_TIME_MAX];
@@ -336,6 +343,7 @@ static const char *error_in(const char *line)
     return stamped ? line : NULL;
 }
 
+/* The program that failed is gone, so its last line is the only explanation there is. */
 int service_log_explain(const char *run_dir, const char *name, const char *what, int rc)
 {
     char path[PATH_SIZE];

@@ -16,12 +16,13 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
-enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 };
+enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 }; /* bytes of a file */
 
 /* Have log_line of this process write in this form from now on. */
 void service_log_begin(void);
 
-/* Write a line of another program; the level is taken from the line ("error: ", "warning: "; otherwise info). */
+/* Write a line of another program. Its level is found in the line ("error: ", "warning: ", "debug: "; otherwise info).
+ */
 void service_log_line(const char *line);
 
 /* Tell where the lines go: "journal", a file's path, or "standard error". Returns out. */

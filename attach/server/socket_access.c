@@ -1,5 +1,5 @@
-/* Owners are resolved before a server starts, so that a misspelt name is reported at once; they are applied after the
- * socket is bound with mode 0600, so that there is no moment in which it is too open. */
+/* Owners are resolved before a server starts, so that a misspelt name is reported at once. They are applied after the
+ * socket is bound with mode 0600, so that it is never accessible to more users than intended. */
 #include "attach/server/socket_access.h"
 
 #include <errno.h>

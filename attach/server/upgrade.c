@@ -32,10 +32,10 @@
 #define HERITAGE "GRANARY_TAKE_OVER" /* LISTEN_FD REQUESTS_FD ASKER_FD STOPPED_MS VERSION WHERE */
 
 enum {
-    REQUEST_MS = 10000,
-    CHECK_MS = 90000,
+    REQUEST_MS = 10000, /* how long a client may take to send its request */
+    CHECK_MS = 90000,   /* how long the check of the new program may take */
     LINE_SIZE = PATH_MAX + 64
-}; /* how long a client may take to send its request */
+};
 
 /* ---- answers ---- */
 
@@ -49,6 +49,7 @@ static void answer(struct upgrade *u, const char *line)
     close(steal_fd(&u->asker_fd));
 }
 
+/* The new program answers the client of the old one: its connection was inherited. */
 void upgrade_done(struct upgrade *u)
 {
     char line[2 * UPGRADE_VERSION_MAX + 64];
@@ -61,6 +62,7 @@ void upgrade_done(struct upgrade *u)
     u->stopped_ms = 0;
 }
 
+/* The sentence is one line, as the protocol requires. */
 void upgrade_failed(struct upgrade *u, const char *format, ...)
 {
     char line[ERROR_TEXT_MAX + 256];
@@ -78,6 +80,7 @@ void upgrade_failed(struct upgrade *u, const char *format, ...)
 
 /* ---- requests ---- */
 
+/* Failing to listen is no reason not to serve: only upgrades are impossible. */
 void upgrade_listen(struct upgrade *u, const char *control)
 {
     snprintf(u->path, sizeof u->path, "%s" UPGRADE_SUFFIX, control);
@@ -87,6 +90,7 @@ void upgrade_listen(struct upgrade *u, const char *control)
     *u->path = 0;
 }
 
+/* The path is removed only if this process listens on it. */
 void upgrade_release(struct upgrade *u)
 {
     upgrade_failed(u, "the server was told to end in the middle of it");
@@ -155,6 +159,7 @@ static bool is_due(struct upgrade *u)
     return false;
 }
 
+/* A second client is refused with a temporary struct, so that the running upgrade's client is not disturbed. */
 void upgrade_take(struct upgrade *u, const char **again)
 {
     char line[LINE_SIZE];
@@ -178,6 +183,7 @@ void upgrade_take(struct upgrade *u, const char **again)
     }
 }
 
+/* Called at every turn of the supervisor's loop. A check that takes too long is killed, and reaped at a later turn. */
 bool upgrade_checked(struct upgrade *u)
 {
     static const char own[] = "granary: serve: ";
@@ -218,6 +224,8 @@ static void pass_on(const struct upgrade *u, int listen_fd, bool on)
     keep_over_exec(u->asker_fd, on);
 }
 
+/* Returns only if exec failed. The descriptors are then close-on-exec again, for the next child must not inherit them.
+ */
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where)
 {
     char heritage[PATH_MAX + 256];
@@ -238,6 +246,7 @@ void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const ch
     upgrade_failed(u, "cannot run %s: %s; the one before goes on", u->program, strerror(code));
 }
 
+/* The variable is removed, so that children do not take over what is ours. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX])
 {
     const char *heritage = getenv(HERITAGE);

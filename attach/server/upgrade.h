@@ -59,13 +59,13 @@ void upgrade_take(struct upgrade *u, const char **again);
  * take over now. */
 bool upgrade_checked(struct upgrade *u);
 
-/* Become the program; the child is gone already. Returns only on failure, after answering the client. */
+/* Become the program; the child has ended already. Returns only on failure, after answering the client. */
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where);
-/* At a program's start: whether it took over from another one. If so, *u and *out_listen_fd have that program's
+/* Called at a program's start: did it take over from another one? If so, *u and *out_listen_fd have that program's
  * descriptors, and out_where the address. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX]);
 
-/* Answer the waiting client: the server serves, or why it does not. */
+/* Answer the waiting client: the server serves, or the reason why it does not. Without a client nothing is sent. */
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 

@@ -1,31 +1,36 @@
-/* RISE    one more for each get that answers promptly while work waits, so that the limit doubles in the time of one
- *         get; until a round delivers less than a tenth more than the one before: back to what that one had
- * REST    keep it for some rounds, see what it delivers
- * UP      half as many again: kept when it delivers a twentieth more, and tried again at once
- * DOWN    a quarter fewer: kept when it delivers as much
+/* A search for the smallest number of GETs that fills the link, by trial and measurement:
  *
- * UP and DOWN take turns after a rest; where gets answer late it is always DOWN. A get answers late when its first
- * chunk takes twice as long as the quickest lately, and LATE_US: then its bytes stand in a queue, and more gets only
- * lengthen it. The time of the first chunk is compared, not of the get: gets are of many lengths, chunks of one.
+ *   RISE   one more for each GET that answers promptly while work waits: the limit doubles in the time of one GET. Ends
+ *          when a round delivers less than a tenth more than the round before, with the limit of that round
+ *   REST   keep the limit for some rounds and measure what it delivers
+ *   UP     try half as many more; kept if that delivers a twentieth more, then tried again at once
+ *   DOWN   try a quarter fewer; kept if that delivers as much
  *
- * A round is so many answers for each place: gets that were sent together answer together, and a round that cut such a
- * wave in two would measure the cut; where gets are long, so many chunks will do. Rounds in which fewer gets were in
- * flight than the limit allows say nothing about it and are not judged; but bursts too short for a round, whose gets
- * wait for a place and answer promptly, make it rise.
+ * After a rest, UP and DOWN alternate; when GETs answer late it is always DOWN.
+ *
+ * A GET answers late if its first chunk takes longer than twice the base latency plus LATE_US. Then its bytes wait in a
+ * queue, which more GETs only lengthen. The first chunk is measured, not the whole GET, because GETs differ in length
+ * and chunks do not.
+ *
+ * A round lasts a number of answers per slot. GETs that were sent together answer together, and a round that ended
+ * within such a wave would measure the cut. If GETs take long, a number of chunks per slot ends the round.
+ *
+ * A round in which fewer GETs were in flight than allowed is not judged: it says nothing about the limit. One
+ * exception: bursts too short for a round, whose GETs wait for a slot and answer promptly, start a RISE.
  */
 #include "fetch/concurrency.h"
 
 #include "base/compiler.h"
 
 enum {
-    ROUND_US = 100000, /* at least, and */
-    ROUND_WAVES = 2,   /* answers for each place; or */
-    ROUND_LONG_US = 3000000,
-    ROUND_CHUNKS = 4, /* and chunks for each place */
-    BASE_WINDOW_US = 30000000,
-    LATE_US = 5000,
-    REST_ROUNDS = 3,
-    TRY_ROUNDS = 2,
+    ROUND_US = 100000,         /* minimum duration of a round */
+    ROUND_WAVES = 2,           /* answers per slot that end a round, */
+    ROUND_LONG_US = 3000000,   /* or this long */
+    ROUND_CHUNKS = 4,          /* with this many chunks per slot */
+    BASE_WINDOW_US = 30000000, /* time window of the base latency's minimum */
+    LATE_US = 5000,            /* added to twice the base latency */
+    REST_ROUNDS = 3,           /* rounds that are measured before a decision */
+    TRY_ROUNDS = 2,            /* rounds of an attempt */
 };
 
 void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us)
@@ -35,6 +40,7 @@ void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us)
         .limit = first, .former = first, .most = most, .changed_us = now_us, .window_began_us = now_us};
 }
 
+/* Begin a round at now_us; 0: at the first answer that belongs to it. */
 static void begin_round(struct concurrency *c, uint64_t now_us)
 {
     c->round_began_us = now_us;
@@ -52,7 +58,7 @@ static void begin_phase(struct concurrency *c, enum concurrency_phase phase)
     c->rounds = c->crowded_rounds = 0;
 }
 
-/* What is measured from now on belongs to gets sent under this limit. */
+/* Change the limit. If it differs, the next round counts only GETs that are sent under the new one. */
 static void set_limit(struct concurrency *c, unsigned limit, uint64_t now_us)
 {
     unsigned least = GR_MIN(c->most, (unsigned)CONCURRENCY_LEAST);
@@ -64,6 +70,8 @@ static void set_limit(struct concurrency *c, unsigned limit, uint64_t now_us)
     begin_round(c, began_us);
 }
 
+/* Try a limit in the direction of `phase`, remembering the present one and its rate. At either bound there is nothing
+ * to try. */
 static void attempt(struct concurrency *c, enum concurrency_phase phase, double rate, uint64_t now_us)
 {
     unsigned n = c->limit;
@@ -73,23 +81,26 @@ static void attempt(struct concurrency *c, enum concurrency_phase phase, double 
     begin_phase(c, c->limit == n ? CONCURRENCY_REST : phase);
 }
 
+/* Return to the former limit: the attempt did not pay. */
 static void fall_back(struct concurrency *c, uint64_t now_us)
 {
     set_limit(c, c->former, now_us);
     begin_phase(c, CONCURRENCY_REST);
 }
 
+/* Does a first chunk that took this long mean that its bytes waited in a queue? */
 static bool is_late(const struct concurrency *c, uint64_t latency_us)
 {
     return latency_us > 2 * c->base_us + LATE_US;
 }
 
+/* Were the GETs of this round late on average? */
 static bool is_crowded(const struct concurrency *c)
 {
     return c->answers && is_late(c, c->latency_sum_us / c->answers);
 }
 
-/* A round of RISE: its limit grew meanwhile, by its gets. */
+/* End a round of RISE, in which prompt answers have raised the limit. */
 static void judge_rise(struct concurrency *c, double rate, uint64_t now_us)
 {
     if (rate < c->former_rate * 1.1) {
@@ -100,11 +111,12 @@ static void judge_rise(struct concurrency *c, double rate, uint64_t now_us)
     c->former = c->limit;
     c->former_rate = rate;
     if (!grew)
-        set_limit(c, c->limit + c->limit / 2, now_us); /* more comes, though late */
+        set_limit(c, c->limit + c->limit / 2, now_us); /* more arrives although late: go on, in steps */
     if (c->former == c->most)
         begin_phase(c, CONCURRENCY_REST);
 }
 
+/* Decide after enough rounds of a phase: their mean rate, and whether most were late. */
 static void concurrency_judge(struct concurrency *c, double rate, bool crowded, uint64_t now_us)
 {
     switch (c->phase) {
@@ -133,7 +145,7 @@ static void concurrency_judge(struct concurrency *c, double rate, bool crowded, 
     }
 }
 
-/* It says nothing of the limit: what was being tried is given up. */
+/* End a round that did not use its limit: give up what was being tried. */
 static void end_starved(struct concurrency *c, uint64_t now_us)
 {
     bool bursts = c->waited && !is_crowded(c);
@@ -146,6 +158,7 @@ static void end_starved(struct concurrency *c, uint64_t now_us)
     begin_round(c, now_us);
 }
 
+/* Judge the round just ended, once its phase has enough of them. */
 static void end_round(struct concurrency *c, uint64_t now_us)
 {
     static const unsigned needed[] = {[CONCURRENCY_RISE] = 1,
@@ -169,6 +182,7 @@ static void end_round(struct concurrency *c, uint64_t now_us)
     }
 }
 
+/* Keep the minimum of the current time window and of the one before, so that a route that became slower is noticed. */
 static void note_base(struct concurrency *c, uint64_t latency_us, uint64_t now_us)
 {
     if (now_us - c->window_began_us > BASE_WINDOW_US) {
@@ -209,12 +223,13 @@ bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival
     note_arrival(c, a);
     uint64_t took_us = a->now_us - c->round_began_us;
     if (a->first && c->answers == c->due && took_us < ROUND_US)
-        c->due += c->round_limit;
+        c->due += c->round_limit; /* a fast link: one more wave, so that the round is long enough to measure */
     if (c->answers >= c->due || (took_us >= ROUND_LONG_US && c->arrivals >= ROUND_CHUNKS * c->round_limit))
         end_round(c, a->now_us);
     return c->limit != before;
 }
 
+/* The round is marked, not ended: answers that are under way still belong to it. */
 void concurrency_starved(struct concurrency *c)
 {
     c->starved = true;

@@ -1,5 +1,8 @@
-/* The scheduler as a whole: its life and its figures. What waits is in fetch_queue.c, what is on its way in
- * fetch_run.c. */
+/* The scheduler as a whole: creation, shutdown, counters. fetch_queue.c has what waits, fetch_run.c what is running.
+ *
+ * Shutdown: stopping is set, queued fetches fail, workers finish their GETs and exit. A second pass over the queues
+ * fails what was started in between.
+ */
 #include "fetch/fetch.h"
 
 #include <assert.h>
@@ -69,8 +72,8 @@ void fetch_free(struct fetch *f)
     fetch_cancel_queued(f);
     for (unsigned i = 0; i < f->thread_count; i++)
         pthread_join(f->threads[i], NULL);
-    fetch_cancel_queued(f);      /* what came in meanwhile */
-    assert(!f->inflights.count); /* landed, and whoever was told has not retired it */
+    fetch_cancel_queued(f);      /* what was started meanwhile */
+    assert(!f->inflights.count); /* else a landed fetch was not retired: the owner's bug */
     pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
     map_release(&f->inflights);

@@ -1,14 +1,21 @@
-/* The fetch scheduler: chunks come in by ranged gets over neighbours, each chunk at most once at a
- * time.
+/* The fetch scheduler: brings chunks from stores by ranged GETs. Each GET covers neighbouring chunks, and no chunk is
+ * fetched twice at a time.
  *
- * An *in-flight fetch* (struct inflight) is the fetch of one chunk: whoever asks for a chunk joins its in-flight fetch
- * or starts one (single-flight). Chunks started together are grouped into runs (same store, same object, gap
- * <= gap_max, at most run_max bytes) and queued by priority; threads take runs, demand before readahead before warm, as
- * many at a time as fill the link (concurrency.h).
+ * An *in-flight fetch* (struct inflight) is the fetch of one chunk. A request for a chunk joins the in-flight fetch of
+ * that chunk, or starts one if there is none (single flight). In-flight fetches are queued by priority. Worker threads
+ * take *runs* of neighbours (same store, same object, gaps of at most gap_max, together at most run_max bytes), demand
+ * before readahead before warming, and send one GET for each run. concurrency.h decides how many GETs run at a time.
  *
- * States of an in-flight fetch: queued -> landed (bytes or error; waiters wake) -> retired (out of the
- * table). Between landed and retired, late comers get the bytes from the in-flight fetch: the cache fills in
- * that time (on_landed), so that no chunk is fetched twice while it is being written.
+ * States of an in-flight fetch:
+ *
+ *   queued --worker takes it--> running --bytes or error--> landed --fetch_retire--> retired
+ *                                                           waiters wake             not in the table
+ *
+ * Between landed and retired, a late request gets its bytes from the in-flight fetch. The cache writes the chunk in
+ * that time (on_landed), so a chunk that is being written is not fetched again. A failed fetch is retired before its
+ * waiters wake.
+ *
+ * Threads: every function may be called by any thread unless its comment says otherwise.
  */
 #ifndef GRANARY_FETCH_FETCH_H
 #define GRANARY_FETCH_FETCH_H
@@ -19,63 +26,71 @@
 #include "format/chunk.h"
 #include "store/store.h"
 
+/* In the order in which fetches are taken. */
 enum fetch_priority { PRIORITY_DEMAND, PRIORITY_READAHEAD, PRIORITY_WARM, PRIORITIES };
 
 struct fetch;
 
+/* All fields are constant after fetch_new. */
 struct fetch_config {
-    unsigned workers;       /* threads, and gets at a time at most; 0: 64 */
-    uint32_t gap_max;       /* skipped bytes allowed inside a run; 0: 64 KiB */
-    uint32_t run_max;       /* stored bytes of a run; 0: 4 MiB */
-    size_t queue_max;       /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
-                               4096 */
-    uint64_t timeout_ms;    /* nothing is tried again for a chunk that somebody has waited for so long; 0: 5 minutes */
-    uint64_t silent_ms;     /* a store that has brought nothing for so long, though asked, is silent; 0: 2 s */
-    unsigned hedge_percent; /* second gets in a hundred demand gets at most; 0: none */
-    bool keep_stored;       /* in-flight fetches of compressed chunks carry their stored bytes too */
-    /* Called on a worker for every in-flight fetch that landed with bytes, after its waiters woke. The
-     * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
-     * retired at once. */
+    unsigned workers;       /* threads, thus also the limit of concurrent GETs; 0: 64 */
+    uint32_t gap_max;       /* bytes between two chunks that a run may skip; 0: 64 KiB */
+    uint32_t run_max;       /* length of a run in bytes; 0: 4 MiB */
+    size_t queue_max;       /* queued chunks without a waiter; further ones are dropped; 0: 4096 */
+    uint64_t timeout_ms;    /* a chunk is not retried once a reader has waited this long for it; 0: 5 minutes */
+    uint64_t silent_ms;     /* a store with GETs in flight that delivers nothing for this long is silent; 0: 2 s */
+    unsigned hedge_percent; /* hedged requests allowed per hundred demand GETs; 0: none */
+    bool keep_stored;       /* keep the stored bytes of compressed chunks as well (inflight_stored) */
+    /* Called by a worker for each in-flight fetch that landed with bytes, after its waiters woke. The callee must call
+     * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. */
     void (*on_landed)(void *arg, struct inflight *inflight, enum fetch_priority priority);
     void *arg;
 };
 
-/* Makes no thread: fetch_start_threads does, after a fork (nbdkit forks between .get_ready and
- * .after_fork). */
+/* Create a scheduler without threads: nbdkit forks between .get_ready and .after_fork, and threads do not survive a
+ * fork. Defaults replace the zeros of *config. -ENOMEM. */
 GR_MUST_CHECK int fetch_new(const struct fetch_config *config, struct fetch **out);
+/* Start the workers; called once. On failure the threads started so far run, and fetch_free joins them. -ENOMEM, or the
+ * negative errno of pthread_create. */
 GR_MUST_CHECK int fetch_start_threads(struct fetch *f);
-/* Waits for running gets, fails what is queued with -ECANCELED, joins the threads. Nobody may be in
- * fetch_start; every landed fetch was retired or will be within on_landed (the owner drains what
- * it keeps first and from then on retires at once). */
+/* Fail queued fetches with -ECANCELED, wait for running GETs, join the threads and free f. NULL is allowed. No thread
+ * may be in fetch_start. Every landed fetch must have been retired, or be retired within on_landed: the owner first
+ * drains the fetches it holds, then retires each further one at once. */
 void fetch_free(struct fetch *f);
 
-/* Join or start an in-flight fetch for each of refs[0..wanted); out_inflights[i] gets a reference, inflight_unref.
- * An in-flight fetch is joined by chunk digest and store. One that failed is out of the table when its
- * waiters wake: asking again fetches again.
- * refs[wanted..n) are neighbours that nobody waits for. Those that come in the same run as a wanted
- * chunk that starts now ride at `priority`; the others go at readahead priority (or `priority`, if that is
- * lower), so that no demand read stands behind them. Neighbours that do not fit the queue are dropped
- * and counted.
- * tag is the caller's, kept in the in-flight fetches that start now (inflight_tag).
- * An in-flight fetch that is queued at a lower priority is raised, with what comes in the same get. No ref is a hole;
- * refs and what they point at are copied. -ENOMEM; then nothing was started. */
+/* Join or start an in-flight fetch for each of refs[0..wanted). out_inflights[i] receives a reference, which the caller
+ * drops with inflight_unref. Fetches are joined by store and chunk digest. After a failed fetch, the next request for
+ * the chunk starts a new one.
+ *
+ * refs[wanted..n) are neighbours without a waiter. A neighbour in the same run as a wanted chunk that starts now gets
+ * `priority`. Other neighbours get readahead priority, or `priority` if that is lower, so that they never delay a
+ * demand read. Neighbours that exceed queue_max are dropped and counted.
+ *
+ * Joining a fetch that is queued at a lower priority raises it to `priority`, together with the rest of its run. tag is
+ * stored in the fetches that start now (inflight_tag). refs must not contain holes; the chunk_refs are copied. store
+ * must outlive f.
+ *
+ * -ENOMEM: nothing was started. */
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
                               size_t wanted, enum fetch_priority priority, uint32_t tag,
                               struct inflight **out_inflights);
 
-/* Take a landed fetch out of the table. */
+/* Remove a landed fetch from the table and drop the table's reference. */
 void fetch_retire(struct fetch *f, struct inflight *inflight);
 
-/* How long somebody has been waiting for a chunk of that store that has not come, the longest of all; 0: nobody waits.
- * It walks through what is in flight: for status and metrics, not for reads. */
+/* Return how long a reader has been waiting for a chunk of `store` that has not landed: the longest such wait in
+ * microseconds, 0 if nothing is waited for. Scans all in-flight fetches, so it is for status and metrics, not for the
+ * read path. */
 uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store);
 
-/* Bytes that warming should have on its way for the link to be full, as far as is known of the link now. */
+/* Return how many bytes warming should keep in flight to fill the link, by the current estimate of its rate. */
 uint64_t fetch_warm_window(struct fetch *f);
 
+/* Visit all counters and gauges of f. */
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
-/* Count a whole object that a caller has asked of a store himself, for warming. */
+/* Count an object of `bytes` bytes that warming read from a store without fetch_start. */
 void fetch_count_object(struct fetch *f, uint64_t bytes);
+/* Visit the histograms: time in the queue, duration of GETs answered by stores and by shared cache proxies. */
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
 
 #endif

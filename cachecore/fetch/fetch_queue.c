@@ -1,18 +1,20 @@
-/* Which fetches are in flight, and in which order they go: the table and a queue for each priority. fetch_take.c takes
- * them out.
+/* The table of in-flight fetches, and a queue for each priority. fetch_take.c takes runs out of the queues.
  *
- * Table: a map, keyed by chunk digest and store (the same chunk asked of two stores is two in-flight fetches, so that a
- * dead store delays nobody who reads from a living one; the plain length is compared too, since a hostile index may lie
- * about it). The table holds one reference to each in-flight fetch from its start until it is retired; queues and
- * workers borrow that one.
+ * Table: a map keyed by store and chunk digest. The same chunk of two stores is two fetches, so that a dead store does
+ * not delay readers of a healthy one. The plain length is part of the key too, because a hostile index may lie about
+ * it. The table holds one reference to each fetch until it is retired; queues and workers borrow that reference.
  *
- * Runs are formed when a worker takes work, not when in-flight fetches are queued: it takes the first fetch
- * of the best priority and goes on with its successors while they lie behind it in the same object.
- * Flights that start together are queued sorted by object and offset, so they come out together:
- * neighbours of a demand read that its own get passes over or goes on to ride at demand priority, all
- * others at readahead priority. What other requests have queued beside them is gone on from: an in-flight fetch is put
- * next to its neighbours, not at the end of the queue, as long as they make one run. One that is raised to a better
- * priority leaves a gap in its queue and nothing else to mend.
+ * Queues: runs are formed when a worker takes work, not when fetches are queued. The worker takes the head of the best
+ * priority and continues with its successors while fetch_follows() allows it. So the queues only have to keep
+ * neighbours side by side:
+ *
+ *   demand     [A 0-64K][A 64K-128K]   [B 512K-576K]      one run of A, one of B
+ *   readahead  [A 192K-256K]           [B 576K-640K]
+ *
+ * Fetches that start together are sorted by object and offset before they are queued. Each head of a run is inserted
+ * next to queued neighbours of other requests if they make one run (find_beside_locked), else appended. Neighbours
+ * without a waiter that follow a demand fetch in its run are queued at demand priority: the same GET delivers them. A
+ * fetch that is raised to a better priority just leaves a gap in its old queue.
  */
 #include "fetch/fetch_internal.h"
 
@@ -24,18 +26,19 @@
 #include "base/clock.h"
 
 enum {
-    BESIDE_MOST = 128, /* of a queue's last fetches, looked through for neighbours of a new one */
-    TIMEOUT_PARTS = 64,
+    BESIDE_MOST = 128,  /* fetches at a queue's end that are searched for neighbours of a new one */
+    TIMEOUT_PARTS = 64, /* see wait_alike */
 };
 
 /* ---- table ---- */
 
+/* An entry of fetch.inflights. hash is the digest's. */
 struct inflight_entry {
     uint64_t hash;
     struct inflight *inflight;
 };
 
-/* What an in-flight fetch is looked up by. */
+/* The key of a lookup in the table. */
 struct inflight_key {
     const struct store *store;
     const struct chunk_ref *chunk;
@@ -83,7 +86,7 @@ uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store)
 
 /* ---- queues ---- */
 
-/* Before `next` of that priority's queue; NULL: at its end. */
+/* Insert a fetch before `next` in the queue of `priority`; with NULL, at the end. */
 static void enqueue_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority,
                            struct inflight *next)
 {
@@ -128,14 +131,17 @@ static int by_place(const void *a, const void *b)
     return x->chunk.offset < y->chunk.offset ? -1 : x->chunk.offset > y->chunk.offset;
 }
 
-/* The deadline of a get is that of who has waited for longest: one who has just come must not fail with him. */
+/* Have the two fetches been waited for about equally long? The deadline of a GET is that of its longest waiter, and a
+ * recent waiter must not fail with an old one. So their waits may differ by 1/TIMEOUT_PARTS of the timeout. A fetch
+ * without a waiter fits any other. */
 static bool wait_alike(const struct fetch *f, const struct inflight *a, const struct inflight *b)
 {
     uint64_t first_us = GR_MIN(a->wanted_us, b->wanted_us), last_us = GR_MAX(a->wanted_us, b->wanted_us);
     return !first_us || last_us - first_us <= f->config.timeout_ms * 1000 / TIMEOUT_PARTS;
 }
 
-/* Skipped bytes come for nothing; a get more costs no time where nobody waits for it. */
+/* Return the gap that a run with this head may skip. Reading over a gap moves useless bytes to save a GET. For
+ * readahead that does not pay, because no reader waits for the additional GET. */
 static uint32_t gap_of(const struct fetch *f, const struct inflight *head)
 {
     return head->priority == PRIORITY_READAHEAD ? 0 : f->config.gap_max;
@@ -149,7 +155,8 @@ bool fetch_follows(const struct fetch *f, const struct inflight *head, const str
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);
 }
 
-/* The first and the last that come by one get with a queued fetch. */
+/* Return the first queued fetch of the run that `inflight` belongs to. The backward walk also bounds the run's length,
+ * which fetch_follows() only measures from its head. */
 static const struct inflight *first_of_run(const struct fetch *f, const struct inflight *inflight)
 {
     const struct inflight *last = inflight;
@@ -167,8 +174,10 @@ const struct inflight *fetch_last_of_run(const struct fetch *f, const struct inf
     return inflight;
 }
 
-/* A place in a priority's queue where an in-flight fetch comes by the same get as others that are queued already: in
- * *out_next what stands behind it. */
+/* Find the position in the queue of `priority` where a new fetch joins the run of queued ones. Two positions fit:
+ * behind a queued fetch, if its whole run stays within bounds and the next fetch of that run does not overlap; or in
+ * front of the first fetch of a run. *out_next is the fetch that the new one must precede, NULL for the end of the
+ * queue. */
 static bool find_beside_locked(struct fetch *f, const struct inflight *inflight, enum fetch_priority priority,
                                struct inflight **out_next)
 {
@@ -191,7 +200,7 @@ static bool find_beside_locked(struct fetch *f, const struct inflight *inflight,
     return false;
 }
 
-/* Move a queued fetch to a better priority, and with it those behind it that come in the same get. */
+/* Move a queued fetch and the rest of its run to a better priority. */
 static void raise_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority)
 {
     const struct inflight *head = inflight;
@@ -206,7 +215,7 @@ static void raise_locked(struct fetch *f, struct inflight *inflight, enum fetch_
     } while (inflight && fetch_follows(f, head, inflight, end));
 }
 
-/* Join a fetch that is in flight. True when it was raised. */
+/* Join an existing fetch. Returns true if it was raised. */
 static bool join_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority, bool waiting)
 {
     bool raise = inflight->queued && priority < inflight->priority;
@@ -224,15 +233,15 @@ static bool join_locked(struct fetch *f, struct inflight *inflight, enum fetch_p
 struct request {
     size_t n, wanted;
     enum fetch_priority priority;
-    struct inflight **inflights; /* n, made but not yet known to the table */
-    struct inflight **spare;     /* n; what was not used (joined, dropped) is put there */
+    struct inflight **inflights; /* n, allocated but not yet in the table */
+    struct inflight **spare;     /* n; fetches that turned out unnecessary (joined, dropped), freed outside the lock */
     struct inflight **out_inflights;
     uint64_t now_us;
-    bool raised;
+    bool raised; /* a queued fetch was raised: a worker may have work */
 };
 
-/* Join or insert the in-flight fetches. New ones, to be queued, are moved to the front, the priority they are meant
- * for set; returns their number. */
+/* Join or insert the fetches of a request. The inserted ones are moved to the front of r->inflights with their priority
+ * set. Returns how many they are. */
 static size_t place_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = 0;
@@ -261,7 +270,7 @@ static size_t place_locked(struct fetch *f, struct request *r)
     return fresh;
 }
 
-/* An in-flight fetch that does not ride on one of its own request. */
+/* Queue a fetch that does not continue a run of its own request. */
 static void enqueue_head_locked(struct fetch *f, struct inflight *inflight)
 {
     struct inflight *next = NULL;
@@ -270,7 +279,8 @@ static void enqueue_head_locked(struct fetch *f, struct inflight *inflight)
     enqueue_locked(f, inflight, inflight->priority, next);
 }
 
-/* Behind last, an in-flight fetch of the same request, and those of its run that lie in front of this one. */
+/* Queue a fetch that continues the run of its own request after `last`. Other requests may have queued chunks of the
+ * same run in between: skip those with lower offsets, so that the run stays in offset order. */
 static void enqueue_rider_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority,
                                  struct inflight *last)
 {
@@ -280,6 +290,7 @@ static void enqueue_rider_locked(struct fetch *f, struct inflight *inflight, enu
     enqueue_locked(f, inflight, priority, last->next);
 }
 
+/* Queue the chunks of a request and wake a worker. */
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
@@ -298,9 +309,11 @@ static void start_locked(struct fetch *f, struct request *r)
         head = rides ? head : inflight;
     }
     if (fresh || r->raised)
-        pthread_cond_signal(&f->work); /* whom it wakes wakes the next one, if there is work for two */
+        pthread_cond_signal(&f->work); /* that worker wakes the next one if there is work for two */
 }
 
+/* Find the store's entry and start the request under the lock. All memory is reserved first, so that -ENOMEM starts
+ * nothing. */
 static int start_of_store(struct fetch *f, const struct store *store, struct request *r)
 {
     struct fetch_store *of;
@@ -317,7 +330,7 @@ static int start_of_store(struct fetch *f, const struct store *store, struct req
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
                 enum fetch_priority priority, uint32_t tag, struct inflight **out_inflights)
 {
-    /* All memory first, so that a failure starts nothing. */
+    /* Allocate everything first: a failure must start nothing. */
     CLEANUP_FREE struct inflight **inflights = calloc(2 * n + 1, sizeof *inflights);
     if (!inflights)
         return error_no_memory();
@@ -344,7 +357,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
 
 /* ---- ends ---- */
 
-/* Out of the table first: who asks after the failure has been seen starts afresh. */
+/* The fetch leaves the table before its waiters wake, so that a request made after the failure starts a new one. */
 void fetch_fail(struct fetch *f, struct inflight *inflight, int rc)
 {
     counter_add(&f->counters.errors, 1);
@@ -354,6 +367,7 @@ void fetch_fail(struct fetch *f, struct inflight *inflight, int rc)
     inflight_unref(inflight);
 }
 
+/* One at a time, because landing a fetch must not happen under the lock. */
 void fetch_cancel_queued(struct fetch *f)
 {
     for (;;) {

@@ -1,10 +1,17 @@
-/* The workers: each takes a run, gets it by one ranged get and lands its chunks.
+/* The workers. Each takes a run, sends one ranged GET, and lands each chunk as soon as it is verified.
  *
- * A demand get that is silent for longer than 95 in 100 gets of its store is *hedged*: a worker that has nothing else
- * to do asks for the same chunks once more, of the store itself where shared tiers stand in between. Each chunk is
- * landed by the get that brings it first, and fails with the last one that could have brought it (claim); neither get
- * is broken off. hedge.h bounds how many second gets there are. Of the idle workers one watches the time (watched_us),
- * as long as a demand get is silent or work is held back.
+ *   idle --take_locked--> carry_out: GET ---chunk_done, for each chunk---> land --> on_landed
+ *    ^                        |                  |
+ *    |                        |                  +-- wrong or broken: fetch_again, one chunk alone
+ *    +------------------------+
+ *
+ * Hedged requests: a demand GET that has delivered nothing for longer than the 95th percentile of its store is late. An
+ * idle worker then requests the same chunks a second time, from the store itself if a shared cache proxy is in between.
+ * Each chunk is landed by the GET that delivers it first. It fails only when the last GET for it fails
+ * (fetch_run_claim). Neither GET is aborted. hedge.h bounds the number of hedged requests.
+ *
+ * Timers: at most one idle worker waits with a timeout (watched_us), for the next late GET or the next run that is
+ * delayed.
  */
 #include "fetch/fetch_internal.h"
 
@@ -15,15 +22,16 @@
 #include "base/clock.h"
 #include "store/read/chunk_read.h"
 
-enum { LOOK_AGAIN_US = 3000000 };
+enum { LOOK_AGAIN_US = 3000000 }; /* longest wait of an idle worker */
 
-/* The demand get that is late first, if any may be hedged; one worker stays free for what comes. */
+/* Return the demand GET that is late first, if one may be hedged. One worker always stays free for new demand reads. */
 static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
 {
     return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
 }
 
-/* The second get of one that is late. It is silent still, so none of its in-flight fetches is completed. */
+/* Prepare the hedged request of a late GET. A late GET has delivered nothing, so none of its fetches is completed. It
+ * keeps the deadline of the first GET. */
 static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
 {
     uint64_t due_ms;
@@ -47,7 +55,8 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     return true;
 }
 
-/* Until when the idle may wait: then work that is held back may go, or a get is late. 0: there is work by now. */
+/* Return when an idle worker has to look again: a delayed run becomes due, or a GET late. 0: there is work now.
+ * UINT64_MAX: only a signal brings work. */
 static uint64_t idle_until_locked(struct fetch *f)
 {
     uint64_t delayed_us, late_ms;
@@ -56,14 +65,15 @@ static uint64_t idle_until_locked(struct fetch *f)
     return next_late_locked(f, &late_ms) ? GR_MIN(delayed_us, late_ms * 1000) : delayed_us;
 }
 
-/* Whoever has got work wakes the next one, if there is work for him too, or a time that nobody watches. */
+/* After taking work, wake another idle worker if more is runnable or a timer is unwatched. */
 static void wake_next_locked(struct fetch *f)
 {
     if (idle_until_locked(f) < f->watched_us)
         pthread_cond_signal(&f->work);
 }
 
-/* That of whoever has waited for longest, the time in the queue included; that time is counted. */
+/* Return the deadline of a run in ms: timeout_ms after its longest waiter began to wait, which includes the time in the
+ * queue. Adds that time to the histogram. */
 static uint64_t deadline_locked(const struct fetch_run *run)
 {
     uint64_t since_us = run->sent_us;
@@ -75,6 +85,7 @@ static uint64_t deadline_locked(const struct fetch_run *run)
     return since_us / 1000 + run->f->config.timeout_ms;
 }
 
+/* Take the next run or hedged request. False: there is none. */
 static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
     if (!fetch_take_run_locked(f, run) && !take_hedge_locked(f, run))
@@ -91,15 +102,15 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     return true;
 }
 
-/* Errors that a get of this chunk alone may heal: wrong bytes, or a run that broke. A store that is
- * down or refuses has been tried until its deadline already. */
+/* May a GET of this chunk alone cure the error? Yes for wrong bytes and for a run that broke off. A store that is down
+ * or refuses has already been retried until the deadline. */
 static bool worth_again(int rc)
 {
     return rc == -EBADMSG || rc == -EIO;
 }
 
-/* The stored bytes of a compressed chunk, where they are wanted; without memory for them the chunk
- * goes on as if it were stored plain. */
+/* Return a copy of a compressed chunk's stored bytes if they are to be kept, else NULL. Without memory for the copy,
+ * the chunk is treated as if it were stored uncompressed. */
 static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void *stored)
 {
     const struct chunk_ref *ref = run->refs[i];
@@ -111,6 +122,7 @@ static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void
     return copy;
 }
 
+/* Feed a delivered chunk to the controls of the load: the store's liveness, the windows and the number of GETs. */
 static void note_arrival_locked(struct fetch_run *run, const struct inflight *inflight)
 {
     struct fetch *f = run->f;
@@ -127,7 +139,7 @@ static void note_arrival_locked(struct fetch_run *run, const struct inflight *in
         pthread_cond_signal(&f->work);
 }
 
-/* Is this result of run's the in-flight fetch's? The first good one is, or the last bad one. */
+/* May `run` land this fetch with its result? The first good result lands it, or the last bad one. */
 static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good)
 {
     SCOPED_LOCK(&run->f->lock);
@@ -145,6 +157,7 @@ static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bo
     return true;
 }
 
+/* Land chunk i with rc or plain; takes over the reference to plain. The result of a GET that came second is dropped. */
 static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fetch *f = run->f;
@@ -165,7 +178,7 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
         fetch_retire(f, inflight);
 }
 
-/* The get has brought its first chunk, or failed on it. */
+/* The GET has delivered its first chunk, or failed: it is not a candidate for hedging any more. */
 static void end_silence(struct fetch_run *run, bool good)
 {
     if (!run->get.silent) /* only this thread changes it */
@@ -174,13 +187,15 @@ static void end_silence(struct fetch_run *run, bool good)
     hedge_end(&run->f->hedge, &run->get, good, clock_now_ms());
 }
 
-/* Another get has brought it, or failed for good. */
+/* Has another GET delivered the chunk, or failed as the last one? */
 static bool is_completed(struct fetch_run *run, const struct inflight *inflight)
 {
     SCOPED_LOCK(&run->f->lock);
     return inflight->completed;
 }
 
+/* Called by the store for each chunk of the run, in order, on this worker. Chunks that are worth a second GET are kept
+ * for the end of the run, so that they do not delay the others. */
 static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fetch_run *run = arg;
@@ -204,7 +219,7 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
     counter_add(&c->warm_bytes, run->priority == PRIORITY_WARM ? asked : 0);
 }
 
-/* One more get of a chunk alone, over a connection that nothing wrong has come over. */
+/* Read one chunk alone over a new connection: the old one may have delivered the wrong bytes. */
 static int read_again(struct fetch_run *run, size_t i, struct store *store, struct buf **out)
 {
     struct fetch *f = run->f;
@@ -218,13 +233,13 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     return rc;
 }
 
-/* Did a shared tier give what came last? Then there is somebody else to ask. */
+/* Did a shared cache proxy answer last? Then the store itself is left to try. */
 static bool came_from_tier(const struct fetch_run *run)
 {
     return run->context.from && strcmp(run->context.from, store_origin(run->store)->url);
 }
 
-/* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
+/* Log chunks recovered by a refetch; the waiter reports errors. A proxy that delivered wrong bytes is reported bad. */
 static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
 {
     const struct chunk_ref *ref = run->refs[i];
@@ -238,8 +253,8 @@ static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
         store_report_bad(run->store, key);
 }
 
-/* Over another connection, then of the store itself where a tier gave it: the tier may keep wrong bytes. of_tier: it
- * gave those that are asked for again. */
+/* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
+ * cached the wrong bytes. of_tier: the first, bad result came from a proxy. */
 static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
 {
     struct fetch *f = run->f;
@@ -253,17 +268,18 @@ static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
     }
     if (!rc)
         say_healed(run, i, of_tier);
-    land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
+    land(run, i, rc, plain, NULL); /* the stored bytes are not kept: too rare to matter */
 }
 
+/* Fetch a run and land all of its chunks. Runs without the lock. */
 static void carry_out(struct fetch_run *run)
 {
     count_request(run, run->refs, run->n);
-    /* Each chunk's own result went to chunk_done: the get's adds nothing. */
+    /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
-    bool of_tier = came_from_tier(run); /* a get that a tier broke off is the store's */
+    bool of_tier = came_from_tier(run); /* of a GET that a proxy broke off, the store delivered the rest */
     histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
@@ -272,9 +288,10 @@ static void carry_out(struct fetch_run *run)
     inflight_unref_all(run->inflights, run->n);
 }
 
-/* Until there is work, or the time has come if no other worker waits for that. What was held back a moment ago may go
- * by now: nobody would be woken for it. Every wait ends after LOOK_AGAIN_US: pthread_cond_signal() of glibc before 2.41
- * can be lost (bug 25847), and a store that has fallen silent meanwhile leaves its places to others. */
+/* Wait for a signal, or for the time of the next timer if no other worker watches it. Returns at once if work that was
+ * held back has become runnable, because nobody signals that. Each wait ends after LOOK_AGAIN_US for two reasons:
+ * pthread_cond_signal() of glibc before 2.41 can lose a signal (bug 25847), and a store that has fallen silent frees
+ * slots without an event. */
 static void wait_for_work_locked(struct fetch *f)
 {
     uint64_t until_us = idle_until_locked(f), again_us = clock_now_us() + LOOK_AGAIN_US;

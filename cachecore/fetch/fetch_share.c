@@ -1,15 +1,17 @@
-/* How stores share the gets in flight.
+/* How several stores share the GETs in flight.
  *
- * A get of a store that is silent keeps its place for minutes, and nothing takes it back: so what counts is how many a
- * store has when it falls silent, and that it takes no more from then on.
+ * A GET to a silent store keeps its slot for minutes and cannot be taken back. What counts is how many slots a store
+ * holds when it falls silent, and that it gets no more after that.
  *
- *   one store     has all places, but not the last sixteenth of the workers: another store may be added
- *   several       each as share_allows() says: three quarters at most, and the last place is for a store with none
- *   not answering its last get failed, or nothing came yet, or it is silent: an eighth of the places
- *   silent        it has gets in flight, and nothing has come for silent_ms: their places are not counted in the limit
- *                 (concurrency.h), for nothing of them is on the link, nor are their bytes in the windows (window.h)
+ *   one store      all slots but a sixteenth of the workers, which stay free for a store that is added later
+ *   several        share_allows() (base/share.h): three quarters of the slots at most, and the last slot is reserved
+ *                  for a store that has none
+ *   not answering  an eighth of the slots: its last GET failed, it has delivered nothing yet, or it is silent
+ *   silent         it has GETs in flight and has delivered nothing for silent_ms. Its GETs and bytes are excluded from
+ *                  the limits of concurrency.h and window.h, for they put no load on the link
  *
- * A store is noticed to be silent by the next look for work: idle workers look every few seconds (fetch_run.c).
+ * No event marks the moment a store falls silent. The next search for work notices it; idle workers search every few
+ * seconds (fetch_run.c).
  */
 #include "fetch/fetch_internal.h"
 
@@ -19,10 +21,11 @@
 #include "base/clock.h"
 #include "base/share.h"
 
-enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 };
+enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 }; /* shares, as fractions of the limit and of the workers */
 
+/* An entry of fetch.stores. */
 struct store_entry {
-    uint64_t hash; /* the address of the store */
+    uint64_t hash; /* the store's address */
     struct fetch_store *of;
 };
 
@@ -62,6 +65,7 @@ static bool is_silent(const struct fetch *f, const struct fetch_store *s, uint64
 struct fetch_shares fetch_shares_locked(const struct fetch *f)
 {
     struct fetch_shares shares = {.limit = f->concurrency.limit, .now_us = clock_now_us()};
+    /* With a single store there is no other to protect: its GETs count as they are. */
     for (const struct fetch_store *s = f->stores.count > 1 ? f->busy_stores : NULL; s; s = s->busy_next)
         if (is_silent(f, s, shares.now_us)) {
             shares.silent_busy += s->busy;
@@ -79,6 +83,7 @@ bool fetch_is_answering(const struct fetch *f, const struct fetch_shares *shares
     return s->answers && !is_silent(f, s, shares->now_us);
 }
 
+/* Background GETs of one store get three quarters of the three quarters that all background has. */
 bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct inflight *inflight)
 {
     const struct fetch_store *s = inflight->of;
@@ -135,5 +140,5 @@ void fetch_heard_locked(struct fetch *f, struct fetch_store *s)
     s->answers = true;
     s->heard_us = clock_now_us();
     if (first && f->queued)
-        pthread_cond_signal(&f->work); /* it may have more places now */
+        pthread_cond_signal(&f->work); /* its share may be larger now */
 }

@@ -1,15 +1,19 @@
-/* Which work is taken next, and how much may be in flight.
+/* Which run is sent next, and how much may be in flight.
  *
- * No more gets are in flight than concurrency.h allows, and of those for readahead and warm together no more than
- * three quarters: a demand read finds a place that is free, or waits for another demand read. What warming may have in
- * flight is counted in bytes (window.h), fewer while anybody reads: they stand before his. How stores share the places:
- * fetch_share.c.
+ *   priority    GETs in flight                            bytes in flight
+ *   demand      concurrency.h's limit                     not limited
+ *   readahead   three quarters of it, with warming        window_ahead()
+ *   warming     three quarters of it, with readahead      window_alone(), or window_beside() while clients read
+ *
+ * One quarter is thus reserved for demand reads, which wait for nothing but other demand reads. The limits in bytes
+ * (window.h) keep background data from filling the link's queue ahead of demand reads. fetch_share.c divides the GET
+ * slots among several stores.
  */
 #include "fetch/fetch_internal.h"
 
 #include "base/clock.h"
 
-enum { DEMAND_QUIET_US = 100000 /* somebody reads until nothing was asked for so long */ };
+enum { DEMAND_QUIET_US = 100000 }; /* clients count as reading until this long after the last demand GET */
 
 void fetch_add_to_run_locked(struct fetch_run *run, struct inflight *inflight)
 {
@@ -21,14 +25,15 @@ void fetch_add_to_run_locked(struct fetch_run *run, struct inflight *inflight)
     run->n++;
 }
 
-/* A look for work. */
+/* One evaluation of what may be sent now. */
 struct look {
     struct fetch_shares shares;
-    uint64_t due_us; /* when to look again; UINT64_MAX: not by itself */
-    bool blocked;    /* a store that answers has no place for more */
+    uint64_t due_us; /* a run becomes sendable then without another event; UINT64_MAX: none does */
+    bool blocked;    /* a store that answers has used up its share of the slots */
 };
 
-/* The first of a priority's runs that has a place. */
+/* Return the head of the first run of a priority whose store has a free slot, or NULL. Runs of other stores are
+ * skipped, not waited for. */
 static struct inflight *first_with_place_locked(struct fetch *f, enum fetch_priority priority, struct look *look)
 {
     for (struct inflight *inflight = f->queues[priority].first; inflight;
@@ -40,8 +45,8 @@ static struct inflight *first_with_place_locked(struct fetch *f, enum fetch_prio
     return NULL;
 }
 
-/* How long a get for warming may be; 0: none may be sent now. Then, if that is because somebody reads or the last one
- * was just sent, due_us is when to look again. */
+/* Return the maximum bytes of a GET for warming now, or 0 if none may be sent. With 0, look->due_us is set if the
+ * reason passes with time: clients are reading, or the previous warming GET was just sent. */
 static uint64_t warm_get_locked(const struct fetch *f, struct look *look)
 {
     uint64_t beside = window_beside(&f->window), alone = window_alone(&f->window, f->concurrency.base_us);
@@ -60,19 +65,20 @@ static uint64_t warm_get_locked(const struct fetch *f, struct look *look)
     return 0;
 }
 
-/* Does warming wait for its bytes in flight to come, not for a place? */
+/* Is queued warming held back by its limit in bytes, not by the number of GETs? */
 static bool warming_is_held_locked(const struct fetch *f, struct look *look)
 {
     return f->queues[PRIORITY_WARM].first && !warm_get_locked(f, look);
 }
 
-/* Does readahead wait for its bytes in flight to come, not for a place? */
+/* The same for readahead. */
 static bool readahead_is_held_locked(const struct fetch *f, const struct look *look)
 {
     return f->in_flight[PRIORITY_READAHEAD] - look->shares.silent_in_flight[PRIORITY_READAHEAD] >=
            window_ahead(&f->window);
 }
 
+/* Do readahead and warming use all GETs that they may have? A silent store's GETs do not count. */
 static bool background_is_full_locked(const struct fetch *f, const struct fetch_shares *shares)
 {
     return f->busy_background - shares->silent_background >= fetch_three_quarters(f->concurrency.limit);
@@ -110,6 +116,7 @@ struct inflight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
     return next;
 }
 
+/* Work that its limit in bytes holds back is not counted: a higher limit of GETs would not help it. */
 bool fetch_is_full_locked(struct fetch *f)
 {
     struct look look = look_around_locked(f), again = look;
@@ -122,6 +129,8 @@ bool fetch_is_full_locked(struct fetch *f)
            (!next_locked(f, &look) && look.due_us == UINT64_MAX && look.blocked);
 }
 
+/* Subtract bytes that arrived, or will not arrive, from the bytes in flight. That may allow another GET of the
+ * priority. */
 static void take_from_flight_locked(struct fetch_run *run, uint64_t bytes)
 {
     bytes = GR_MIN(bytes, run->in_flight);
@@ -137,6 +146,7 @@ void fetch_landed_locked(struct fetch_run *run, const struct inflight *inflight)
     take_from_flight_locked(run, inflight->chunk.stored_len);
 }
 
+/* A GET whose chunks another GET delivered brings no chunk of its own; that says nothing against the store. */
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run)
 {
     take_from_flight_locked(run, run->in_flight);
@@ -162,6 +172,7 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
     run->second = run->answered = run->get.hedged = false;
     run->n = 0;
     uint64_t begin = inflight->chunk.offset, end = 0;
+    /* Warming takes smaller GETs than others, so that a demand read never waits behind a long one. */
     uint64_t most = run->priority == PRIORITY_WARM ? warm_get_locked(f, &look) : f->config.run_max;
     while (
         inflight && run->n < FETCH_RUN_CHUNKS_MAX &&

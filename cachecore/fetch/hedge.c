@@ -1,5 +1,7 @@
-/* Times are counted in buckets of a quarter of an octave, from 8 ms up to five minutes; the percentile is the upper
- * edge of its bucket. Counts are halved when there are many, so that what the store did of late weighs most. */
+/* Times are counted in buckets of a quarter of an octave, 8 ms to five minutes; below 8 ms each millisecond has its
+ * own. A percentile is the upper edge of its bucket. At SAMPLES_MOST all counts are halved, so that recent times weigh
+ * most.
+ */
 #include "fetch/hedge.h"
 
 #include <assert.h>
@@ -7,9 +9,11 @@
 
 #include "base/compiler.h"
 
+/* The samples that halve the counts; a whole request, and the cap of the budget, in hundredths. */
 enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET };
 
-/* 0..7 are themselves; behind that four an octave, the last one open. */
+/* Return the bucket of a time: 0..7 are the milliseconds themselves, then four buckets an octave; the last one is open.
+ */
 static unsigned hedge_bucket_of(uint64_t ms)
 {
     if (ms < 8)
@@ -19,6 +23,7 @@ static unsigned hedge_bucket_of(uint64_t ms)
     return GR_MIN(bucket, (unsigned)HEDGE_BUCKETS - 1);
 }
 
+/* Return the first millisecond above a bucket. */
 static uint64_t upper_edge_ms(unsigned bucket)
 {
     if (bucket < 8)
@@ -35,6 +40,7 @@ static struct hedge_times *times_of(struct hedge *h, const struct store *store)
     return NULL;
 }
 
+/* Count a time to the first chunk. */
 static void hedge_note(struct hedge *h, const struct store *store, uint64_t ms)
 {
     struct hedge_times *t = times_of(h, store);
@@ -52,13 +58,13 @@ static void hedge_note(struct hedge *h, const struct store *store, uint64_t ms)
         t->count += t->buckets[i] /= 2;
 }
 
-/* 0: too little is known. */
+/* Return the 95th percentile of the store's times, 0 if too few are known. */
 static uint64_t delay_ms(struct hedge *h, const struct store *store)
 {
     const struct hedge_times *t = times_of(h, store);
     if (!t || t->count < HEDGE_SAMPLES_MIN)
         return 0;
-    unsigned left = t->count / 20, bucket = HEDGE_BUCKETS - 1; /* so many may lie above */
+    unsigned left = t->count / 20, bucket = HEDGE_BUCKETS - 1; /* samples that may lie above */
     while (bucket && t->buckets[bucket] <= left)
         left -= t->buckets[bucket--];
     return GR_MAX(upper_edge_ms(bucket), (uint64_t)HEDGE_DELAY_MIN_MS);

@@ -1,6 +1,7 @@
-/* One chunk in flight: a reference count, a condition to wait on, and the result. The result is
- * written once, under the in-flight fetch's own lock, so that waiters never touch the table's lock. Lock
- * order: the fetch's lock or a client's may be held when an in-flight fetch's is taken, never the other way round.
+/* One in-flight fetch: a reference count, a condition to wait on, and the result.
+ *
+ * The result is written once, under the fetch's own lock, so waiters never take the lock of the table. Lock order: the
+ * table's lock or a client's lock may be held while this lock is taken, never the reverse.
  */
 #include "fetch/inflight_internal.h"
 
@@ -67,6 +68,7 @@ void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct req
 void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
 {
     SCOPED_LOCK(&inflight->lock);
+    /* A waiter may have joined after the GET was sent, or even after it landed: clamp both times to its own wait. */
     uint64_t landed_us = GR_MAX(inflight->landed_us, since_us);
     uint64_t sent_us = GR_MIN(GR_MAX(inflight->sent_us ? inflight->sent_us : landed_us, since_us), landed_us);
     *out = (struct inflight_times){.queued_us = sent_us - since_us,
@@ -95,6 +97,7 @@ struct buf *inflight_stored(struct inflight *inflight)
     return inflight->stored ? buf_ref(inflight->stored) : NULL;
 }
 
+/* The client's disconnect broadcasts `landing` too (client_wait), so no wait outlives its client. */
 static int wait_landed(struct inflight *inflight, const struct client_wait *wait, struct buf **out)
 {
     SCOPED_LOCK(&inflight->lock);

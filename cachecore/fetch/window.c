@@ -1,49 +1,51 @@
-/* The link's rate is the highest that a round of ROUND_US brought, forgotten slowly.
+/* Rate: the link's rate is the highest that a round of ROUND_US delivered; slower rounds lower it slowly.
  *
- * What is asked for is not all on the link: the windows of new connections are small at the other end. So the window
- * while nobody reads is more than twice of what a full link has under way.
+ * Window while no client reads: not all requested bytes are on the link, because the congestion windows of new
+ * connections start small. So this window is ALONE_TIMES what a full link carries in a round trip.
  *
- * Gets for warming are spread, far from the store, by little less time than the link takes for their bytes: the windows
- * of connections there are wide, each answer begins with a whole one, and many at once overflow the link's queue. What
- * is lost so takes seconds to come back. Nearer, windows are small. No wait is long: a store that was slow for a while
- * has taken the rate down.
+ * Spreading: if the store is far away, the GETs of warming are spaced, by somewhat less time than the link takes for
+ * their bytes. Far connections have wide congestion windows. Each answer starts with a whole window, and many such
+ * bursts at once overflow the link's queue; recovery takes seconds. Near connections have small windows and need no
+ * spacing. The spacing is bounded by SPREAD_MOST_US, since a store that was slow for a while has lowered the rate.
  *
- * The windows beside readers follow the delay of gets (as LEDBAT, RFC 6817): each grows by a quarter at most while the
- * quickest of a round's answers is later than the base by less than late_us(), and shrinks by a quarter at most where
- * it is later. The quickest, because a store's own answers scatter, and a queue delays every one. That of warming is
- * never more than fills the link with a queue of late_us(), for what comes in bursts, with pauses between; nor less
- * than a quarter of what fills the link: warming goes on. Readahead may delay gets by more: what it brings is read
- * soon, and a link that is full stays full with a queue alone.
+ * Windows while clients read, and of readahead: controlled by the delay of GETs, as in LEDBAT (RFC 6817). A window
+ * grows by at most a quarter while the fastest answer of a round exceeds the base latency by less than late_us(), and
+ * shrinks by at most a quarter otherwise. The fastest counts because a store's answers vary, whereas a queue delays
+ * every one of them.
+ *
+ *   warming     at most what fills the link plus a queue of late_us(), for sources that burst and pause; at least a
+ *               quarter of what fills the link, so that warming makes progress
+ *   readahead   may delay GETs more: its data is read soon, and only a queue keeps a full link full
  */
 #include "fetch/window.h"
 
 #include "base/compiler.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SPREAD 1.5          /* times the link's rate, which may prove higher, is asked for */
-#define RATE_FIRST 125000.0 /* until more is known: 1 Gbit/s */
+#define SPREAD 1.5          /* GETs are spaced for this multiple of the rate, which may be underestimated */
+#define RATE_FIRST 125000.0 /* bytes per ms until the first measurement: 1 Gbit/s */
 
 enum {
-    ROUND_US = 100000,
-    FORGET = 16,      /* a round that brought less takes the rate down by so small a part of the difference */
-    ALONE_TIMES = 8,  /* what is under way on a full link */
-    PARTS_ALONE = 32, /* gets that share a window */
-    PARTS_BESIDE = 4,
-    ROUND_ANSWERS = 8,
-    BESIDE_LATE_SHARE = 8, /* of the base, and */
-    AHEAD_LATE_SHARE = 2,  /* or */
-    LATE_US = 1000,
-    LATE_MOST_US = 25000,
-    GAIN = 4,
-    FAR_US = 50000,
-    SPREAD_MOST_US = 1000000,
+    ROUND_US = 100000,        /* minimum duration of a round of the rate */
+    FORGET = 16,              /* a slower round lowers the rate by this fraction of the difference */
+    ALONE_TIMES = 8,          /* multiple of what a full link carries in a round trip */
+    PARTS_ALONE = 32,         /* GETs that share the window */
+    PARTS_BESIDE = 4,         /* the same while clients read */
+    ROUND_ANSWERS = 8,        /* answers of a round of the windows */
+    BESIDE_LATE_SHARE = 8,    /* tolerated delay: this fraction of the base latency, */
+    AHEAD_LATE_SHARE = 2,     /* or this one for readahead, */
+    LATE_US = 1000,           /* plus this, */
+    LATE_MOST_US = 25000,     /* but at most this */
+    GAIN = 4,                 /* a round changes a window by at most 1/GAIN */
+    FAR_US = 50000,           /* base latency from which on GETs are spaced */
+    SPREAD_MOST_US = 1000000, /* longest pause between two GETs of warming */
 };
 
 static const uint64_t ALONE_FIRST = 32 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;
 static const uint64_t BESIDE_FIRST = MIB / 2, BESIDE_LEAST = MIB / 4, GET_ALONE_LEAST = 2 * MIB;
 static const uint64_t AHEAD_LEAST = MIB, AHEAD_MOST = 64 * MIB;
 
-/* What the link carries in a round trip. */
+/* Return the bytes that a full link carries in a round trip. */
 static double under_way(const struct window *a, uint64_t base_us)
 {
     return a->rate * (double)base_us / 1000;
@@ -54,13 +56,14 @@ void window_init(struct window *a)
     *a = (struct window){.rate = RATE_FIRST, .beside.bytes = BESIDE_FIRST, .ahead.bytes = AHEAD_LEAST};
 }
 
-/* Has nothing come for long because nothing was asked for? Else the link has taken so long. */
+/* Did nothing arrive for long because nothing was requested? If so, the gap says nothing about the link's rate. */
 static bool has_paused(const struct window *a, const struct concurrency_arrival *arrival, uint64_t base_us)
 {
     return arrival->now_us - a->round_began_us > 2 * (ROUND_US + base_us) &&
            arrival->sent_us > a->round_began_us + ROUND_US;
 }
 
+/* Add an arrival to the round of the rate; at its end update the rate. */
 static void note_rate(struct window *a, const struct concurrency_arrival *arrival, uint64_t base_us)
 {
     uint64_t took_us = arrival->now_us - a->round_began_us;
@@ -78,12 +81,14 @@ static void note_rate(struct window *a, const struct concurrency_arrival *arriva
     a->round_bytes = 0;
 }
 
+/* Return the tolerated delay of GETs. */
 static double late_us(uint64_t base_us, unsigned share)
 {
     return GR_MIN((double)base_us / share + LATE_US, (double)LATE_MOST_US);
 }
 
-/* The quickest answer of a round was delay_us later than the base; by `late` it may be. */
+/* Adjust a limit after a round whose fastest answer exceeded the base latency by delay_us, of late_us tolerated. An
+ * unused limit may shrink but not grow: the round did not test it. */
 static void window_judge(struct window_limit *w, double delay_us, double late_us, double least, double most)
 {
     double off = GR_MAX((late_us - delay_us) / late_us, -1.0);

@@ -310,6 +310,7 @@ int image_prefetch(struct image *img, uint64_t off, uint64_t len)
     return walk_batched(&b, img, NULL, off, len);
 }
 
+/* Consecutive chunks mostly lie in the same leaf, so the span is kept until a chunk falls outside of it. */
 int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
 {
     struct batch b;
@@ -348,6 +349,7 @@ static bool span_is_cached(const struct image *img, const struct span *span, uin
     return true;
 }
 
+/* The first uncached chunk or node ends the walk. */
 bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
 {
     uint64_t end = off + len;
@@ -425,6 +427,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     return 0;
 }
 
+/* The counters are read one by one: a concurrent read may be in some of them only. */
 void image_traffic(struct image *img, struct image_traffic *out)
 {
     *out = (struct image_traffic){.reads = counter_get(&img->reads),

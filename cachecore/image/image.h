@@ -11,6 +11,7 @@
 
 struct image;
 
+/* What an image works with. The manifest is copied; everything else is borrowed. */
 struct image_config {
     struct cache *cache;             /* not owned; must outlive the image */
     struct store *store;             /* not owned; likewise */
@@ -30,7 +31,7 @@ struct image *image_ref(struct image *img);
 void image_close(struct image *img);
 /* Change the limit of decoded index nodes in memory; nodes over it are dropped at once. */
 void image_set_index_memory(struct image *img, size_t bytes);
-/* The image's manifest and digest; valid as long as the image. */
+/* Return the image's manifest and digest; valid as long as the image. */
 const struct manifest *image_manifest(const struct image *img);
 const struct digest *image_digest(const struct image *img);
 

@@ -24,7 +24,7 @@ struct image {
     struct streams streams;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
-    _Atomic int next_credit; /* how many following chunks a read may take along (readahead.c) */
+    _Atomic int next_credit; /* how many chunks after a short read may still be fetched with it (readahead.c) */
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
     /* Called when a chunk of a leaf was missed, or when a chunk fetched ahead was read (ahead.h); NULL: not called. */
     void (*noted)(void *arg, struct image *img, uint64_t leaf);

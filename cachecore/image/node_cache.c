@@ -37,6 +37,7 @@ struct node_entry {
     struct node *node;
 };
 
+/* The table and its order of use; one per image. */
 struct node_cache {
     struct node_cache_config config;
     pthread_mutex_t lock; /* guards everything below */

@@ -17,6 +17,7 @@ struct node_place {
     uint64_t number; /* of the node within its level, from 0 */
 };
 
+/* Borrowed pointers, which must outlive the node cache. */
 struct node_cache_config {
     struct cache *cache; /* not owned, like the next two */
     struct store *store;

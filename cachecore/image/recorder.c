@@ -23,6 +23,7 @@ struct cell {
     struct trace_entry entry;
 };
 
+/* One recording. Readers write `touched`, the ring and `tail`; the taking thread owns `head`. */
 struct recorder {
     _Atomic uint64_t *touched; /* one bit a chunk */
     struct cell *ring;
@@ -60,6 +61,7 @@ int recorder_start(struct recorder_place *place, uint64_t chunk_count, struct re
     return 0;
 }
 
+/* Sequentially consistent, like recorder_push: either a reader sees NULL, or this thread sees the reader in `users`. */
 void recorder_stop(struct recorder_place *place, struct recorder *r)
 {
     if (atomic_load(&place->current) != r)
@@ -105,6 +107,7 @@ static void touch(struct recorder *r, uint64_t chunk, const struct digest *diges
     counter_add(&r->dropped, 1);
 }
 
+/* The recorder is loaded again after `users` was incremented; recorder_note's load was only a hint. */
 void recorder_push(struct recorder_place *place, uint64_t chunk, const struct digest *digest)
 {
     atomic_fetch_add(&place->users, 1);
@@ -132,6 +135,7 @@ uint64_t recorder_dropped(struct recorder *r)
     return counter_get(&r->dropped);
 }
 
+/* `started` is read before `current`: if one recording ends and the next begins in between, the next is not ended. */
 bool recorder_end(struct recorder_place *place)
 {
     unsigned which = atomic_load(&place->started);

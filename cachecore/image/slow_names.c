@@ -1,6 +1,5 @@
-/* There is one place, `img`. A reader whose read was slow takes it, and the thread frees it when it has searched and
- * rested. Slow reads that come meanwhile are not searched. A reader pays for a lock that is held for a few
- * instructions.
+/* There is one slot, `img`. A reader whose read was slow fills it, and the thread empties it after it has searched and
+ * rested. Slow reads in between are not searched. A reader pays for a lock that is held for a few instructions.
  *
  *    free --reader--> taken, img set --thread--> searching --> resting 60 s --> free
  */
@@ -17,7 +16,7 @@
 #include "image/image_internal.h"
 #include "store/read/catalog_read.h"
 
-enum { REST_MS = 60 * 1000 };
+enum { REST_MS = 60 * 1000 }; /* between two searches */
 
 /* `lock` guards taken, img and offset; started is written once. */
 struct slow_names {
@@ -138,6 +137,7 @@ int slow_names_start_thread(struct slow_names *n)
     return rc;
 }
 
+/* The callback is cleared last: reads have ended by then, so no reader calls it. */
 void slow_names_free(struct slow_names *n)
 {
     if (!n)

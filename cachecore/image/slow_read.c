@@ -28,6 +28,7 @@ void slow_reads_init(struct slow_reads *s, uint64_t least_us)
     *s = (struct slow_reads){.least_us = least_us, .limit = LOG_LIMIT_INIT};
 }
 
+/* Counted before the rate limit, so that the counter also covers reads that were not logged. */
 void slow_reads_note(struct slow_reads *s, const struct slow_read *read)
 {
     if (!s->least_us || read->took_us < s->least_us)

@@ -7,6 +7,7 @@
 
 struct image;
 
+/* The log's settings and counters; any thread may use them. */
 struct slow_reads {
     uint64_t least_us; /* a read that takes this long is slow; 0: none is */
     counter total;

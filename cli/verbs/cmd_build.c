@@ -1,8 +1,13 @@
 /* granary build SOURCE IMAGE
  *
- * Checks the options against each other, since an option without effect is refused, opens the source
- * (cli/build_source.h) and the store, and runs the build (imagebuild/imagebuild.h). The rest prints the result, as text
- * or JSON. */
+ *   parse and check all options   an option without effect is refused; nothing has been opened yet
+ *   build_source_open             SOURCE, rules, --add, overrides (cli/build_source.h)
+ *   store_open, nesting_check     a store inside another store is a mistyped path
+ *   build_run                     imagebuild/imagebuild.h
+ *   print                         text or JSON
+ *
+ * The rest of the file prints. Text shows a line only if its count is not 0; JSON has all members always.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -20,6 +25,7 @@
 #include "net/hdfs/webhdfs.h"
 #include "store/nesting.h"
 
+/* The options. 0 and NULL mean "not given": check_together must distinguish that from a default. */
 struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
     unsigned fs;       /* enum manifest_fs */
@@ -37,7 +43,6 @@ struct build_values {
 
 enum { ZSTD_LEVEL_DEFAULT = 3 };
 
-/* 0 and NULL mean "not given"; check_together needs to know. */
 static const struct build_values defaults = {.parent = "auto"};
 
 static const struct option_row rows[] = {
@@ -92,6 +97,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* While the source is listed, the number of files is not known yet; files listed so far stand in. */
 static void on_progress(void *arg, const struct build_progress *p)
 {
     struct progress_state state = {.phase = p->phase,
@@ -127,7 +133,7 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
     printf("  %-16s %s\n", "parent", parent);
 }
 
-/* Print what the parent gave: files kept, moved, and read again. */
+/* Print what was taken from the parent: files kept, moved, and read again. */
 static void print_rebuild(const struct build_rebuild *r)
 {
     char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
@@ -228,7 +234,7 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-/* --parent and --compact-budget, parsed. */
+/* --parent and --compact-budget, parsed. Either percent or bytes bounds the compaction. */
 struct rebuild_words {
     bool no_parent;
     bool named; /* --parent names an image: parent is set */
@@ -301,6 +307,7 @@ static int build(const struct build_values *v, const struct build_source *source
     return 0;
 }
 
+/* Check what concerns the image alone. */
 static int cmd_build_check(const struct build_values *v, const char *image, struct image_ref *ref)
 {
     int rc = image_ref_parse(image, ref);
@@ -317,6 +324,7 @@ static bool is_hdfs(const char *url)
     return hdfs_address_known(url);
 }
 
+/* Tar shards may lie in HDFS as well. */
 static bool is_hdfs_or_tar_there(const char *url)
 {
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);

@@ -1,5 +1,5 @@
 /* granary cache evict NAME[:GLOB] | NAME GLOB | --all: the server drops the chunks (cli/cache_call.h); readers fetch
- * them again. */
+ * them again. Pinned chunks stay unless --pinned is given; how many did is reported. */
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -20,6 +20,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* The callback for an image, or with --all for the cache, which has no name. */
 static void print_image(json_t *image)
 {
     const char *name = json_string_value(json_object_get(image, "export"));
@@ -32,6 +33,7 @@ static void print_image(json_t *image)
     putchar('\n');
 }
 
+/* Everything is evicted only by --all, never by leaving the name out. */
 static int cmd_cache_evict_run(const struct invocation *inv)
 {
     const struct evict_values *v = inv->values;

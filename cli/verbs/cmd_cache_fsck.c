@@ -1,4 +1,9 @@
-/* granary cache fsck DIR... [--repair]: checks cache directories that no server uses. */
+/* granary cache fsck DIR... [--repair]: checks cache directories that no server uses. cache_fsck takes the directory's
+ * lock, so a directory in use is refused.
+ *
+ * Problems are printed as they are found; the directory's summary follows. The exit status is 1 if any chunk was bad,
+ * also if --repair removed it.
+ */
 #include <errno.h>
 
 #include "base/error.h"
@@ -28,7 +33,7 @@ static const struct option_row rows[] = {
 };
 
 /* Problems are printed on standard error as they are found, and listed in the JSON result: the first ones of both. */
-enum { PROBLEMS_NAMED = 100 };
+enum { PROBLEMS_NAMED = 100 }; /* bounds the output for a disk that is bad as a whole */
 
 /* What the callbacks report into, for one directory. */
 struct reporting {
@@ -106,6 +111,7 @@ static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v
     return rc;
 }
 
+/* A directory that cannot be checked ends the run: its error is not a finding. */
 static int cmd_cache_fsck_run(const struct invocation *inv)
 {
     const struct fsck_values *v = inv->values;

@@ -1,4 +1,5 @@
-/* granary cache ls [NAME[:GLOB] | NAME GLOB]: prints what the server reports as cached (cli/cache_call.h). */
+/* granary cache ls [NAME[:GLOB] | NAME GLOB]: prints what the server reports as cached (cli/cache_call.h). One line per
+ * file with a glob, then one line per image. With --json, cache_call prints the server's objects unchanged. */
 #include <string.h>
 
 #include "attach/attach.h"
@@ -18,6 +19,7 @@ static double percent(uint64_t part, uint64_t whole)
     return whole ? 100 * (double)part / (double)whole : 0;
 }
 
+/* The callback for a file: how much of it is cached. An empty file has no chunks and counts as cached. */
 static void print_file(json_t *file)
 {
     const char *path = json_string_value(json_object_get(file, "path"));
@@ -30,6 +32,7 @@ static void print_file(json_t *file)
     putchar('\n');
 }
 
+/* The callback for an image: its sums. */
 static void print_image(json_t *image)
 {
     const char *name = json_string_value(json_object_get(image, "export"));

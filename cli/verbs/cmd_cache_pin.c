@@ -1,5 +1,5 @@
-/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all: pins what is cached, so that it is never evicted, or
- * undoes that. It fetches nothing. */
+/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all: pins cached chunks, so that they are never evicted, or
+ * unpins them. It fetches nothing: what is not cached is not pinned, and reported. */
 #include <errno.h>
 
 #include "attach/attach.h"
@@ -46,6 +46,7 @@ static void print_unpinned(json_t *image)
     print_change(image, "unpinned");
 }
 
+/* Chunks beyond the pin limit are refused one by one; the rest stays pinned, and the exit status is 1. */
 static int cmd_cache_pin_run(const struct invocation *inv)
 {
     const struct pin_values *v = inv->values;

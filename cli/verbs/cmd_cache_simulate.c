@@ -1,6 +1,9 @@
-/* granary cache simulate --trace FILE --size SIZE: replays a trace of requests against each eviction policy and against
+/* granary cache simulate --trace FILE --size SIZE: replays a trace of reads through each eviction policy, and through
  * the optimum, which knows the future, and prints the hit ratios. The policies are the cache's own code (cache/policy),
- * so the result is what a real cache of that size would do. */
+ * so a real cache of that size would behave in the same way.
+ *
+ * The trace is text, one read per line: DIGEST [LENGTH [WANTED]]. "epoch" begins an epoch, "#" a comment.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -107,6 +110,7 @@ static int read_lines(const char *path, FILE *from, struct evict_trace *t)
     return rc;
 }
 
+/* "-" is standard input. */
 static int read_trace(const char *path, struct evict_trace *t)
 {
     if (!strcmp(path, "-"))
@@ -202,6 +206,7 @@ static int print_runs_json(const struct evict_trace *t, uint64_t size, const str
                                 "bytes", INTEGER(t->bytes), "size", INTEGER(size), "results", results));
 }
 
+/* One line per policy. Every policy misses the first epoch. */
 static void print_epochs(const struct runs *runs)
 {
     printf("\nhit ratio of each epoch\n");

@@ -1,5 +1,7 @@
-/* granary copy IMAGE STORE[/NAME:TAG]: brings an image into another store, under the same name unless another one is
- * given. */
+/* granary copy IMAGE STORE[/NAME:TAG]: copies an image into another store, under the same name unless another one is
+ * given. The digest stays the same: objects are copied unchanged, verified on the way, and only those that the target
+ * lacks. The tag is written last, so the image appears complete or not at all.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -93,7 +95,8 @@ static int cmd_copy_print_result(const struct open_image *image, const struct im
     return 0;
 }
 
-/* The copy's tag keeps the time and the parent of the original's. */
+/* The copy's tag keeps the time and the parent of the original's. The target may have another endpoint (--to-endpoint),
+ * for a copy between two S3 services. */
 static int cmd_copy_run(const struct invocation *inv)
 {
     const struct copy_values *v = inv->values;

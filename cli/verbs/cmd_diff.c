@@ -143,6 +143,7 @@ static int print_stat(const struct diff *d)
     return 0;
 }
 
+/* Pages are fetched ahead, so that the pass does not wait for each. */
 static int open_cursor(const struct open_image *image, struct catalog_cursor **out)
 {
     return catalog_cursor_new(image->store, &image->manifest, NULL, 0, CATALOG_CURSOR_AHEAD, out);

@@ -1,4 +1,8 @@
-/* granary export IMAGE FILE: writes an image to a file or to standard output, for a disk or a loop device. */
+/* granary export IMAGE FILE: writes an image to a file or to standard output, for a disk or a loop device.
+ *
+ * A file is written under a temporary name, sparse, and renamed when it is complete. Standard output is written in
+ * order, holes as zeros. Every chunk is verified on the way (upkeep/).
+ */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +52,7 @@ static int cmd_export_check(const struct export_values *v, bool to_stdout)
     return CLI_USAGE;
 }
 
+/* Chunks are read by several threads and written in the order of their addresses. */
 static int cmd_export_run(const struct invocation *inv)
 {
     const struct export_values *v = inv->values;

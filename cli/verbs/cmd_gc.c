@@ -1,5 +1,8 @@
-/* granary gc STORE: reclaims what no image needs, in two steps (cachecore/upkeep): an object is marked, and swept by a
- * later run after the grace period. The verb only parses and prints. */
+/* granary gc STORE: reclaims what no image needs, in two steps (cachecore/upkeep): an object is marked, and a later run
+ * sweeps it after the grace period. In between, an object that is needed again is unmarked.
+ *
+ * This file only parses and prints.
+ */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/open.h"
@@ -61,6 +64,7 @@ static void cmd_gc_print_result(bool dry, const struct gc_result *r)
                text_format_count(r->live_leases, "build", n), r->live_leases == 1 ? "is" : "are");
 }
 
+/* A store that can only be read is refused before it is opened. */
 static int cmd_gc_run(const struct invocation *inv)
 {
     const struct gc_values *v = inv->values;

@@ -1,4 +1,8 @@
-/* The table of verbs, and granary help [VERB [COMMAND]], which is generated from it and from each verb's options. */
+/* The table of verbs, and granary help [VERB [COMMAND]], which is generated from that table and from each verb's
+ * options. The order of the table is the order of help.
+ *
+ * A verb that is missing from the table does not exist: verbs are registered nowhere else.
+ */
 #include <string.h>
 
 #include "base/error.h"
@@ -18,6 +22,7 @@ const struct verb *verb_find(const char *name)
     return NULL;
 }
 
+/* Commands are searched too, for "granary evict" instead of "granary cache evict". */
 const struct verb *verb_resembling(const char *name)
 {
     for (size_t i = 0; verbs[i]; i++)
@@ -67,6 +72,7 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
+/* A word after the verb names one of its commands, as in "granary help cache evict". */
 static int cmd_help_run(const struct invocation *inv)
 {
     const struct help_values *v = inv->values;

@@ -69,6 +69,7 @@ static int add_row(void *arg, const char *name, const char *tag, const struct ta
     return vec_push(&table->rows, row) ? error_no_memory() : 0;
 }
 
+/* Groups the tags of one image. */
 static int by_digest(const void *a, const void *b)
 {
     const struct image_row *x = a, *y = b;
@@ -136,6 +137,7 @@ static const char *format_age(int64_t created, char out[TEXT_TIME_MAX])
     return out;
 }
 
+/* "?" stands for figures of a manifest that cannot be read. */
 static void print_row(const struct image_row *r, int name_width, int tag_width)
 {
     char files[32] = "?", size[TEXT_SIZE_MAX] = "?", age[TEXT_TIME_MAX], hex[DIGEST_HEX_SIZE];
@@ -179,6 +181,7 @@ static int append_tag(void *arg, const char *name, const char *tag, const struct
     return json_array_append_new(arg, image) ? error_no_memory() : 0;
 }
 
+/* With --json no manifest is read, only the tags. */
 static int cmd_images_run(const struct invocation *inv)
 {
     const struct images_values *v = inv->values;

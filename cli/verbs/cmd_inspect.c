@@ -35,6 +35,7 @@ struct inspection {
     char lineage_error[ERROR_TEXT_MAX]; /* why the lineage is unknown; empty: it is known */
 };
 
+/* 1 if there is nothing to divide by: nothing was saved. */
 static double ratio(uint64_t more, uint64_t less)
 {
     return less ? (double)more / (double)less : 1;
@@ -52,6 +53,7 @@ static double dedupe(const struct image_stats *s)
     return ratio(s->file_bytes, s->content_bytes);
 }
 
+/* Files are counted in classes by size: class 0 is empty files, class n is 2^(n-1) to 2^n - 1 bytes. */
 static uint64_t class_min(unsigned n)
 {
     return n ? UINT64_C(1) << (n - 1) : 0;
@@ -73,6 +75,7 @@ static json_t *counts_json(const struct manifest_counts *c)
                      INTEGER(c->others), "bytes", INTEGER(c->bytes));
 }
 
+/* Only classes that have files. */
 static json_t *sizes_json(const struct image_stats *s)
 {
     json_t *sizes = json_array();
@@ -84,6 +87,7 @@ static json_t *sizes_json(const struct image_stats *s)
     return sizes;
 }
 
+/* A parent whose tags are all gone has a digest only. */
 static json_t *parents_json(const struct lineage *l)
 {
     json_t *parents = json_array();
@@ -129,12 +133,14 @@ static json_t *inspect_json(const struct inspection *in)
 
 /* ------------------------------------------------------------------ text */
 
+/* Print a size both rounded and exact. */
 static void print_size(const char *label, uint64_t bytes)
 {
     char text[TEXT_SIZE_MAX];
     printf("%-14s %s (%llu bytes)\n", label, text_format_size(bytes, text), (unsigned long long)bytes);
 }
 
+/* Print a size and its share of a whole. */
 static void print_part(const char *label, uint64_t bytes, uint64_t whole, const char *what)
 {
     char text[TEXT_SIZE_MAX];
@@ -169,6 +175,7 @@ static void print_files(const struct manifest *m, const struct image_stats *s)
     print_part("padding", s->padding, s->content_bytes, "the bodies");
 }
 
+/* A missing pack is the one thing here that makes an image unreadable, so it is printed in capitals. */
 static void print_chunks(const struct manifest *m, const struct image_stats *s)
 {
     char chunk[TEXT_SIZE_MAX];
@@ -234,6 +241,7 @@ static void read_lineage(struct inspection *in)
         snprintf(in->lineage_error, sizeof in->lineage_error, "%s", error_text());
 }
 
+/* The statistics need the whole catalog and index; only the manifest has been read when they begin. */
 static int cmd_inspect_run(const struct invocation *inv)
 {
     const struct inspect_values *v = inv->values;

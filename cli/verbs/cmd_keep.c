@@ -1,5 +1,9 @@
-/* granary keep /dev/nbdN: the reconnect daemon, which lets an attached device outlive its server (attach/keeper). It
- * continues from the saved state of a mount or an earlier keeper, or adopts a device that nbd-client attached. */
+/* granary keep /dev/nbdN: the reconnect daemon, which lets an attached device outlive its server (attach/keeper). Its
+ * state comes from
+ *
+ *   --socket, --connect   the server that nbd-client attached the device to: compared with the device, then adopted
+ *   neither               the file that a mount or an earlier keeper saved
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +79,7 @@ static void on_ready(void *arg)
     notify("READY=1");
 }
 
+/* All options are checked before the device is touched. */
 static int cmd_keep_run(const struct invocation *inv)
 {
     const struct keep_values *v = inv->values;

@@ -1,5 +1,9 @@
 /* granary ls IMAGE [PATH]: paths from the catalog, relative to the image's root, in the byte order of the full path.
- * Only catalog pages that can hold the wanted paths are fetched. */
+ * Only catalog pages that can hold the wanted paths are fetched.
+ *
+ * --at OFFSET is the reverse question: which file has its bytes there? Log lines of failed and slow reads have offsets.
+ * The catalog is ordered by path, so all of it is read.
+ */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +67,7 @@ static const char *type_name(uint32_t mode)
     }
 }
 
+/* The type's letter in `ls -l`. */
 static char type_letter(uint32_t mode)
 {
     switch (mode & S_IFMT) {
@@ -166,7 +171,8 @@ struct one {
     int rc; /* of printing it: the walk's own result is 1, to stop it */
 };
 
-/* Take the entry with exactly this path, which is the first with it as prefix. */
+/* Take the entry with exactly this path. In the catalog's order it comes before all paths that continue it, so the
+ * first entry decides. */
 static int visit_one(void *arg, const struct catalog_entry *e)
 {
     struct one *one = arg;
@@ -235,6 +241,7 @@ static int list_at(const struct open_image *image, struct listing *l)
                               : "it lies in padding, dead bytes or the superblock");
 }
 
+/* An option that would have no effect is refused. */
 static int cmd_ls_check(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
@@ -247,6 +254,7 @@ static int cmd_ls_check(const struct invocation *inv)
     return 0;
 }
 
+/* Escapes are only for a terminal, and never with -0, whose output another program reads. */
 static int cmd_ls_run(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;

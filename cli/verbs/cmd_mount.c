@@ -1,8 +1,11 @@
 /* granary mount IMAGE DIR, granary umount DIR
  *
+ *   environment -> options -> directory, kernel -> store: resolve the image -> mount_image (attach/mount) -> print
+ *                                                                                         --foreground: mount_hold
+ *
  * Everything that can be wrong with the command line, the directory or the kernel is checked before the store is
- * contacted. Then the image is resolved, and mount_image (attach/mount) does the work. With --foreground the process
- * stays for as long as the mount exists. */
+ * contacted. With --foreground the process stays for as long as the mount exists.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -84,6 +87,7 @@ static json_t *caches_of(const struct mount_state *s)
     return out;
 }
 
+/* A mount without a disk cache works, but fetches again what leaves memory; users should know. */
 static void print_caches(json_t *caches)
 {
     size_t i;
@@ -118,7 +122,7 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
     return 0;
 }
 
-/* Mount the resolved image, and print what was made. */
+/* The server gets the image by digest: it, and each restart of it, serves exactly this image. */
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
                   const struct manifest *m, const struct bytes *resolved)
 {
@@ -161,6 +165,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     return mount_hold(&state, config.cancel);
 }
 
+/* mount(2) and nbd need CAP_SYS_ADMIN. The check names the remedy before anything else fails. */
 static int need_root(const char *verb)
 {
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
@@ -271,6 +276,7 @@ static const struct option_row umount_rows[] = {
     {0},
 };
 
+/* Nothing mounted is success, so that scripts can repeat it. */
 static int run_umount(const struct invocation *inv)
 {
     const struct umount_values *v = inv->values;

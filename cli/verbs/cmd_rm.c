@@ -1,4 +1,8 @@
-/* granary rm IMAGE: removes a tag. The bytes stay until gc finds that nothing needs them. */
+/* granary rm IMAGE: removes a tag. The bytes stay until gc finds that no image needs them.
+ *
+ * The tag is resolved first, only to report which image it named. A tag that cannot be read is removed all the same: a
+ * damaged tag is one that somebody wants to get rid of.
+ */
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/open.h"
@@ -20,6 +24,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Only tags are removed. A digest is refused: other tags may name the same image. */
 static int cmd_rm_run(const struct invocation *inv)
 {
     const struct rm_values *v = inv->values;

@@ -1,7 +1,10 @@
 /* granary serve IMAGE...
  *
- * Resolves the tags once, then supervises a server of the digests (attach/server/server.h): restarts and upgrades serve
- * the same images. With --check nothing is resolved or opened; the front end only checks its parameters. */
+ *   check options -> resolve tags to digests -> choose a cache -> supervise (attach/server/server.h)
+ *
+ * Tags are resolved once, here. Restarts and upgrades serve the same images, whatever the tags name by then. With
+ * --check nothing is resolved or opened; the front end only checks its parameters.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -199,6 +202,7 @@ static int check(const struct serve_values *v)
     return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
 }
 
+/* The claim on the default cache is held until the server ends. */
 static int cmd_serve_run(const struct invocation *inv)
 {
     struct serve_values *v = inv->values;

@@ -1,8 +1,12 @@
 /* granary status [TARGET]
  *
- * Fetches /status, which has rates from the server's own history, and by a second request (GET /cache, known=1) how
- * much of each image is cached, as far as the cached index tells. So it works while the store is down, which is when it
- * is needed most. The exit status is the server's health: 0 healthy, 1 degraded, 3 failing. */
+ *   GET /status              exports, cache directories, stores, counters, rates
+ *   GET /cache?known=1       how much of each image is cached, by the index nodes that are cached; not with --quick
+ *   mounts' state files      where each image is mounted, and which process keeps its device
+ *
+ * None of these contacts a store, so the verb works when a store is down, which is when it is needed most. The exit
+ * status is the server's health: 0 healthy, 1 degraded, 3 failing or not answering.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -38,7 +42,7 @@ static const struct option_row rows[] = {
 
 /* ---- what is cached ---- */
 
-/* Attach the answer's line about an image to its export, as "cached". */
+/* A line of the answer about an image becomes the member "cached" of its export. */
 static int cmd_status_take_line(void *arg, const char *line, size_t len)
 {
     json_t *object;
@@ -149,6 +153,7 @@ static void print_devices(json_t *export)
     }
 }
 
+/* One block per export: identity, mounts, devices, what is cached, reads since the start, rates. */
 static void print_exports(json_t *status)
 {
     size_t i;
@@ -215,6 +220,7 @@ static void print_stores(json_t *status)
     }
 }
 
+/* The shared cache proxies. */
 static void print_tiers(json_t *status)
 {
     size_t i;
@@ -264,6 +270,7 @@ static void print_front_end(json_t *status)
            text_format_size(server_status_counter(status, "granary_front_reply_bytes_limit"), most));
 }
 
+/* The health and its reason come first. */
 static void print_status(json_t *status, bool verbose)
 {
     char since[TEXT_TIME_MAX];
@@ -312,7 +319,7 @@ static int exit_status(json_t *status)
                                                                  : STATUS_DEGRADED;
 }
 
-/* Reduce the status to the mount on dir: its export, with this directory and its device. */
+/* Reduce the status to one mount: its export, with this directory and its device only. */
 static void keep_mount(json_t *status, const char *dir)
 {
     char name[STATE_REF_MAX];
@@ -343,7 +350,7 @@ static int cmd_status_look(const struct node_server *server, const char *target,
     return 0;
 }
 
-/* Show one server, or report why it cannot be shown, without hiding the others; a server that does not answer is
+/* Show one server. One that cannot be shown is reported, without hiding the others; if it does not answer, it counts as
  * failing. into: collects the JSON of all servers; NULL: print at once. Returns the exit status. */
 static int show_or_complain(const struct node_server *server, const char *target, const struct status_values *v,
                             json_t *into)
@@ -395,6 +402,7 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
     return worst;
 }
 
+/* With a target one server is shown, without one every server of this machine. */
 static int cmd_status_run(const struct invocation *inv)
 {
     char control[PATH_MAX];

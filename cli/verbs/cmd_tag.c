@@ -27,6 +27,8 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* The order: lease, manifest, unmark, publish. Each step is needed against a gc that runs at the same time; see below.
+ */
 static int cmd_tag_run(const struct invocation *inv)
 {
     const struct tag_values *v = inv->values;

@@ -1,6 +1,9 @@
-/* granary top [TARGET]: a table of what is read from a server's exports, redrawn every few seconds. Rates are the
- * difference between this status and the one before (cli/server_rates.h). On a terminal the table is cut to its size:
- * as many exports as fit, those with the most traffic first. */
+/* granary top [TARGET]: a table of the reads of a server's exports, redrawn every few seconds. Rates are the difference
+ * between this status and the one before (cli/server_rates.h), so the first table appears after one interval.
+ *
+ * On a terminal the table is cut to its size: as many exports as fit, those with the most traffic first, each line cut
+ * to the width. Elsewhere everything is printed, for a log.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -64,6 +67,7 @@ static bool shows(const struct table *t, const char *rate)
     return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "tier_bytes"));
 }
 
+/* One export, or the sum of all, which has the same members. */
 static void print_row(const struct table *t, json_t *rates_of, const char *name)
 {
     char size[TEXT_SIZE_MAX], hits[16] = "-";
@@ -153,6 +157,7 @@ static size_t cut(const char *line, size_t len, size_t columns)
     return at;
 }
 
+/* Write the lines, each cut to the terminal's width. */
 static void show_lines(const char *text, size_t len, size_t columns)
 {
     for (const char *end = text + len; text < end;) {
@@ -163,7 +168,7 @@ static void show_lines(const char *text, size_t len, size_t columns)
     }
 }
 
-/* Print one table. -EPIPE: standard output cannot be written. */
+/* The cursor goes home and the screen is cleared only on a terminal; into a file, tables follow each other. */
 static int print_table(const char *where, uint64_t interval_s, json_t *status, json_t *before)
 {
     struct winsize size = {0};
@@ -192,7 +197,7 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
     return fflush(stdout) ? -EPIPE : 0;
 }
 
-/* Fetch a status, wait, fetch another, print the difference. So the first table comes after one interval. */
+/* The reader's leaving (a closed pipe) and an interrupt both end it without an error. */
 static int cmd_top_run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;

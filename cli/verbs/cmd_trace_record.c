@@ -1,7 +1,11 @@
-/* granary trace record TARGET FILE: the server streams what is read from an export (server/control_trace.h), and this
- * collects it until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
- * TRACE_FILE_MAX. FILE is written without entries at the beginning, so that a bad path is reported before the job has
- * run. */
+/* granary trace record TARGET FILE: the server streams which chunks of an export are read (server/control_trace.h), and
+ * this collects them until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
+ * TRACE_FILE_MAX.
+ *
+ * FILE is written twice: without entries at the beginning, so that a bad path is reported before the job has run, and
+ * as a whole at the end. An end is requested by a second request, POST /trace/end, so that what was read until then is
+ * still sent.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -134,7 +138,7 @@ static int ignore_line(void *arg, const char *line, size_t len)
     return 0;
 }
 
-/* Ask the server to send the rest and end, once it is time. If the server does not answer, there is nothing to end.
+/* Request the end once it is time; the server then sends the rest. If it does not answer, there is nothing to end.
  * Called at each line; the server sends one twice a second. */
 static void ask_for_the_end(struct recording *r)
 {
@@ -147,6 +151,7 @@ static void ask_for_the_end(struct recording *r)
         log_warning("%s", error_text());
 }
 
+/* One line of the answer; its member decides what it is (server/control_trace.h). */
 static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 {
     struct recording *r = arg;
@@ -223,6 +228,7 @@ static int record(struct recording *r)
     return rc ? rc : print(r);
 }
 
+/* A mount point is named to the server by its image's digest: its export may have another name. */
 static int cmd_trace_record_run(const struct invocation *inv)
 {
     const struct record_values *v = inv->values;

@@ -1,5 +1,8 @@
-/* granary unnest STORE: moves the images of stores that were made by mistake inside STORE out into it (upkeep). A
- * nested store is removed only after all its images and tags are in STORE. */
+/* granary unnest STORE: repairs a mistyped path. If a component of a path was forgotten, a build creates a store inside
+ * another store. This verb copies the images and tags of such a nested store into STORE, and then removes it (upkeep/).
+ * A nested store is removed only after all its images and tags are in STORE, so an interrupted run loses nothing and
+ * can be repeated.
+ */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/interrupt.h"
@@ -93,6 +96,7 @@ static int unnest(void *arg, const char *dir)
     return 0;
 }
 
+/* unnest_find calls unnest() for each nested store, one after the other. */
 static int cmd_unnest_run(const struct invocation *inv)
 {
     const struct unnest_values *v = inv->values;

@@ -1,6 +1,11 @@
-/* granary upgrade [TARGET]: has a server's supervisor become this very program, while its clients wait. The request
- * goes to the socket beside the control socket (attach/server/upgrade.h), and the answer comes when the new program
- * serves or has failed. */
+/* granary upgrade [TARGET]: has a server's supervisor become this very program, while its clients wait.
+ *
+ *   this program --"upgrade /path/of/this/program"--> supervisor's socket, PATH.upgrade beside the control socket
+ *                                                     checks the options with the new program, execs it
+ *   this program <--"done ...", or "failed ..."------ the new program, once it serves
+ *
+ * See attach/server/upgrade.h for the other side.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -33,6 +38,7 @@ static const struct option_row rows[] = {
 
 enum { CONNECT_S = 10, ANSWER_MAX = 4096 };
 
+/* Is there a socket at target followed by suffix? Its path is written to out. */
 static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
 {
     struct stat st;
@@ -121,6 +127,7 @@ static int cmd_upgrade_tell(const struct upgrade_values *v, const char *path, co
     return 0;
 }
 
+/* The new program is this one: `granary upgrade` is run from the new version. */
 static int cmd_upgrade_run(const struct invocation *inv)
 {
     char path[PATH_MAX];

@@ -50,7 +50,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
-enum { PROBLEMS_NAMED = 100 };
+enum { PROBLEMS_NAMED = 100 }; /* printed and listed; the others are only counted */
 
 /* One run. */
 struct verifying {
@@ -77,6 +77,7 @@ static void cmd_verify_release(struct verifying *v)
     digest_map_release(&v->bad_packs);
 }
 
+/* The progress line is cleared first, so that it does not mix with the sentence. */
 static void on_problem(void *arg, const char *sentence)
 {
     struct verifying *v = arg;
@@ -87,6 +88,7 @@ static void on_problem(void *arg, const char *sentence)
     json_array_append_new(v->problems, json_string(sentence));
 }
 
+/* Called in one thread at a time. The failure is kept, as a callback cannot return it. */
 static void on_bad_pack(void *arg, const struct digest *pack)
 {
     struct verifying *v = arg;
@@ -145,6 +147,7 @@ static json_t *cmd_verify_result_json(const struct verifying *v)
                      repair_json(v), "problems", v->problems);
 }
 
+/* Lines appear only for what was done: --deep, --against, --repair. */
 static void cmd_verify_print_result(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
@@ -192,6 +195,7 @@ static int check_options(const struct verify_values *v, const char *image)
     return CLI_USAGE;
 }
 
+/* Without --against there is none. */
 static int open_source(struct verifying *v)
 {
     const struct verify_values *values = v->values;
@@ -204,6 +208,7 @@ static int open_source(struct verifying *v)
     return values->against ? build_source_open(values->against, &values->source, &options, &v->source) : 0;
 }
 
+/* With --repair every byte is read (deep), because only that finds all bad packs. */
 static int check_image(struct verifying *v)
 {
     const struct verify_options options = {.deep = v->values->deep || v->values->repair,
@@ -275,6 +280,7 @@ static int cmd_verify_check_all(struct verifying *v, const char *image)
     return rc;
 }
 
+/* The summary is printed before the exit status is decided, so it appears with problems too. */
 static int cmd_verify_run(const struct invocation *inv)
 {
     struct verifying v CLEANUP(cmd_verify_release) = {.values = inv->values, .problems = json_array()};

@@ -1,8 +1,12 @@
 /* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
  *
- * Over a control socket the server does the work (server/control_warm.h), and this prints the lines of its answer. For
- * an NBD address this process requests every byte (attach/device/nbd_warm.h), which works from another machine but
- * knows only offsets. */
+ *   control socket   the server does the work (server/control_warm.h); this process prints the lines of its answer
+ *   NBD address      this process requests every byte (attach/device/nbd_warm.h): works from another machine, but
+ *                    knows only offsets, so names and globs are not possible
+ *
+ * Success means that everything requested is cached at the end, not that the requests succeeded: a cache that is too
+ * small evicts what was just warmed.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -48,12 +52,12 @@ static const struct option_row rows[] = {
 
 /* ---- what the server answers ---- */
 
-/* What the lines of the answer have told so far. */
+/* What the answer's lines have reported so far. */
 struct answer {
     const struct warm_values *v;
     struct progress progress;
     json_t *warm; /* the final sums; NULL: not yet */
-    bool ended;   /* the last line has come */
+    bool ended;   /* the last line has arrived */
 };
 
 /* Return the phase as a string constant, which progress needs. */
@@ -81,6 +85,7 @@ static void cmd_warm_draw(struct answer *a, const json_t *p)
     progress_update(&a->progress, &state);
 }
 
+/* A file that could not be cached: on standard error, or as one of the JSON objects. */
 static int show_failed(struct answer *a, json_t *failed)
 {
     const char *path = json_string_value(json_object_get(failed, "path"));
@@ -94,6 +99,7 @@ static int show_failed(struct answer *a, json_t *failed)
     return 0;
 }
 
+/* One line of the answer; its member decides what it is (server/control_warm.h). */
 static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
@@ -124,6 +130,7 @@ static void print_done(const json_t *w, const char *cached, const char *bytes, c
     putchar('\n');
 }
 
+/* The sums as text: what was wanted, what was missing, what was fetched. */
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
@@ -149,7 +156,7 @@ static void print_warm(const struct warm_values *v, json_t *w)
         print_done(w, cached, bytes, needed);
 }
 
-/* Decide whether the run failed: it did if anything that was asked for is not cached. */
+/* Decide whether the run failed: it did if anything requested is not cached, or a name is not in the image. */
 static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
 {
     uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
@@ -262,6 +269,7 @@ static int warm_by_control(const struct warm_values *v, const char *target)
 
 /* ---- by NBD ---- */
 
+/* The URI schemes of libnbd. */
 static bool is_nbd(const char *target)
 {
     return target && (!strncmp(target, "nbd://", 6) || !strncmp(target, "nbds://", 7) || !strncmp(target, "nbd+", 4) ||
@@ -336,7 +344,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
-/* Check that exactly one kind of list was given. */
+/* Exactly one kind of list must be given. */
 static int cmd_warm_check(const struct warm_values *v)
 {
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
@@ -353,6 +361,7 @@ static int cmd_warm_check(const struct warm_values *v)
     return 0;
 }
 
+/* An NBD address is warmed from here, anything else by the server itself. */
 static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;

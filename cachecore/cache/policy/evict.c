@@ -1,15 +1,19 @@
-/* The policies by their names, and a new eviction of one. */
+/* The names of the policies, and the construction of an eviction.
+ *
+ * Reads in quick succession of one chunk count once only if the policy uses counts (it has ghosts). The table of recent
+ * keys must be small compared to the cache: otherwise real second reads would be lost.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "cache/policy/evict_internal.h"
 
-enum { RECENT_PART = 256 };
+enum { RECENT_PART = 256 }; /* the table has at most this part of the capacity as entries */
 
 static const struct {
     const char *name;
-    const struct evict_ops *ops; /* to begin with */
+    const struct evict_ops *ops; /* initially */
 } policies[EVICT_POLICIES] = {
     [EVICT_AUTO] = {"auto", &evict_lfu_firm},
     [EVICT_LRU] = {"lru", &evict_lru},

@@ -1,14 +1,13 @@
-/* auto: shadow caches, small ones, one a policy, each run by the real code on the same sample of keys
- * (by hash: one in 2^shift of all chunks, in a cache 2^shift times smaller, behaves like the whole).
- * The big cache follows the one that has hit most.
+/* auto: runs small shadow caches, one per policy, on a sample of the keys, by the code of the real policies. One key in
+ * 2^shift, in a cache that is 2^shift times smaller, behaves like the whole (Waldspurger et al., "Cache modeling and
+ * optimization using miniature simulations", ATC 2017). The real cache follows the shadow with the most hits.
  *
- * Another is followed when it is ahead by more than chance explains: of the asks where the two
- * differed it won by three standard deviations. What was long ago counts less: both sums are halved
- * every five times their slots. The shadow caches begin with the first ask, so there is an opinion when the
- * cache gets full.
+ * It switches when another shadow leads by more than chance explains: it must have won the reads in which the two
+ * differed by three standard deviations. Older reads count less: both sums are halved after every MEMORY reads per
+ * slot. The shadows run from the first read on, so that there is an opinion when the cache becomes full.
  *
- * The seats' table is no map of base/map.h: a panel is one block of fixed size, and nothing is allocated, and so
- * nothing can fail, while the cache's lock is held.
+ * A shadow's table is not base/map.h's: it is one block of fixed size, so that nothing is allocated, and nothing can
+ * fail, under the cache's lock.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,25 +17,28 @@
 
 enum { SHADOWS = 5, SLOTS_MAX = 2048, SLOTS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
 
+/* A chunk of a shadow cache. */
 struct slot {
     uint64_t key;
     struct evict_node node;
-    uint32_t hash_next; /* or the next free one */
+    uint32_t hash_next; /* next in its bucket, or next free slot */
 };
 
+/* One small cache with its policy. */
 struct shadow {
     struct evict *e;
-    int64_t ahead, differed; /* of the one followed, and from it; of late, in half asks */
-    uint32_t held, used;     /* slots taken now; that ever were */
-    uint32_t free;           /* chain of those given back */
+    int64_t ahead, differed; /* in half reads, recent ones: lead over the shadow followed; reads with another result */
+    uint32_t held, used;     /* slots in use now; slots that ever were */
+    uint32_t free;           /* list of slots that were used and are free */
     uint32_t buckets[SLOTS_MAX];
     struct slot slots[SLOTS_MAX];
 };
 
+/* All of them. Allocated once, about 300 KiB. */
 struct shadows {
     struct evict_shadows base;
-    unsigned shift, followed;
-    uint64_t asked; /* since the sums were halved */
+    unsigned shift, followed; /* one key in 2^shift is sampled; index into caches */
+    uint64_t asked;           /* sampled reads since the sums were halved */
     struct shadow caches[SHADOWS];
 };
 
@@ -51,6 +53,7 @@ static struct evict_node *slot_node(void *arg, uint32_t slot)
     return &m->slots[slot].node;
 }
 
+/* Nothing pins a slot of a shadow. */
 static bool slot_busy(void *arg, uint32_t slot)
 {
     (void)arg;
@@ -65,6 +68,7 @@ static uint32_t *evict_auto_bucket_of(struct shadow *m, uint64_t key)
     return &m->buckets[(key >> 32) % SLOTS_MAX];
 }
 
+/* Return the slot of a key, or EVICT_NONE. */
 static uint32_t evict_auto_find(struct shadow *m, uint64_t key)
 {
     uint32_t slot = *evict_auto_bucket_of(m, key);
@@ -73,6 +77,7 @@ static uint32_t evict_auto_find(struct shadow *m, uint64_t key)
     return slot;
 }
 
+/* Evict a chunk from a shadow. */
 static void leave(struct shadow *m)
 {
     uint32_t slot = evict_victim(m->e, 0);
@@ -87,6 +92,7 @@ static void leave(struct shadow *m)
     m->held--;
 }
 
+/* Insert a chunk into a shadow that has room. */
 static void evict_auto_enter(struct shadow *m, uint64_t key)
 {
     uint32_t slot = m->free, *bucket = evict_auto_bucket_of(m, key);
@@ -101,7 +107,7 @@ static void evict_auto_enter(struct shadow *m, uint64_t key)
     m->held++;
 }
 
-/* true: a hit. */
+/* Read part of a chunk through a shadow of `slots` slots. True: a hit. */
 static bool shadow_ask(struct shadow *m, uint64_t key, unsigned part, uint32_t slots)
 {
     while (m->held > slots)
@@ -148,6 +154,9 @@ static void evict_auto_follow(struct shadows *shadows, unsigned which)
         shadows->caches[i].ahead = shadows->caches[i].differed = 0;
 }
 
+/* Compare the shadows after a sampled read, and switch if one leads significantly. Under the null hypothesis the lead
+ * is a random walk of `differed` steps, so its variance is `differed`; ahead^2 > 9 differed means three standard
+ * deviations. Both sums are doubled so that halving loses no half. */
 static void evict_auto_judge(struct shadows *shadows, const bool hit[SHADOWS], uint32_t slots)
 {
     unsigned best = shadows->followed;
@@ -188,6 +197,7 @@ static void shadows_more(struct evict_shadows *base, uint64_t key, unsigned part
     }
 }
 
+/* While the real cache has room, the shadows learn with all their slots, but are not compared. */
 static const struct evict_ops *shadows_ask(struct evict_shadows *base, uint64_t key, unsigned part, uint64_t held)
 {
     struct shadows *shadows = (struct shadows *)base;
@@ -203,6 +213,7 @@ static const struct evict_ops *shadows_ask(struct evict_shadows *base, uint64_t 
     return followable[shadows->followed];
 }
 
+/* The sample is chosen so that a full cache's share fits into SLOTS_MAX slots. */
 int shadows_new(uint64_t capacity, struct evict_shadows **out)
 {
     _Static_assert(sizeof(struct shadows) < 296 << 10, "evict.h and docs/internals/cache.md state the memory");

@@ -1,9 +1,12 @@
-/* The way of each call, whatever the policy.
+/* The calls of evict.h, whatever the policy.
  *
- * A chunk is asked for once for every piece of it that is read, many times in a moment when a file
- * is read in order. To count these would make each file read once look popular: what was asked for
- * among the last few hundred (recent: a direct-mapped table) is passed over. How much of the chunk was
- * read is added up all the same: in the node, and for a chunk that is missing in another such table (missed).
+ * A chunk is read once for each piece of it: many times in a moment when a file is read sequentially. Counting all of
+ * these would make every file that is read once look popular. So a read of one of the last few hundred keys does not
+ * count (`recent`, a direct-mapped table).
+ *
+ * How much of the chunk was read is still summed up: in its node, or for a missing chunk in a second such table
+ * (`missed`). A sum that reaches READ_ENOUGH means that a pass over the chunk is complete; the next counted read begins
+ * a new pass.
  */
 #include <assert.h>
 #include <errno.h>
@@ -11,12 +14,13 @@
 
 #include "cache/policy/evict_internal.h"
 
-enum { GHOSTS_ASKED = 2 /* a slot */ };
+enum { GHOSTS_ASKED = 2 }; /* ghosts per slot if missed chunks are counted */
 
 _Static_assert(sizeof(struct evict_node) == 12, "docs/internals/cache.md states the memory of a chunk");
 
 /* ---- life ---- */
 
+/* The ghosts have two entries per slot if missed chunks are counted too, one if only evicted ones are remembered. */
 int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops, struct evict **out)
 {
     struct evict *e = calloc(1, sizeof *e + config->pools * sizeof e->pools[0]);
@@ -65,6 +69,7 @@ static struct evict_pool *pool_of(struct evict *e, uint32_t pool)
     return &e->pools[pool];
 }
 
+/* Is the key among the recently read ones? Records it in any case. */
 static bool asked_just_now(struct evict *e, uint64_t key)
 {
     if (!e->recent_mask)
@@ -75,6 +80,7 @@ static bool asked_just_now(struct evict *e, uint64_t key)
     return same;
 }
 
+/* A counted read: advance the shadow caches and ageing. */
 static void asked(struct evict *e, uint64_t key, unsigned part, bool hit)
 {
     if (e->shadows)
@@ -88,13 +94,13 @@ static unsigned add_parts(unsigned a, unsigned b)
     return GR_MIN(a + b, (unsigned)EVICT_WHOLE);
 }
 
-/* The keys of the shadow caches' sample have their low bits in common. */
+/* Skip the low bits of the key: all keys in the shadow caches' sample have the same ones. */
 static size_t missed_place(uint64_t key)
 {
     return (key >> 24) % MISSED_MAX;
 }
 
-/* It has come in, or what was asked of it before does not count. */
+/* Forget the reads of a missing chunk: it was inserted, or they do not count. */
 static void forget_missed(struct evict *e, uint64_t key)
 {
     if (evict_missed_part(e, key))
@@ -110,11 +116,12 @@ unsigned evict_missed_part(const struct evict *e, uint64_t key)
 void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
 {
     unsigned before = evict_missed_part(e, key);
-    before = before >= READ_ENOUGH ? 0 : before; /* that was an earlier pass */
+    before = before >= READ_ENOUGH ? 0 : before; /* READ_ENOUGH: that was an earlier pass */
     e->missed[missed_place(key)] =
         (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
 }
 
+/* Counts of a key that was missed come from the ghosts, by the policy's insert. */
 void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
 {
     struct evict_node *n = evict_node(e, slot);
@@ -132,6 +139,7 @@ void evict_more(struct evict *e, uint32_t slot, unsigned part)
         n->read = (uint8_t)add_parts(n->read, part);
 }
 
+/* The first counted read after a whole pass begins the next pass. */
 void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsigned part)
 {
     struct evict_pool *p = pool_of(e, pool);
@@ -150,6 +158,7 @@ void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsi
     asked(e, key, part, true);
 }
 
+/* The count goes to the ghosts, for the case that the chunk comes back. */
 void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
 {
     pool_unlink(e, pool_of(e, pool), slot);

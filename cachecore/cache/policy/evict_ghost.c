@@ -1,10 +1,12 @@
-/* A cell is 32 bits: fingerprint 17, left the cache 1, when 8, count 6; 0 is an empty one. A key
- * belongs to one set of four cells, one 16 bytes line of memory. What is new takes the place of the
- * least counted; when that is counted more than once it only loses one, so that a flood of chunks
- * asked for once does not wash out those asked for often.
+/* A key belongs to one set of four cells, 16 bytes:
  *
- * Time is counted in chunks that left, in units of 1/32 of the window, and wraps after 8 windows:
- * something that old can pass for recent once, which costs a place in the wrong queue.
+ *   cell, 32 bits   | fingerprint 17 | evicted 1 | when 8 | count 6 |     0: empty
+ *
+ * A new key replaces the cell with the lowest count. If that count is above 1, it is decremented instead and the new
+ * key is not stored. So a flood of chunks that are read once does not displace those that are read often.
+ *
+ * `when` is the number of evictions so far, in units of 1/32 of the window. It wraps after 8 windows: an entry that old
+ * may pass for recent once, which costs a place in the wrong queue.
  */
 #include "cache/policy/evict_ghost.h"
 
@@ -30,6 +32,7 @@ void ghost_release(struct ghost *g)
     *g = (struct ghost){0};
 }
 
+/* The low half of the key chooses the set, the top 17 bits are the fingerprint: independent parts of it. */
 static uint32_t *set_of(const struct ghost *g, uint64_t key)
 {
     return g->cells + (((key & UINT32_MAX) * g->sets) >> 32) * WAYS;
@@ -49,24 +52,26 @@ static uint32_t *evict_ghost_find(const struct ghost *g, uint64_t key)
     return NULL;
 }
 
+/* Return the current time as stored in cells. */
 static uint32_t evict_ghost_tick(const struct ghost *g)
 {
     return (uint32_t)(g->left * TICKS / g->window) & WHEN_MASK;
 }
 
+/* Modulo 256 ticks; see the top. */
 static uint32_t age_of(const struct ghost *g, uint32_t cell)
 {
     return (evict_ghost_tick(g) - (cell >> WHEN_SHIFT)) & WHEN_MASK;
 }
 
-/* Is a to be forgotten rather than b? */
+/* Should a be replaced rather than b? The lower count, then the older entry. */
 static bool lesser(const struct ghost *g, uint32_t a, uint32_t b)
 {
     uint32_t x = a & COUNT_MASK, y = b & COUNT_MASK;
     return x < y || (x == y && age_of(g, a) > age_of(g, b));
 }
 
-/* A cell for a key that has none, or NULL. */
+/* Return the cell for a key that has none. NULL: its set has higher counts only, and `force` is not set. */
 static uint32_t *evict_ghost_make_room(struct ghost *g, uint64_t key, bool force)
 {
     uint32_t *set = set_of(g, key), *least = NULL;
@@ -84,6 +89,7 @@ static uint32_t *evict_ghost_make_room(struct ghost *g, uint64_t key, bool force
     return NULL;
 }
 
+/* A key that is not stored, because its set is full of higher counts, has count 1 each time. */
 unsigned ghost_ask(struct ghost *g, uint64_t key)
 {
     uint32_t *cell = evict_ghost_find(g, key);
@@ -113,6 +119,7 @@ void ghost_leave(struct ghost *g, uint64_t key, unsigned count)
         *cell = print_of(key) << PRINT_SHIFT | LEFT | evict_ghost_tick(g) << WHEN_SHIFT | count;
 }
 
+/* The cell is freed: the count continues in the slot's node. */
 unsigned ghost_take(struct ghost *g, uint64_t key, bool *out_lately)
 {
     uint32_t *cell = evict_ghost_find(g, key);

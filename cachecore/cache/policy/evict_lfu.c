@@ -1,23 +1,25 @@
-/* lfu: a chunk comes in only when it was asked for oftener than the least asked for of the few that
- * were used longest ago. Counts of what is in are in the nodes, of the rest in the ghosts; both are
- * halved now and then, so that what was popular once can go.
+/* lfu: a chunk is admitted only if it was read more often than the least-read of the few least recently used. The
+ * counts of cached chunks are in their nodes, the others' in the ghosts. All counts are halved from time to time, so
+ * that formerly popular chunks can leave.
  *
- * Two forms of the one algorithm, for EVICT_AUTO to choose from:
- *   lfu         a long memory and no margin: popularity that stays as it is (Zipf)
- *   lfu-firm    a margin: when everything is asked for equally often (shuffled epochs), a newcomer is
- *               ahead of its victim by one for the sole reason that its turn came earlier in this
- *               epoch; to exchange them gains nothing and loses what was in
+ * Two variants, between which EVICT_AUTO chooses:
  *
- * Ageing goes by hits, not by time: without hits nothing is learnt that would make the counts wrong;
- * only a long time without any (everything here is of no use) makes them older too. A round of it
- * walks through the ghosts and then the nodes, a few with each chunk asked for: in this order, because
- * in between newcomers look worse than they are, which costs nothing. A node that moves to the young
- * end is met again: BITS_ROUND says that it has had its turn.
+ *   lfu        long memory, no margin: for stable popularity (Zipf)
+ *   lfu-firm   a margin: when all chunks are read equally often (shuffled epochs), a newcomer leads its victim by one
+ *              only because its turn came earlier in this epoch. Exchanging them gains nothing and loses the cached one
+ *
+ * Ageing is driven by hits, not by time. Without hits nothing happens that would make the counts wrong; only a long
+ * period without any (nothing cached is useful) ages them too. A round walks over the ghosts, then over the nodes, a
+ * few with each read. In between, newcomers look worse than they are, which is harmless. A node that moves to the head
+ * of its list is met a second time: BITS_ROUND says that it has been aged.
  */
 #include "cache/policy/evict_internal.h"
 
+/* A victim is chosen from LOOKED_AT candidates. A round of ageing begins after half_life hits per slot, or HIT_WEIGHT
+ * misses per slot; each read then ages STEP entries. HELD_MIN bounds the rounds of a small cache. */
 enum { LOOKED_AT = 4, STEP = 2, HELD_MIN = 64, HIT_WEIGHT = 200 };
 
+/* Return the least-read of the LOOKED_AT least recently used slots. */
 static uint32_t lfu_victim(struct evict *e, struct evict_pool *p)
 {
     uint32_t best = pool_oldest(e, p), slot = best;
@@ -31,6 +33,7 @@ static uint32_t lfu_victim(struct evict *e, struct evict_pool *p)
     return best;
 }
 
+/* Compare the newcomer's count with the victim's. A victim whose count has aged to 0 is always replaced. */
 static bool lfu_admit(struct evict *e, struct evict_pool *p, uint64_t key)
 {
     uint32_t slot = lfu_victim(e, p);
@@ -41,11 +44,12 @@ static bool lfu_admit(struct evict *e, struct evict_pool *p, uint64_t key)
         p->chosen = slot;
         return true;
     }
-    if (e->ops->margin == 0) /* look at others next time; with a margin the order of use says more */
+    if (e->ops->margin == 0) /* examine others next time; with a margin, the order of use says more */
         pool_rotate(e, p, p->main.tail);
     return false;
 }
 
+/* Begin a round of ageing if it is time. */
 static bool begin_round(struct evict *e)
 {
     struct evict_ageing *a = &e->ageing;
@@ -59,6 +63,7 @@ static bool begin_round(struct evict *e)
     return true;
 }
 
+/* Age the next node of the round. */
 static void age_next(struct evict *e)
 {
     struct evict_ageing *a = &e->ageing;

@@ -1,6 +1,5 @@
-/* lru: one list, used last at the head. sticky: the same list, but nothing comes in on its own; what
- * is forced in takes the place of the one used longest ago.
- */
+/* lru: one list, the most recently used at its head. sticky: the same list, but only forced chunks are admitted, each
+ * in place of the least recently used. */
 #include "cache/policy/evict_internal.h"
 
 static void lru_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
@@ -9,8 +8,8 @@ static void lru_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uin
     pool_push_main(e, p, slot);
 }
 
-/* A pool without any slot gets one, at the cost of another pool: a size of chunk that came late
- * would otherwise be fetched every time. */
+/* A pool without a slot gets one, at the cost of another pool. Otherwise chunks of a size that first appears late would
+ * be fetched at each read. */
 static bool sticky_admit(struct evict *e, struct evict_pool *p, uint64_t key)
 {
     (void)e;

@@ -1,21 +1,27 @@
-/* parts: for whole files in random order, epoch after epoch, where several of them share a chunk or a file has parts of
- * several. Every byte is wanted once an epoch. So of a chunk that was read in part the rest is wanted still in this
- * epoch, and of one that was read whole nothing before the next; and of those the one read whole last has the longest
- * to wait, since the others may have their turn of the next epoch at any moment.
+/* parts: for files that are read whole, in random order, epoch after epoch, where several files share a chunk or a file
+ * spans several.
  *
- * So a victim is a chunk read whole, of those used last, else of those used longest ago; a few are looked at at either
- * end. A chunk that is missing comes in for such a one, unless all of it was wanted at once. Where there is none it
- * does not come in: to exchange parts for parts gains nothing, and loses everything when there are too many of them.
+ * Each byte is needed once an epoch. The rest of a chunk that was read in part is therefore still needed in this epoch.
+ * A chunk that was read whole is not needed before the next epoch. Among those, the one read last has the longest to
+ * wait: the next epoch may reach the others at any moment.
+ *
+ * Victim: a chunk that was read whole, the most recently used first; a bounded number of slots is examined at either
+ * end of main. If there is none, the least recently used.
+ *
+ * Admission: a missing chunk replaces a chunk that was read whole, unless it was itself needed as a whole at once.
+ * Without such a victim it is refused: exchanging partly read chunks gains nothing, and loses all hits if there are too
+ * many of them.
  */
 #include "cache/policy/evict_internal.h"
 
-enum { LOOKED_AT = 128 };
+enum { LOOKED_AT = 128 }; /* slots examined at each end */
 
 static bool may_go(const struct evict *e, uint32_t slot)
 {
     return evict_is_read(e, slot) && !evict_is_busy(e, slot);
 }
 
+/* Return a slot whose chunk was read whole, or EVICT_NONE. */
 static uint32_t find_read(const struct evict *e, const struct evict_pool *p)
 {
     uint32_t slot = p->main.head;
@@ -35,6 +41,7 @@ static uint32_t parts_victim(struct evict *e, struct evict_pool *p)
     return slot != EVICT_NONE ? slot : pool_oldest(e, p);
 }
 
+/* A victim that ageing has brought to count 0 may always be replaced. */
 static bool parts_admit(struct evict *e, struct evict_pool *p, uint64_t key)
 {
     uint32_t slot = parts_victim(e, p);

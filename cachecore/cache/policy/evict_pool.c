@@ -1,9 +1,14 @@
-/* The lists of a pool, which all policies share: main, and small before it. s3fifo alone puts something on small; under
- * EVICT_AUTO the others find what it left there and take that first. So to follow another policy costs nothing at the
- * moment of the change: the same slots are on the same lists, only what is done with them differs from then on. */
+/* The lists of a pool, shared by all policies: `small`, then `main`.
+ *
+ *   victims <-- tail [ small ] head      only s3fifo inserts here
+ *   victims <-- tail [ main  ] head
+ *
+ * Under EVICT_AUTO, the other policies find what s3fifo left in small and evict that first. So switching policies costs
+ * nothing: the slots stay in their lists, and are only treated differently from then on.
+ */
 #include "cache/policy/evict_internal.h"
 
-enum { WALK_MAX = 256 };
+enum { WALK_MAX = 256 }; /* slots of one walk over busy ones */
 
 /* ---- lists ---- */
 
@@ -65,6 +70,7 @@ void pool_push_main(struct evict *e, struct evict_pool *p, uint32_t slot)
     p->main_count++;
 }
 
+/* Neither ageing's hand nor the chosen victim may point to a slot that has left the list. */
 void pool_unlink(struct evict *e, struct evict_pool *p, uint32_t slot)
 {
     struct evict_node *n = evict_node(e, slot);
@@ -95,7 +101,8 @@ void pool_rotate(struct evict *e, struct evict_pool *p, uint32_t slot)
         pool_push_small(e, p, slot);
 }
 
-/* Busy ones go to the young end: the next walk does not meet them again. */
+/* Return the last slot of a list that is not busy. Busy slots are moved to the head, so that the next walk does not
+ * meet them again. */
 static uint32_t oldest_of(struct evict *e, struct evict_pool *p, const struct evict_list *list, uint32_t count)
 {
     for (uint32_t i = GR_MIN(count, (uint32_t)WALK_MAX); i > 0; i--) {

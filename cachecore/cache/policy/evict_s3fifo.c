@@ -1,13 +1,20 @@
-/* s3fifo (Yang et al., SOSP 2023): a chunk comes into a small queue, a tenth of the pool. Who was hit
- * there goes on to the main queue, the others leave by its end and are remembered; who comes back
- * while remembered goes straight to main. Main gives each another round for every hit, three at
- * most. A hit moves nothing. (The paper asks for two hits in the small queue; one was better on
- * Zipf traces here.)
+/* s3fifo (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023):
+ *
+ *   insert --> [ small: a tenth ] --no hit--> evicted, remembered in the ghosts
+ *                     | hit                        | comes back while remembered
+ *                     v                            v
+ *              [ main: the rest  ] <---------------+
+ *                ^             | at its end: one more round per hit, at most three, then evicted
+ *                +-------------+
+ *
+ * A hit only increments the node's count; nothing moves. The paper requires two hits in the small queue; one hit was
+ * better on the Zipf traces here.
  */
 #include "cache/policy/evict_internal.h"
 
 enum { SMALL_PART = 10, ROUNDS_MAX = 3, STEPS_MAX = 64 };
 
+/* A chunk that comes back soon was evicted too early: it goes to main. */
 static void s3fifo_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
 {
     bool lately;
@@ -22,10 +29,10 @@ static void s3fifo_hit(struct evict *e, struct evict_pool *p, uint32_t slot)
 {
     (void)e;
     (void)p;
-    (void)slot; /* it is counted */
+    (void)slot; /* evict_hit has counted it */
 }
 
-/* Look at the old end of one queue: the slot to give up, or EVICT_NONE when it got another round. */
+/* Examine the end of one queue. Returns the slot to evict, or EVICT_NONE if that slot got another round. */
 static uint32_t evict_s3fifo_step(struct evict *e, struct evict_pool *p)
 {
     uint64_t total = (uint64_t)p->small_count + p->main_count;
@@ -42,8 +49,8 @@ static uint32_t evict_s3fifo_step(struct evict *e, struct evict_pool *p)
     return EVICT_NONE;
 }
 
-/* The walk would end by itself after three rounds of main; the bound keeps a single call short, and
- * the oldest is good enough then. */
+/* The walk would end by itself after three rounds of main. STEPS_MAX keeps a call short; beyond it, the oldest is good
+ * enough. */
 static uint32_t s3fifo_victim(struct evict *e, struct evict_pool *p)
 {
     for (unsigned i = 0; i < STEPS_MAX && p->small_count + p->main_count; i++) {

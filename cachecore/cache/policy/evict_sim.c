@@ -1,7 +1,10 @@
-/* A chunk is its own slot: its number in the trace is the number the policy knows it by, so there is
- * no index but the one from key to number that reads the trace. That is no map of base/map.h, but chains of numbers: 4
- * to 8 bytes a chunk, of which a trace may have hundreds of millions, where a map's entry of key and number takes 21
- * to 43.
+/* A chunk is its own slot: its number in the trace is the slot number that the policy sees. The only index is the one
+ * from key to number that builds the trace. It is made of chains of numbers, 4 to 8 bytes a chunk, because a trace may
+ * have hundreds of millions; an entry of base/map.h with key and number takes 21 to 43.
+ *
+ * The optimum needs the future: a backward pass over the trace stores, for each read, when its chunk is read next. A
+ * heap holds the cached chunks by their next read. It is not updated in place: a read pushes a new entry, and an
+ * outdated entry is dropped when it reaches the top.
  */
 #include "cache/policy/evict_sim.h"
 
@@ -22,6 +25,7 @@ static uint32_t *evict_sim_bucket_of(struct evict_trace *t, uint64_t key)
     return &t->buckets[key & (t->bucket_count - 1)];
 }
 
+/* Double the buckets and rehash. */
 static int grow(struct evict_trace *t)
 {
     uint32_t count = GR_MAX(t->bucket_count * 2, (uint32_t)BUCKETS_MIN);
@@ -40,6 +44,7 @@ static int grow(struct evict_trace *t)
     return 0;
 }
 
+/* Find the number of a chunk, or add it. */
 static int chunk_of(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t *out)
 {
     if (t->chunks.len >= t->bucket_count && grow(t))
@@ -68,6 +73,7 @@ int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t 
     return rc ? rc : vec_push(&t->asks, chunk);
 }
 
+/* Return the number of reads when the last epoch was ended. */
 static uint32_t last_end(const struct evict_trace *t)
 {
     return t->epochs.len ? t->epochs.items[t->epochs.len - 1] : 0;
@@ -107,7 +113,7 @@ void evict_sim_release(struct evict_sim_result *r)
     vec_release(&r->epochs);
 }
 
-/* The epochs are room reserved by result_init. */
+/* Count a read and its epoch. result_init has reserved the memory for all epochs. */
 static void note_ask(struct evict_sim_result *r, const struct evict_trace *t, uint32_t len, bool hit)
 {
     size_t ended = r->epochs.len ? r->epochs.len - 1 : 0;
@@ -124,12 +130,13 @@ static void note_ask(struct evict_sim_result *r, const struct evict_trace *t, ui
 
 /* ---- a policy ---- */
 
+/* A replay through a policy. */
 struct sim {
     const struct evict_trace *t;
     struct evict *e;
     struct evict_node *nodes;
-    bool *in;
-    uint64_t size, used;
+    bool *in;            /* per chunk: it is cached */
+    uint64_t size, used; /* bytes */
 };
 
 static struct evict_node *node_at(void *arg, uint32_t slot)
@@ -151,6 +158,7 @@ static void give_up(struct sim *s, uint32_t chunk)
     s->used -= s->t->chunks.items[chunk].len;
 }
 
+/* Read a chunk; true: a hit. */
 static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_sim_result *r)
 {
     const struct evict_sim_chunk *c = &s->t->chunks.items[chunk];
@@ -172,6 +180,7 @@ static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_s
     return false;
 }
 
+/* The capacity in slots is an estimate from the mean length; bytes decide what fits. */
 int evict_sim_policy(const struct evict_trace *t, uint64_t size, enum evict_policy policy, struct evict_sim_result *out)
 {
     int rc = result_init(out, t);
@@ -203,17 +212,18 @@ int evict_sim_policy(const struct evict_trace *t, uint64_t size, enum evict_poli
 
 /* ---- the optimum ---- */
 
-/* A heap of (next use, chunk), the farthest at the top. An entry whose chunk has been used since, or
- * has gone, is dropped when it comes up. */
+/* An entry of the heap, ordered by `next`, the farthest at the top. It is outdated if its chunk was read or evicted
+ * since. */
 struct future {
     uint32_t next, chunk;
 };
 
+/* A replay through the optimum. */
 struct oracle {
     const struct evict_trace *t;
     VEC(struct future) heap;
-    uint32_t *next; /* of each ask: when its chunk is asked for again */
-    uint32_t *due;  /* of each chunk that is in: its next use */
+    uint32_t *next; /* per read: the next read of its chunk, or NEVER */
+    uint32_t *due;  /* per cached chunk: its next read */
     bool *in;
     uint64_t size, used;
 };
@@ -247,7 +257,7 @@ static void pop(struct oracle *o)
     }
 }
 
-/* Room for len bytes by giving up what is used later than `next`. */
+/* Evict chunks whose next read comes after `next` until len bytes fit. False: they do not. */
 static bool evict_sim_make_room(struct oracle *o, uint32_t len, uint32_t next, struct evict_sim_result *r)
 {
     while (o->used + len > o->size && o->heap.len) {
@@ -266,7 +276,7 @@ static bool evict_sim_make_room(struct oracle *o, uint32_t len, uint32_t next, s
     return o->used + len <= o->size;
 }
 
-/* *out_hit: it was in. -ENOMEM. */
+/* Read number i. *out_hit: its chunk was cached. -ENOMEM. */
 static int oracle_ask(struct oracle *o, size_t i, struct evict_sim_result *r, bool *out_hit)
 {
     uint32_t chunk = o->t->asks.items[i], next = o->next[i], len = o->t->chunks.items[chunk].len;
@@ -281,6 +291,7 @@ static int oracle_ask(struct oracle *o, size_t i, struct evict_sim_result *r, bo
     return push(o, (struct future){.next = next, .chunk = chunk});
 }
 
+/* Fill in oracle.next, from the end of the trace to its beginning. */
 static void look_ahead(struct oracle *o)
 {
     memset(o->due, 0xff, o->t->chunks.len * sizeof *o->due); /* NEVER */

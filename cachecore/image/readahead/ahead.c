@@ -1,12 +1,20 @@
-/* Each thread takes the leaf with credit of which most was asked, among those it looks at from the hand on, and
- * fetches a unit of it; then the next. Work is found in the leaves' counts alone: there is no queue that could grow.
+/* Each thread repeats: take the leaf with credit of which most was read, fetch one unit of it (complete.h). A search
+ * looks at up to LOOK_LEAVES leaves from an image's hand on. Work is found by the leaves' counts alone; there is no
+ * queue that could grow.
  *
- * Who looks through leaves holds the search, and no reader waits for that: a wake is a count, which a thread compares
- * with the one before its search once it is known to be idle (both sequentially consistent), so that none is lost.
+ * Locks: `search` is held while leaves are searched. Readers never take it. `lock` guards only sleeping and waking; it
+ * is innermost.
  *
- * An image whose unit failed rests for a while: the cache has no room, or its store does not answer. A unit with a
- * chunk that is bad or missing is passed over. One that nobody
- * has read for a while is left alone, so that what a job left behind when it ended is not fetched for hours.
+ * Waking without a lost wake-up: a reader increments `wakes`, then reads `idle`. A thread reads `wakes` before its
+ * search; after an empty search it increments `idle`, then compares `wakes`. Both are sequentially consistent, so at
+ * least one side sees the other.
+ *
+ *   reader   wakes++ ........... idle != 0? signal
+ *   thread   w = wakes; search; idle++; wakes == w? sleep
+ *
+ * Pauses: an image whose unit failed rests for REST_MS, because the cache has no room or the store does not answer. A
+ * unit with a bad or missing chunk is skipped instead. An image without a relevant read for IDLE_MS is left alone, so
+ * that the remains of a job that ended are not fetched for hours.
  */
 #include "image/readahead/ahead.h"
 
@@ -22,37 +30,40 @@
 #include "image/readahead/complete.h"
 
 enum {
-    LOOK_LEAVES = 4096, /* in one search */
-    REST_MS = 2000,     /* after a failure */
-    TELL_MS = 30000,    /* between two lines of log about one image */
-    IDLE_MS = 10000,    /* without a read that missed, or found what was fetched ahead */
+    LOOK_LEAVES = 4096, /* leaves that one search looks at */
+    REST_MS = 2000,     /* pause of an image after a failure */
+    TELL_MS = 30000,    /* between two log lines about one image */
+    IDLE_MS = 10000,    /* without a miss and without a read of a chunk fetched ahead */
 };
 
+/* An image being watched. `search` guards the members. */
 struct watched {
-    struct image *img;      /* a reference */
-    uint64_t rest_until_ms; /* under the search, like all below */
-    uint64_t hand;
-    uint64_t reported_ms, failed; /* when the log last heard of failures; those since then */
-    unsigned jobs;                /* in flight */
-    bool removed;                 /* goes with the last of them */
+    struct image *img;            /* one reference */
+    uint64_t rest_until_ms;       /* no unit is begun before */
+    uint64_t hand;                /* the leaf where the next search begins */
+    uint64_t reported_ms, failed; /* time of the last log line; failures since then */
+    unsigned jobs;                /* units in flight */
+    bool removed;                 /* freed with the last job */
 };
 
+/* The threads and the images they complete. */
 struct ahead {
     pthread_t *threads;
     unsigned thread_count, thread_max;
-    _Atomic uint64_t image_bytes; /* of all images */
-    _Atomic unsigned idle;
-    _Atomic uint64_t wakes;
+    _Atomic uint64_t image_bytes; /* size of all watched images */
+    _Atomic unsigned idle;        /* threads that are about to sleep or do */
+    _Atomic uint64_t wakes;       /* reads that may have created work */
 
-    pthread_mutex_t search;       /* held while leaves are looked through */
-    VEC(struct watched *) images; /* under the search */
-    size_t next;                  /* of them; under the search */
+    pthread_mutex_t search; /* guards images, next and every struct watched */
+    VEC(struct watched *) images;
+    size_t next; /* the image to search first */
 
-    pthread_mutex_t lock; /* held for a few instructions; innermost */
+    pthread_mutex_t lock; /* guards stopping and the condition; held for a few instructions; innermost */
     pthread_cond_t work;
-    bool stopping; /* under the lock */
+    bool stopping;
 };
 
+/* One unit to fetch: a leaf of a watched image. */
 struct job {
     struct watched *of;
     uint64_t leaf;
@@ -71,6 +82,7 @@ int ahead_new(unsigned threads, struct ahead **out)
     return 0;
 }
 
+/* The image's `noted` callback, on a reader's thread: wake a thread if the leaf now has credit for a unit. */
 static void wake(void *arg, struct image *img, uint64_t leaf)
 {
     struct ahead *a = arg;
@@ -84,6 +96,7 @@ static void wake(void *arg, struct image *img, uint64_t leaf)
     pthread_cond_signal(&a->work);
 }
 
+/* The image's `noted` callback is set before its first read, so readers need no lock to call it. */
 int ahead_add(struct ahead *a, struct image *img)
 {
     struct watched *w = calloc(1, sizeof *w);
@@ -99,6 +112,7 @@ int ahead_add(struct ahead *a, struct image *img)
     return 0;
 }
 
+/* NULL is allowed. */
 static void watched_free(struct watched *w)
 {
     if (!w)
@@ -107,7 +121,8 @@ static void watched_free(struct watched *w)
     free(w);
 }
 
-/* For watched_free; NULL: it is not watched, or a job has it. */
+/* Remove an image. Returns what the caller passes to watched_free; NULL: it is not watched, or its last job frees it.
+ */
 static struct watched *take_out(struct ahead *a, struct image *img)
 {
     SCOPED_LOCK(&a->search);
@@ -131,7 +146,8 @@ void ahead_remove(struct ahead *a, struct image *img)
 
 /* ---- what is to be done ---- */
 
-/* The leaf to go on with, of those from the hand on. false: none has credit. */
+/* Find the leaf to complete next: of the leaves from the hand on, the one with credit of which most was read. False:
+ * none has credit; the hand moves on. */
 static bool find_leaf(struct watched *w, uint64_t *out)
 {
     const struct demand *d = &w->img->demand;
@@ -151,12 +167,14 @@ static bool find_leaf(struct watched *w, uint64_t *out)
     return most > 0;
 }
 
+/* Was the image read recently in a way that completion can help? */
 static bool is_active(const struct watched *w, uint64_t now_ms)
 {
     return now_ms < atomic_load_explicit(&w->img->active_ms, memory_order_relaxed) + IDLE_MS;
 }
 
-/* Images take turns. *again_ms: when to look again at one that rests; 0: none does. */
+/* Find a unit to fetch; images take turns. False: there is none; *again_ms is when a resting image may be searched
+ * again, 0 if none rests. */
 static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
 {
     SCOPED_LOCK(&a->search);
@@ -181,7 +199,8 @@ static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
 
 /* ---- threads ---- */
 
-/* Nobody waits for it, so nobody else would say that it fails. That the cache has no room is no failure. */
+/* Make the image rest, and log the failure: no client waits for the unit, so nothing else reports it. A full cache
+ * (-EDQUOT, -ENODEV) is no failure. */
 static void note_failure(struct ahead *a, struct watched *w, int rc)
 {
     char hex[DIGEST_HEX_SIZE];
@@ -204,6 +223,7 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
         digest_hex(&w->img->digest, hex), (unsigned long long)failed, error_text());
 }
 
+/* Fetch the unit of a job. shared: the watched images do not fit into the cache together. */
 static void carry_out(struct ahead *a, const struct job *job)
 {
     struct watched *w = job->of;
@@ -219,7 +239,7 @@ static void carry_out(struct ahead *a, const struct job *job)
         watched_free(w);
 }
 
-/* Until something was asked since `wakes` were counted, or again_ms, if that is not 0. */
+/* Sleep until a reader creates work after `wakes` was read, or until again_ms if that is not 0. */
 static void wait_for_work(struct ahead *a, uint64_t wakes, uint64_t again_ms)
 {
     SCOPED_LOCK(&a->lock);
@@ -239,6 +259,7 @@ static bool is_stopping(struct ahead *a)
     return a->stopping;
 }
 
+/* `wakes` is read before the search, so that a reader that comes during the search is noticed. */
 static void *ahead_run(void *arg)
 {
     struct ahead *a = arg;
@@ -267,6 +288,7 @@ int ahead_start_threads(struct ahead *a)
     return rc ? error_prefix(rc, "image") : 0;
 }
 
+/* Units in flight are finished, not aborted. */
 void ahead_free(struct ahead *a)
 {
     if (!a)

@@ -1,6 +1,9 @@
-/* Completion in the background: while readers miss chunks of an image here and there, threads fetch what is missing
- * beside them, as far as demand.h allows, so that the first epoch over a shuffled dataset goes as fast as the link and
- * not as fast as its round trips. Nothing is fetched for an image that the cache cannot hold, or that nobody reads.
+/* Completion in the background: while clients miss chunks of an image here and there, threads fetch the missing chunks
+ * around them, within the credit of demand.h. The first epoch over a shuffled dataset then runs at the speed of the
+ * link instead of one round trip per file. Nothing is fetched for an image that the cache cannot hold, or that nobody
+ * reads.
+ *
+ * Threads: any thread may call the functions, unless said otherwise.
  */
 #ifndef GRANARY_IMAGE_READAHEAD_AHEAD_H
 #define GRANARY_IMAGE_READAHEAD_AHEAD_H
@@ -9,14 +12,17 @@
 
 struct ahead;
 
-/* -ENOMEM. No thread is made. */
+/* Create without threads; `threads` is how many ahead_start_threads will start. -ENOMEM. */
 GR_MUST_CHECK int ahead_new(unsigned threads, struct ahead **out);
-/* An image to watch, of which a reference is held; before anybody reads it. -ENOMEM. */
+/* Watch an image and take a reference to it. Call it before the image's first read. -ENOMEM. */
 GR_MUST_CHECK int ahead_add(struct ahead *a, struct image *img);
-/* Nothing is begun for it any more; what is in flight is not waited for. */
+/* Stop watching an image; no further unit of it is begun. Units in flight are not waited for: the last of them drops
+ * the reference. Does nothing if the image is not watched. */
 void ahead_remove(struct ahead *a, struct image *img);
+/* Start the threads. On failure those that were started run until ahead_free. -ENOMEM, or the negative errno of
+ * pthread_create. */
 GR_MUST_CHECK int ahead_start_threads(struct ahead *a);
-/* Waits for the gets in flight. NULL is allowed. */
+/* Stop, wait for the units in flight, and free. NULL is allowed. */
 void ahead_free(struct ahead *a);
 
 #endif

@@ -1,5 +1,6 @@
-/* The unit begins with the first missing chunk behind the one that a reader missed last, unit by unit: who reads a
- * directory in whatever order finds its neighbours there. What others have claimed is left to them.
+/* The search for a unit begins at the unit that contains the latest miss, and continues to the end of the leaf, then
+ * from its beginning. A client that reads a directory in any order has the neighbours it will read next there. Chunks
+ * that another thread has claimed are left to that thread.
  */
 #include "image/readahead/complete.h"
 
@@ -8,14 +9,15 @@
 #include "base/error.h"
 #include "image/span.h"
 
-enum { LOOK = 64 /* chunks looked up under one lock */, FREE_PART = 64 /* of the cache is left free in any case */ };
+enum { LOOK = 64 /* chunks looked up under one lock */, FREE_PART = 64 /* of the cache always stays free */ };
 
+/* A unit being assembled. */
 struct unit {
     struct image *img;
     struct demand_leaf *leaf;
-    uint32_t most, count;
-    bool missing; /* a chunk that is not cached was seen, claimed or not */
-    uint32_t first;
+    uint32_t most, count; /* chunks it may have; chunks it has */
+    bool missing;         /* an uncached chunk was seen, claimed or not */
+    uint32_t first;       /* number of its first chunk */
     uint32_t numbers[COMPLETE_CHUNKS];
     struct cache_piece pieces[COMPLETE_CHUNKS];
     uint64_t bytes;
@@ -27,6 +29,7 @@ uint32_t complete_unit(const struct image *img)
     return GR_MIN(GR_MAX(chunks, 1u), (uint32_t)COMPLETE_CHUNKS);
 }
 
+/* A last leaf with few chunks may never have a whole unit's credit. */
 uint32_t complete_worth(const struct image *img, uint64_t leaf)
 {
     uint64_t chunks = img->demand.chunks - leaf * INDEX_FANOUT;
@@ -34,7 +37,7 @@ uint32_t complete_worth(const struct image *img, uint64_t leaf)
     return chunks < (uint64_t)INDEX_FANOUT ? (uint32_t)GR_MIN((uint64_t)unit, chunks / 64 + 1) : unit;
 }
 
-/* false: the unit is full. */
+/* Claim a chunk and add it to the unit. False: the unit is full, or the chunk is too far from its first one. */
 static bool complete_add(struct unit *u, const struct chunk_ref *ref, uint32_t number)
 {
     u->missing = true;
@@ -50,7 +53,7 @@ static bool complete_add(struct unit *u, const struct chunk_ref *ref, uint32_t n
     return true;
 }
 
-/* Chunks [from, end) of the leaf. false: the unit is full. */
+/* Add the missing ones of the chunks [from, end) of the leaf. False: the unit is full. */
 static bool add_missing(struct unit *u, const struct span *span, uint32_t from, uint32_t end)
 {
     while (from < end) {
@@ -72,7 +75,7 @@ static bool add_missing(struct unit *u, const struct span *span, uint32_t from, 
     return true;
 }
 
-/* Fill in the unit; a leaf where nothing is found has no more credit. */
+/* Fill in the unit. A leaf without anything to claim loses its credit. */
 static void complete_choose(struct unit *u, const struct span *span)
 {
     uint32_t count = (uint32_t)(span->end - span->first), unit = complete_unit(u->img);
@@ -83,6 +86,8 @@ static void complete_choose(struct unit *u, const struct span *span)
         demand_exhausted(u->leaf, !u->missing);
 }
 
+/* May the image be completed? Only if it fits into the cache. If several images compete, only free space is used:
+ * completing one must not evict another. */
 static bool has_room(const struct image *img, bool shared)
 {
     struct cache_capacity capacity = cache_capacity(img->config.cache, img->config.quota);
@@ -91,6 +96,7 @@ static bool has_room(const struct image *img, bool shared)
     return !shared || capacity.free > capacity.most / FREE_PART + COMPLETE_BYTES;
 }
 
+/* The credit is checked again: other threads may have used it since the leaf was found. */
 int complete_some(struct image *img, uint64_t leaf, bool shared)
 {
     if (!has_room(img, shared))
@@ -107,6 +113,7 @@ int complete_some(struct image *img, uint64_t leaf, bool shared)
     if (!u.count)
         return 0;
     rc = cache_ahead(img->config.cache, u.pieces, u.count);
+    /* A bad chunk would fail again: its unit stays claimed. */
     for (uint32_t i = 0; rc && !error_of_one_thing(rc) && i < u.count; i++)
         demand_unclaim(u.leaf, u.numbers[i]);
     if (!rc)

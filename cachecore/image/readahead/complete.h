@@ -1,23 +1,23 @@
-/* Completing an image: what is missing of a leaf of its index is fetched a unit at a time, beside the chunks that
- * readers miss and in the order of the packs.
- */
+/* Completing a leaf of an image's index: the missing chunks are fetched one unit at a time, next to the chunks that
+ * clients miss, in the order of the packs. */
 #ifndef GRANARY_IMAGE_READAHEAD_COMPLETE_H
 #define GRANARY_IMAGE_READAHEAD_COMPLETE_H
 
 #include "image/image_internal.h"
 
-enum { COMPLETE_BYTES = 1 << 20, COMPLETE_CHUNKS = 16 }; /* a unit at most, but a chunk in any case */
+enum { COMPLETE_BYTES = 1 << 20, COMPLETE_CHUNKS = 16 }; /* bounds of a unit, which has at least one chunk */
 
-/* Chunks of a unit. */
+/* Return how many chunks a unit has. */
 uint32_t complete_unit(const struct image *img);
 
-/* Credit of which a unit of the leaf is worth fetching. */
+/* Return from which credit on (in chunks) a unit of the leaf is worth a GET. A short last leaf has a lower bar. */
 uint32_t complete_worth(const struct image *img, uint64_t leaf);
 
-/* Fetch one unit of a leaf for which there is credit, and wait until it is in the cache. shared: the images that are
- * served do not fit the cache together, so only free room is used. Blocks; any thread but a reader's. -EDQUOT, -ENODEV
- * (no sentence): the cache cannot hold the image, or takes no more of it now; errors of a fetch: after one of
- * error_of_one_thing the unit is not fetched ahead again. */
+/* Fetch one unit of a leaf, as far as its credit allows, and wait until the unit is in the cache. shared: the served
+ * images do not fit into the cache together, so only free space is used. Blocks; not for threads that serve reads. 0
+ * also if nothing was missing. -EDQUOT, -ENODEV (no sentence): the cache cannot hold the image, or takes no more of it
+ * now. Else the error of a fetch; after one that error_of_one_thing() is true for, the unit stays claimed and is not
+ * tried again. */
 GR_MUST_CHECK int complete_some(struct image *img, uint64_t leaf, bool shared);
 
 #endif

@@ -1,4 +1,5 @@
-/* All counts are relaxed: two threads may see each other's late, and then a chunk more or less is fetched ahead. */
+/* All counts are relaxed atomics. Two threads may see each other's updates late, and then fetch a chunk more or less
+ * ahead. The bits are changed by atomic read-modify-write, so each claim and each first read counts once. */
 #include "image/readahead/demand.h"
 
 #include <errno.h>
@@ -6,13 +7,14 @@
 
 #include "base/error.h"
 
-enum { SPARSE_PART = 16, BEYOND_FACTOR = 8 };
+enum { SPARSE_PART = 16, BEYOND_FACTOR = 8 }; /* the 1/16 and the 8 of the rule in demand.h */
 
 static uint64_t bit_of(uint32_t chunk)
 {
     return 1ull << chunk % 64;
 }
 
+/* Set or clear a bit; true if that changed it. */
 static bool set_bit(_Atomic uint64_t *words, uint32_t chunk)
 {
     return !(atomic_fetch_or_explicit(&words[chunk / 64], bit_of(chunk), memory_order_relaxed) & bit_of(chunk));
@@ -33,6 +35,7 @@ static uint32_t get(const _Atomic uint32_t *count)
     return atomic_load_explicit(count, memory_order_relaxed);
 }
 
+/* One NULL per leaf; a leaf's state is allocated at its first miss. */
 int demand_init(struct demand *d, uint64_t chunks, uint32_t chunk_size)
 {
     d->chunks = chunks;
@@ -49,6 +52,7 @@ void demand_release(struct demand *d)
     free(d->leaves);
 }
 
+/* Publish a new leaf, unless another thread was faster; return the published one. NULL: out of memory. */
 static struct demand_leaf *make_leaf(struct demand *d, uint64_t number)
 {
     struct demand_leaf *leaf = calloc(1, sizeof *leaf), *there = NULL;
@@ -58,6 +62,7 @@ static struct demand_leaf *make_leaf(struct demand *d, uint64_t number)
     return there;
 }
 
+/* Not atomic as a whole: a concurrent read may be lost or kept, which changes the credit by a chunk. */
 static void forget_asked(struct demand_leaf *leaf)
 {
     for (size_t i = 0; i < DEMAND_WORDS; i++)
@@ -66,6 +71,7 @@ static void forget_asked(struct demand_leaf *leaf)
     atomic_store_explicit(&leaf->fruitless, 0, memory_order_relaxed);
 }
 
+/* A complete leaf is missed only after chunks of it were evicted, so what was read of it before is obsolete. */
 struct demand_leaf *demand_missed(struct demand *d, uint64_t number, uint32_t chunk)
 {
     struct demand_leaf *leaf = demand_leaf(d, number);
@@ -84,6 +90,7 @@ static void end_unread(struct demand_leaf *leaf)
     atomic_fetch_sub_explicit(&leaf->unread_count, 1, memory_order_relaxed);
 }
 
+/* The plain loads come first: they cost less than a read-modify-write, and mostly there is nothing to change. */
 bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len)
 {
     if (!get_bit(leaf->asked, chunk) && set_bit(leaf->asked, chunk))
@@ -104,6 +111,7 @@ bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk)
     return get_bit(leaf->asked, chunk) || get_bit(leaf->unread, chunk);
 }
 
+/* Computed in pages and rounded down to chunks; see the rule in demand.h. */
 uint32_t demand_credit(const struct demand *d, uint64_t number)
 {
     const struct demand_leaf *leaf = demand_leaf(d, number);
@@ -112,6 +120,7 @@ uint32_t demand_credit(const struct demand *d, uint64_t number)
     uint64_t asked = get(&leaf->pages), per_chunk = d->chunk_size / DEMAND_PAGE;
     uint64_t chunks = GR_MIN(d->chunks - number * INDEX_FANOUT, (uint64_t)INDEX_FANOUT);
     uint64_t sparse = chunks * per_chunk / SPARSE_PART, fruitless = get(&leaf->fruitless);
+    /* A search found nothing: search again only after a few more pages were read. */
     if (fruitless && asked < fruitless + sparse / SPARSE_PART + 1)
         return 0;
     uint64_t allowed = asked > sparse ? (asked - sparse) * BEYOND_FACTOR : 0;

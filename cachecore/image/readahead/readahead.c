@@ -1,14 +1,17 @@
-/* A leaf of which nothing was missed, or nothing is missing any more, has no runs looked for: readers of what is cached
- * pay for a load, not for a lock. The first miss of a leaf begins a run, the second read of it may go ahead.
+/* Sequential runs: a leaf without misses, or one that is complete, is not searched for runs. So readers of cached data
+ * pay one load, not a lock. The first miss in a leaf begins a run; the second read may fetch ahead.
  *
- * Who maps a file and faults its pages in one by one comes to the end of a chunk long before he is a run, and waits for
- * the next one for a round trip. So a short read that misses takes the next chunk along, where that has paid: it costs
- * one of a credit, which grows by NEXT_WORTH with each short read that has come from the end of one chunk to the
- * begin of the next, whether that was missing or had been taken along. The credit is relaxed: a chunk more or less.
+ * Page faults: a program that maps a file faults its pages in one by one. It reaches the end of a chunk long before it
+ * looks like a run, and then waits a round trip for the next chunk. So a short read that misses also fetches the next
+ * chunk, if that has paid off before. Each such chunk costs one unit of the image's credit. Each short read that went
+ * from the end of one chunk to the beginning of the next earns NEXT_WORTH units, provided that the next chunk was
+ * missing or had been fetched this way.
+ *
+ * The credit is a relaxed atomic: a lost update costs or saves one chunk.
  */
 #include "image/readahead/readahead.h"
 
-enum { NEXT_WORTH = 3, NEXT_CREDIT_MOST = 48, SHORT_PART = 4 /* of a chunk: a short read at most */ };
+enum { NEXT_WORTH = 3, NEXT_CREDIT_MOST = 48, SHORT_PART = 4 /* a short read is at most this part of a chunk */ };
 
 void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len)
 {
@@ -19,7 +22,8 @@ void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64
     r->count = 0;
 }
 
-/* Who finds the runs locked does without. */
+/* Account for the read in the image's runs and return what to fetch ahead. If another reader holds the lock, skip
+ * readahead: a read must not wait for it. */
 static struct stream_window find_window(struct readahead *r, const struct stream_limits *limits)
 {
     struct stream_window none = {0, 0};
@@ -53,7 +57,7 @@ static void change_credit(struct readahead *r, int by)
     atomic_store_explicit(&r->img->next_credit, GR_MIN(credit(r) + by, (int)NEXT_CREDIT_MOST), memory_order_relaxed);
 }
 
-/* The chunk behind the read's, if that is missing: nobody has asked for it, nor has it been fetched ahead. */
+/* Choose the chunk after the read's last one, if the read itself will miss: its chunk is neither known nor cached. */
 static void choose_next(struct readahead *r, const struct span *span)
 {
     uint64_t chunk = (r->off + r->len - 1) / r->img->manifest.chunk_size;
@@ -67,13 +71,14 @@ static void choose_next(struct readahead *r, const struct span *span)
     r->next = true;
 }
 
-/* A short read has come to a chunk's begin from the one before, and this one was missing or had been taken along. */
+/* Did a short read go from the end of the previous chunk to the beginning of this one? */
 static bool has_crossed(const struct readahead *r, const struct demand_leaf *leaf, uint32_t within)
 {
     return is_short(r) && r->off % r->img->manifest.chunk_size < DEMAND_PAGE && within &&
            demand_was_asked(leaf, within - 1);
 }
 
+/* Readahead of a run comes first. Only if there is none may a short read take the next chunk. */
 void readahead_choose(struct readahead *r, const struct span *span)
 {
     const struct manifest *m = &r->img->manifest;
@@ -98,6 +103,7 @@ void readahead_choose(struct readahead *r, const struct span *span)
         choose_next(r, span);
 }
 
+/* The cache may take fewer pieces than it was given: the others are released, for another read to choose. */
 void readahead_started(struct readahead *r)
 {
     if (r->next && r->pieces[0].started)
@@ -111,6 +117,7 @@ void readahead_started(struct readahead *r)
     r->next = false;
 }
 
+/* Called per chunk and after the read, since only then is it known whether anything was missing. */
 void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool missed)
 {
     struct demand *d = &r->img->demand;
@@ -119,6 +126,7 @@ void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool miss
     struct demand_leaf *leaf = missed ? demand_missed(d, number, within) : demand_leaf(d, number);
     if (!leaf)
         return;
+    /* readahead_choose skipped the runs of a leaf without a miss: begin a run now. */
     if (missed)
         (void)find_window(r, &(struct stream_limits){.align = 1});
     bool used = demand_read(leaf, within, len);

@@ -1,8 +1,8 @@
-/* A run is found by the distance of the read from its end. A random read may fall beside a run by accident: it is
- * counted as one of it, and costs no more than its own length ahead.
+/* A read belongs to the run whose end is nearest. A random read that happens to fall near a run counts as part of it;
+ * that costs at most its own length ahead.
  *
- * The next part is given when less than half of the window is left, so that a steady reader never waits and a get is
- * worth its round trip.
+ * The next part is fetched when less than half of the window is left ahead of the reader. So a steady reader never
+ * waits, and each GET is large enough to be worth its round trip.
  */
 #include "image/readahead/streams.h"
 
@@ -16,6 +16,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
+/* Return the run that a read at `off` continues, or NULL. */
 static struct stream *streams_find(struct streams *s, uint64_t off)
 {
     struct stream *best = NULL;
@@ -29,6 +30,7 @@ static struct stream *streams_find(struct streams *s, uint64_t off)
     return best;
 }
 
+/* Begin a run at `off`, in place of the least recently used one. */
 static struct stream *streams_begin(struct streams *s, uint64_t off)
 {
     struct stream *oldest = &s->runs[0];
@@ -39,7 +41,7 @@ static struct stream *streams_begin(struct streams *s, uint64_t off)
     return oldest;
 }
 
-/* How far ahead of its end a run may be fetched. One that leaves out more than it reads gets nothing. */
+/* Return how many bytes may be fetched ahead of the run's end. A run that skips more than it reads gets nothing. */
 static uint64_t window_of(const struct stream *run, uint64_t most)
 {
     if (run->bytes <= STREAM_FREE || run->bytes < (run->end - run->begin) / 2)
@@ -50,12 +52,13 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits)
 {
     struct stream *run = streams_find(s, off);
-    bool follows = run; /* a read by itself may be long: kernels ask for a file of a megabyte at once */
+    /* The first read of a run gets no window, however long it is: kernels read a file of a megabyte at once. */
+    bool follows = run;
     if (!run)
         run = streams_begin(s, off);
     run->used = ++s->clock;
     run->end = GR_MAX(run->end, off + len);
-    run->bytes = GR_MIN(run->bytes + len, run->end - run->begin); /* the same bytes again are no progress */
+    run->bytes = GR_MIN(run->bytes + len, run->end - run->begin); /* reading the same bytes again is no progress */
 
     uint64_t window = window_of(run, limits->most), from = GR_MAX(run->ahead, run->end);
     from = GR_ALIGN_UP(from, limits->align);

@@ -1,11 +1,17 @@
-/* Which reads of an image follow each other, and what is worth fetching ahead of them.
+/* Detects sequential runs among the reads of an image, and decides how much to fetch ahead of them.
  *
- * A run is a sequence of reads, each of which begins near the end of what the run has read: kernels send the requests
- * of one reader out of order, and a reader of a directory's files in order leaves small gaps. What a run is given ahead
- * grows with what it has read, so that a run that ends has cost no more than it has read; a read that follows nothing
- * is given nothing.
+ * A run is a sequence of reads, each of which begins near the end of the run. Not exactly at the end: kernels send the
+ * requests of one reader out of order, and reading the files of a directory in order leaves small gaps.
  *
- * No lock and no I/O: the caller's.
+ *       begin                        end
+ *         |######  ########  ########|          read; gaps between them
+ *                             |<- STREAM_BACK ->|<- STREAM_FORWARD ->|
+ *                                               a read that begins here continues the run
+ *
+ * The window ahead of a run grows with the bytes the run has read, so a run that ends has cost no more than it read. An
+ * isolated read gets no window.
+ *
+ * No lock, no I/O: the caller serializes the calls.
  */
 #ifndef GRANARY_IMAGE_READAHEAD_STREAMS_H
 #define GRANARY_IMAGE_READAHEAD_STREAMS_H
@@ -13,37 +19,40 @@
 #include <stdint.h>
 
 enum {
-    STREAMS_MAX = 64,           /* runs known at a time; the one used longest ago goes */
-    STREAM_BACK = 512 << 10,    /* a read may begin so far before the run's end, */
-    STREAM_FORWARD = 256 << 10, /* or so far behind it */
-    STREAM_FREE = 256 << 10,    /* read by a run before anything is fetched ahead of it */
+    STREAMS_MAX = 64,           /* runs tracked at a time; the least recently used is replaced */
+    STREAM_BACK = 512 << 10,    /* a read may begin up to this many bytes before the run's end, */
+    STREAM_FORWARD = 256 << 10, /* or up to this many after it */
+    STREAM_FREE = 256 << 10,    /* bytes that a run reads before anything is fetched ahead of it */
 };
 
+/* One run. Offsets and lengths in bytes. */
 struct stream {
-    uint64_t begin, end; /* of what it has read, gaps included */
-    uint64_t bytes;      /* read, gaps left out */
-    uint64_t ahead;      /* fetched ahead up to here */
-    uint64_t used;       /* when it was last read, by the clock below; 0: free */
+    uint64_t begin, end; /* the range it has covered, gaps included */
+    uint64_t bytes;      /* read, without gaps */
+    uint64_t ahead;      /* the end of what was fetched ahead of it */
+    uint64_t used;       /* streams.clock of its last read; 0: unused entry */
 };
 
-/* Zeroed: no run. */
+/* All zero: no runs. */
 struct streams {
-    uint64_t clock;
+    uint64_t clock; /* counts the reads */
     struct stream runs[STREAMS_MAX];
 };
 
+/* The bounds of what streams_read may return. */
 struct stream_limits {
-    uint64_t most;  /* bytes ahead of a run */
-    uint64_t stop;  /* nothing from here on is given now */
-    uint64_t align; /* what is given begins and ends at multiples of this power of two, or at stop */
+    uint64_t most;  /* maximum bytes ahead of a run */
+    uint64_t stop;  /* nothing at or beyond this offset is returned */
+    uint64_t align; /* a power of two: the window begins and ends at its multiples, or ends at stop */
 };
 
-/* [from, to) is to be fetched now; from == to: nothing. */
+/* Fetch [from, to) ahead now; from == to: nothing. */
 struct stream_window {
     uint64_t from, to;
 };
 
-/* Somebody reads [off, off + len). What is given once is not given again to the same run. */
+/* Account for a read of [off, off + len), and return what to fetch ahead of its run. The same bytes are never returned
+ * twice for one run. */
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits);
 
 #endif

@@ -31,6 +31,7 @@ static int visit_entry(void *arg, const struct catalog_entry *e)
     return fnmatch(w->glob, w->path, FNM_LEADING_DIR) ? 0 : w->visit(w->arg, e);
 }
 
+/* A leading "/" is cut off because catalog paths have none; a trailing one, so that "dir/" matches what "dir" does. */
 int select_files(struct image *img, struct store *store, const char *glob, select_visit *visit, void *arg)
 {
     size_t len = strlen(glob);
@@ -50,6 +51,7 @@ int select_files(struct image *img, struct store *store, const char *glob, selec
     return catalog_walk(store, &img->manifest, w->glob, strcspn(w->glob, "*?[\\"), visit_entry, w);
 }
 
+/* A catalog comes from a store, so its offsets are checked against the image. */
 int select_extent(const struct image *img, const struct catalog_entry *file, uint32_t i, uint64_t *out_first,
                   uint64_t *out_end)
 {

@@ -22,6 +22,7 @@ struct listed {
     bool last; /* the last piece of its file */
 };
 
+/* The choice of listed files. */
 struct choosing {
     struct warming *w;
     VEC(struct listed) listed;
@@ -106,6 +107,7 @@ static int choose_files(struct warming *w)
     return rc;
 }
 
+/* The superblock is at offset 0 in every filesystem, even if the manifest states no front. */
 void warm_metadata_parts(const struct manifest *m, struct warm_part out[2])
 {
     uint64_t front = GR_MIN(GR_MAX(m->front_len, (uint64_t)FRONT_MIN), m->size);

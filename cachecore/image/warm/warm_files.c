@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 
+/* A walk over the catalog for a list of names. */
 struct walk {
     catalog_find_visit *visit;
     void *arg;
@@ -68,6 +69,7 @@ static int walk_paths(struct walk *w, struct image *img, struct store *store, co
     return rc;
 }
 
+/* The names first, then the first names of the hard links among them. */
 int warm_files(struct image *img, struct store *store, const struct warm_names *names, catalog_find_visit *visit,
                void *arg)
 {

@@ -15,6 +15,7 @@ enum { THREADS = 32, MEMORY_SHARE = 2 }; /* of one level; leaves may take half o
 
 /* ---- what is above chosen chunks ---- */
 
+/* One level's fetch, shared by its threads. */
 struct bringing {
     struct image *img;
     struct store *store;
@@ -62,6 +63,7 @@ static int step(void *arg)
     return b->step(b->arg);
 }
 
+/* Level by level from the root: a node is found through its parent, which the level before has brought. */
 int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen, int (*on_step)(void *arg),
                   void *arg, uint64_t *out_fetched)
 {

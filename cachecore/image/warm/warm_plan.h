@@ -12,10 +12,12 @@
 
 enum { WARM_BATCH = 16 /* chunks; as many as cache_ensure has in flight for a thread */ };
 
+/* A run of consecutive chunks in the plan. */
 struct warm_run {
     uint64_t first, count, at; /* first chunk and count; number of chunks before them in the plan */
 };
 
+/* The plan. The caller serializes changes; warm_plan_batch may run beside them. */
 struct warm_plan {
     struct chunk_set chosen;
     VEC(struct warm_run) runs;

@@ -337,6 +337,7 @@ static int run(struct warming *w)
     return rc;
 }
 
+/* The turn is released here at the latest, also after a failure. */
 int warm_run(const struct warm_config *config, struct warm_result *out)
 {
     struct warming w = {.c = config, .out = out};

@@ -22,6 +22,7 @@ struct warm_report {
     uint64_t failed_chunks, failed_bytes; /* not counted as done */
 };
 
+/* One run's task and callbacks. All pointers are borrowed for the run. */
 struct warm_config {
     struct image *img;
     /* Where the catalog and missing index nodes come from. Not the image's own store, so that it may give up sooner
@@ -39,6 +40,7 @@ struct warm_config {
     void *arg;
 };
 
+/* What a run found and reached. */
 struct warm_result {
     struct missing_sums before, after; /* of the chunks wanted */
     uint64_t files, absent;            /* wanted; names that are not in the image */

@@ -11,6 +11,7 @@
 
 static const uint32_t nothing = UINT32_MAX; /* not found; by digest, chunk number 2^32 - 1 cannot be told from it */
 
+/* A trace's entries, sorted for the lookup by digest. */
 struct table {
     const struct trace *t;
     uint32_t *order; /* entries sorted by digest, then as listed */

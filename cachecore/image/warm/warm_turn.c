@@ -39,6 +39,7 @@ static bool try_turn(struct warm_turns *t, bool *waited, struct error *failed)
     return true;
 }
 
+/* `wait` is called without the lock: it may block. */
 int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg)
 {
     struct error failed = {0};
