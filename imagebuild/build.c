@@ -5,8 +5,8 @@
  *    list      source -> nodes in path order
  *    plan      which of the parent's files stay, which are moved, which are read
  *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
- *    finish    metadata, top of the index, catalog; wait for uploads; re-used objects are still there
- *    publish   manifest, unique tag, the tag asked for
+ *    finish    metadata, top of the index, catalog; wait for uploads
+ *    publish   re-used objects are still there; manifest, unique tag, the tag asked for
  *
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
  * and "list" writes the data.
@@ -329,8 +329,7 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     b->result->content_root = s->content_root;
 }
 
-/* Write what is left of the image, in the order of dependence. A lapsed lease let gc work meanwhile: then every
- * object is looked up again, not only those that were there before (upload_check_present). */
+/* Write what is left of the image, in the order of dependence, but for its manifest. */
 static int finish(struct build *b)
 {
     struct fs_result fs;
@@ -345,16 +344,12 @@ static int finish(struct build *b)
         rc = catalog_write(b->written.nodes, b->upload, &catalog);
     if (!rc)
         rc = upload_flush(b->upload);
-    if (!rc)
-        rc = upload_check_present(b->upload, lease_lapsed(b->lease));
-    if (!rc)
-        rc = build_parent_hold(b);
     if (rc)
         return rc;
     fill_manifest(b, &fs, &sink, &catalog);
     b->result->rebuild.packs_emptied = sink.repacked.packs;
     b->result->rebuild.bytes_repacked = sink.repacked.bytes;
-    return build_step(b, "publishing");
+    return 0;
 }
 
 /* ------------------------------------------------------------------ all of it */

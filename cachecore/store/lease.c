@@ -28,7 +28,7 @@ struct lease_handle {
     struct lease lease;
     uint64_t written_ms; /* clock_boot_ms of the last write */
     bool sweep;          /* gc's announcement instead of a build's lease */
-    bool lapsed;         /* was it ever too old when renewed? */
+    unsigned lapses;     /* how often it was too old when renewed */
     char key[LEASE_KEY_MAX];
 };
 
@@ -187,17 +187,19 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
 
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
 {
-    uint64_t age_ms = now_ms - l->written_ms;
-    if (age_ms <= LEASE_RENEW_MS)
+    const uint64_t before_ms = l->written_ms, life_ms = LEASE_LIFE_MIN_S * 1000;
+    if (now_ms - before_ms <= LEASE_RENEW_MS)
         return 0;
-    bool lapsed = age_ms >= LEASE_LIFE_MIN_S * 1000;
-    if (lapsed && l->sweep)
+    if (l->sweep && now_ms - before_ms >= life_ms)
         return error_set(-EAGAIN, "gc: stood still for %llu s, so that others may no longer wait for it; run it again",
-                         (unsigned long long)age_ms / 1000);
-    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
-    l->lapsed |= lapsed;
+                         (unsigned long long)(now_ms - before_ms) / 1000);
     int rc = lease_write(l, now_ms);
-    return rc || !lapsed ? rc : wait_for_sweep(l);
+    /* Others see the old renewal until the put has ended, which may take long. */
+    if (rc || GR_MAX(now_ms, clock_boot_ms()) - before_ms < life_ms)
+        return rc;
+    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
+    l->lapses++;
+    return wait_for_sweep(l);
 }
 
 int lease_renew(struct lease_handle *l)
@@ -205,9 +207,20 @@ int lease_renew(struct lease_handle *l)
     return lease_renew_at(l, clock_boot_ms());
 }
 
-bool lease_lapsed(const struct lease_handle *l)
+unsigned lease_lapses(const struct lease_handle *l)
 {
-    return l->lapsed;
+    return l->lapses;
+}
+
+int lease_check_held(const struct lease_handle *l, unsigned lapses)
+{
+    if (l->lapses == lapses)
+        return 0;
+    return error_set(
+        -EAGAIN,
+        "%s: this machine or the store stood still for more than ten minutes, and a garbage collection may "
+        "have removed objects of the image meanwhile; run the same command again",
+        l->store->url);
 }
 
 /* Is the document under our key still ours? Another gc may have taken our announcement for dead and replaced it. */

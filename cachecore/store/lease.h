@@ -29,13 +29,18 @@ struct lease_handle;
  * store must outlive it. The caller ends it with lease_end. */
 GR_MUST_CHECK int lease_begin(struct store *s, const char *image, struct lease_handle **out);
 /* Renew the lease if the last renewal is over a minute old. A build's lease that was not renewed for LEASE_LIFE_MIN_S
- * (the machine slept, the process was stopped) has lapsed: it is written again, which may wait like lease_begin, and
- * lease_lapsed is true from then on. -EAGAIN: a sweep has lapsed and must end. */
+ * (the machine slept, the process was stopped, the store was silent) has lapsed: it is written again, which may wait
+ * like lease_begin, and lease_lapses counts it. -EAGAIN: a sweep has lapsed and must end. */
 GR_MUST_CHECK int lease_renew(struct lease_handle *l);
 /* The same at a given time of clock_boot_ms. */
 GR_MUST_CHECK int lease_renew_at(struct lease_handle *l, uint64_t now_ms);
-/* Has the lease ever lapsed? Then gc may have taken it for dead, and even objects that the owner put may be gone. */
-bool lease_lapsed(const struct lease_handle *l);
+/* Return how often the lease has lapsed. Each time gc may have taken it for dead: even objects that the owner put may
+ * be gone, and what the owner found in the store before counts for nothing. So a check of what an image needs holds
+ * only if this number, read before it, is the same after a renewal that follows the last put. */
+unsigned lease_lapses(const struct lease_handle *l);
+/* Check, after a renewal, that the lease has not lapsed since lease_lapses was `lapses`. -EAGAIN: it has, so that what
+ * a tag was put for may be gone. */
+GR_MUST_CHECK int lease_check_held(const struct lease_handle *l, unsigned lapses);
 /* Remove the lease and free l. A failure is logged; gc removes the lease later. NULL is allowed. */
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)

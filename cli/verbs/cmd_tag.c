@@ -27,6 +27,11 @@ static const struct option_row rows[] = {
     {0},
 };
 
+static int cmd_tag_renew(void *lease)
+{
+    return lease_renew(lease);
+}
+
 static int cmd_tag_run(const struct invocation *inv)
 {
     const struct tag_values *v = inv->values;
@@ -45,13 +50,22 @@ static int cmd_tag_run(const struct invocation *inv)
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
     /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */
+    const struct gc_step step = {.step = cmd_tag_renew, .arg = lease};
     if (!rc)
-        rc = gc_unmark_image(image.store, &image.digest);
+        rc = gc_unmark_image(image.store, &image.digest, &step);
+    if (!rc)
+        rc = lease_renew(lease);
+    if (!rc)
+        rc = lease_check_held(lease, 0);
     if (rc)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
     fresh.parent = image.tag.parent;
     rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
+    if (!rc)
+        rc = lease_renew(lease);
+    if (!rc)
+        rc = lease_check_held(lease, 0);
     if (rc)
         return rc;
     if (v->json)

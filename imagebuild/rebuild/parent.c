@@ -217,7 +217,8 @@ int parent_scrub(struct parent *p, struct sink *sink)
 
 int parent_hold(struct parent *p, bool lapsed)
 {
-    return gc_hold_parent(p->config.store, &p->digest, lapsed || p->config.image->by_digest);
+    const struct gc_step step = {.step = p->config.step, .arg = p->config.step_arg};
+    return gc_hold_parent(p->config.store, &p->digest, lapsed || p->config.image->by_digest, &step);
 }
 
 struct digest parent_of_tag(const struct parent *p, const struct digest *image)
