@@ -27,7 +27,7 @@ GR_MUST_CHECK int gc_unmark_image(struct store *s, const struct digest *image, c
 /* Check that the parent of an image that is about to be published is still in the store, because the two share chunks.
  * The caller holds a lease that was begun before it looked at the parent. If the parent is marked, the marks of its
  * manifest, packs and index nodes are removed. look: also check that each pack and index node is there; needed if the
- * lease has lapsed or if no tag named the parent. -EAGAIN: something is gone; the sentence names it. Memory: 54 to 107
+ * lease has lapsed or if no tag names the parent. -EAGAIN: something is gone; the sentence names it. Memory: 54 to 107
  * bytes for each object, if the parent is marked or look is set. */
 GR_MUST_CHECK int gc_hold_parent(struct store *s, const struct digest *image, bool look, const struct gc_step *step);
 
