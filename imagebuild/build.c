@@ -84,11 +84,11 @@ static int build_prepare(struct build *b)
                        "--strict-tags to publish all the same",
                        b->store->url);
     if (!rc)
-        rc = repository_check(b->store, true);
+        rc = nesting_enter(b->store, &b->options.place);
     if (rc)
         return rc;
     snprintf(image, sizeof image, "%s:%s", b->ref->name, b->ref->tag);
-    return lease_begin(b->store, image, &b->lease);
+    return lease_begin(b->store, &b->options.place, image, &b->lease);
 }
 
 /* ------------------------------------------------------------------ open */

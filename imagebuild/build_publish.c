@@ -80,6 +80,8 @@ int build_publish(struct build *b)
             rc = put_manifest(b, &document, &found);
     } while (!rc && lease_lapses(b->lease) != lapses);
     if (!rc)
+        rc = nesting_check_again(b->store, &b->options.place);
+    if (!rc)
         rc = publish_tags(b);
     if (!rc)
         rc = lease_renew(b->lease);

@@ -367,6 +367,8 @@ static int publish(struct copying *c, const struct digest *image, const struct c
         rc = put_manifest(c, image);
     } while (!rc && lease_lapses(c->lease) != c->lapses);
     if (!rc)
+        rc = nesting_check_again(c->to, &c->options->place);
+    if (!rc)
         rc = publish_tags(c, image, name);
     if (!rc)
         rc = lease_renew(c->lease);
@@ -379,10 +381,10 @@ static int copy_run(struct copying *c, const struct digest *image, const struct 
     char called[2 * IMAGE_NAME_MAX];
     int rc = repository_manifest_text(c->from, image, &c->manifest, &c->manifest_text);
     if (!rc)
-        rc = repository_check(c->to, true);
+        rc = nesting_enter(c->to, &c->options->place);
     snprintf(called, sizeof called, "%s:%s", name->name, name->tag);
     if (!rc)
-        rc = lease_begin(c->to, called, &c->lease);
+        rc = lease_begin(c->to, &c->options->place, called, &c->lease);
     if (!rc)
         rc = copy_collect(c);
     if (!rc)

@@ -1,5 +1,5 @@
 /* What others do to a store while a build is under way: gc when the build stood still, gc that finds the parent
- * unneeded.
+ * unneeded, unnest.
  */
 #include "unit/cmocka_all.h"
 
@@ -160,6 +160,30 @@ static void test_build_lease__what_an_untagged_parent_gave_has_its_grace_period(
         assert_true(store_fake_has(w->store, packs.keys[i]));
 }
 
+/* ------------------------------------------------------------------ the store goes */
+
+static void remove_store_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        (void)store_fake_remove(fake, "granary.json");
+}
+
+static void test_build_lease__nothing_is_published_where_the_store_has_gone(void **state)
+{
+    struct world *w = *state;
+    struct build_options o = options();
+    struct build_result r;
+    o.place.is_store = true;
+    assert_int_equal(run(w, w->store, &o, &r), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_int_equal(store_fake_count(w->store, ""), 0); /* nor was it made anew */
+    o.place.is_store = false;
+    store_fake_set_hook(w->store, remove_store_at_manifest, NULL);
+    assert_int_equal(run(w, w->store, &o, &r), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_nothing_published(w);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_build_lease__##name, setup, teardown)
 #define TEST_EXT4(name) cmocka_unit_test_prestate_setup_teardown(test_build_lease__##name, setup, teardown, &ext4)
 
@@ -170,6 +194,7 @@ int main(void)
         TEST(fails_when_it_lapsed_while_the_tags_were_put),
         TEST(what_an_untagged_parent_gave_has_its_grace_period),
         TEST_EXT4(what_an_untagged_parent_gave_has_its_grace_period),
+        TEST(nothing_is_published_where_the_store_has_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,6 +257,25 @@ static void test_copy__looks_again_when_its_lease_lapsed_after_it_looked(void **
     check_whole(f);
 }
 
+static void remove_store_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        (void)store_fake_remove(fake, "granary.json");
+}
+
+static void test_copy__publishes_nothing_where_the_store_has_gone(void **state)
+{
+    struct fixture *f = *state;
+    const struct copy_options before = {.threads = 1, .place = {.is_store = true}};
+    assert_int_equal(copy_with(f, &before), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_int_equal(store_fake_count(f->to, ""), 0); /* nor was it made anew */
+    store_fake_set_hook(f->to, remove_store_at_manifest, f);
+    assert_int_equal(copy(f), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_int_equal(store_fake_count(f->to, "images/"), 0);
+}
+
 /* The other workers have looked by now, and the caller's thread renews the lease before this one has. */
 static void sleep_while_it_looks(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
@@ -388,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy__looks_again_at_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_after_it_looked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_while_it_looked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__publishes_nothing_where_the_store_has_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__holds_a_lease_throughout, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__an_object_larger_than_its_memory_goes_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__ends_when_interrupted, setup, teardown),

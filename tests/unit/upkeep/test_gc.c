@@ -18,6 +18,7 @@ enum { DAY = 24 * 3600, GRACE = 14 * DAY };
 #define EPOCH INT64_C(2000000000) /* the tests' time begins here */
 
 static const struct gc_step no_step;
+static const struct nesting place = {.is_store = true};
 
 struct fixture {
     struct store_fake *fake;
@@ -188,7 +189,7 @@ static void test_gc__never_sweeps_under_a_lease(void **state)
     pass(f, GRACE);
     run(f, 0, false);
     pass(f, GRACE);
-    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
     struct gc_result r = run(f, 0, false);
     assert_int_equal(r.live_leases, 1);
     assert_int_equal(r.swept, 0);
@@ -297,7 +298,7 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     struct fixture *f = *state;
     struct lease_handle *l;
     ripen(f);
-    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
     assert_int_equal(run(f, 0, false).swept, 0);
     assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &no_step), 0);
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
