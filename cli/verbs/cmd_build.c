@@ -267,14 +267,16 @@ static int build(const struct build_values *v, const struct build_source *source
     struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
+    struct nesting place;
     if (!rc) /* a store inside another store is a mistyped path; 'granary unnest' repairs that */
-        rc = nesting_check(store, ref->name, &store_options);
+        rc = nesting_check(store, ref->name, &store_options, &place);
     if (rc)
         return rc;
     struct progress progress;
     progress_init(&progress, "build", v->quiet);
     const struct source_overrides *o = &source->override;
-    const struct build_options options = {.fs = (enum manifest_fs)v->fs,
+    const struct build_options options = {.place = place,
+                                          .fs = (enum manifest_fs)v->fs,
                                           .chunk_size = (uint32_t)v->chunk_size,
                                           .zstd_level = v->compress ? 0
                                                         : v->level  ? (int)v->level

@@ -113,16 +113,18 @@ static int cmd_copy_run(const struct invocation *inv)
     if (rc)
         return rc;
     struct store_options store = {0};
+    struct nesting place;
     open_store_options(&v->access, &store);
     store.endpoint = v->to_endpoint ? v->to_endpoint : store.endpoint;
     rc = store_open(target.store, &store, &to);
     if (!rc)
-        rc = nesting_check(to, target.name, &store);
+        rc = nesting_check(to, target.name, &store, &place);
     if (rc)
         return rc;
     struct progress progress;
     progress_init(&progress, "copy", v->quiet);
-    const struct copy_options options = {.threads = (unsigned)v->jobs,
+    const struct copy_options options = {.place = place,
+                                         .threads = (unsigned)v->jobs,
                                          .strict_tags = v->strict_tags,
                                          .progress = on_progress,
                                          .progress_arg = &progress,

@@ -110,7 +110,8 @@ static int cmd_unnest_run(const struct invocation *inv)
         return rc;
     struct work w = {.values = v, .store = store, .stores = stores};
     w.options = (struct unnest_options){.dry_run = v->dry_run,
-                                        .copy = {.threads = (unsigned)v->jobs,
+                                        .copy = {.place = {.is_store = true},
+                                                 .threads = (unsigned)v->jobs,
                                                  .strict_tags = v->strict_tags,
                                                  .progress = on_progress,
                                                  .progress_arg = &w.progress,
