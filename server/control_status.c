@@ -197,7 +197,7 @@ static json_t *tiers_json(struct stack *stack)
     json_t *tiers = json_array();
     for (size_t i = 0; i < n; i++) {
         const struct store_tier_report *t = &reports[i];
-        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
+        json_array_append_new(tiers, json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url), "state",
                                                t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
                                                (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
                                                (json_int_t)t->wrong));

@@ -355,9 +355,8 @@ static int show_or_complain(const struct node_server *server, const char *target
             (void)error_prefix(rc, "%s", server->dir);
         fprintf(stderr, "granary: status: %s\n", error_text());
         if (into)
-            json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
-                                                  json_name(server->control, strlen(server->control)), "health",
-                                                  "failing", "error", error_text()));
+            json_array_append_new(into, json_pack("{s:o,s:s,s:o}", "control", json_lossy(server->control), "health",
+                                                  "failing", "error", json_lossy(error_text())));
         return rc == -EPROTO ? CLI_FAILED : STATUS_FAILING; /* no control socket: that tells nothing of a server */
     }
     if (into) {
