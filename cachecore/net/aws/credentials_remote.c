@@ -50,6 +50,10 @@ static int credentials_remote_ask(struct http *h, struct http_request *request, 
         return error_prefix(rc, "S3 credentials from %s", service);
     if (out->status >= 200 && out->status < 300)
         return 0;
+    char shown[HTTP_SHOWN_MAX];
+    if (http_port_missing(request->url))
+        return error_set(-EINVAL, "S3 credentials from %s: its address '%s' has a ':' and no port behind it", service,
+                         http_shown(request->url, shown));
     rc = http_status_errno(out->status);
     /* Any other refusal means that these settings get no credentials. */
     rc = rc == -EAGAIN || rc == -ENOENT ? rc : -EACCES;
