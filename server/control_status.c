@@ -170,10 +170,11 @@ static json_t *store_json(const char *url, const struct store_health *h)
     json_object_set_new(store, "state", json_string(state));
     if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
         json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
-    if (!h->failures)
+    if (!h->failures && !h->refusals)
         return store;
     json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
     json_object_set_new(store, "failures", control_json_integer(h->failures));
+    json_object_set_new(store, "refusals", control_json_integer(h->refusals));
     json_object_set_new(store, "waiting", control_json_integer(h->waiting));
     json_name_set(store, "error", h->last, strlen(h->last));
     return store;

@@ -62,10 +62,11 @@ enum store_put_mode {
 struct store_health {
     bool silent;               /* the breaker is open: one operation at a time asks, the others wait */
     unsigned failures;         /* passing failures in a row, up to now */
+    unsigned refusals;         /* operations in a row that it refused, up to now, for a reason that lasts */
     unsigned waiting;          /* operations that wait for another one's answer */
-    uint64_t failing_ms;       /* since the first failure of the row */
+    uint64_t failing_ms;       /* since the first failure of the row, or else the first refusal */
     uint64_t read_waits_ms;    /* the longest current wait of a read; only stack_store_health fills this in */
-    char last[ERROR_TEXT_MAX]; /* the last failure's sentence */
+    char last[ERROR_TEXT_MAX]; /* the sentence of the last failure, or else of the last refusal */
 };
 
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
