@@ -173,6 +173,9 @@ int store_get_small(struct store *s, const char *key, struct bytes *out, char ve
 int store_put(struct store *s, const struct store_put *put);
 int store_stat(struct store *s, const char *key, struct store_item *out);
 int store_list(struct store *s, const char *prefix, store_visit *visit, void *arg);
+/* Can this store list from a key on? Then store_list_after may be called. */
+bool store_lists_after(const struct store *s);
+int store_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 

@@ -330,13 +330,13 @@ static int retry_list(struct store *s, const char *prefix, store_visit *visit, v
 {
     struct attempt a = attempt_begin(s);
     struct resuming_visit rv = {.a = &a, .visit = visit, .arg = arg};
-    const struct store_ops *ops = a.r->inner->ops;
+    bool resumes = store_lists_after(a.r->inner);
     int rc = 0;
     while (attempt_next(&a, &rc)) {
-        rc = rv.last[0] && ops->list_after ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
-                                           : ops->list(a.r->inner, prefix, visit_on, &rv);
-        /* Without list_after a second listing would visit keys again, so a failure after the first key is final. */
-        a.over = rv.stopped || (rv.last[0] && !ops->list_after);
+        rc = rv.last[0] && resumes ? store_list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
+                                   : store_list(a.r->inner, prefix, visit_on, &rv);
+        /* A store that cannot resume would visit keys again, so a failure after the first key is final. */
+        a.over = rv.stopped || (rv.last[0] && !resumes);
     }
     return rc;
 }
