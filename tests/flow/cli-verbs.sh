@@ -249,6 +249,12 @@ wait "$BACKGROUND_PID" || status=$?
 [ $status = 1 ] || fail "what could not be printed was not missed: exit $status"
 "$GRANARY" verify --deep "$store/closed" >"$W/null"
 
+echo "== what serves and mounts says the default of their own"
+for verb in serve mount; do
+    "$GRANARY" $verb --help | sed -n '/ --warm /,/^  -/p' | tr -s ' \n' ' ' >"$W/out"
+    grep -q 'the default of granary serve and mount' "$W/out" && ! grep -q '(default none)' "$W/out" || fail "$verb --help: $(cat "$W/out")"
+done
+
 echo "== a store and a cache whose paths are not UTF-8: all JSON is, and what was served is found again without the store"
 odd=$W/$'st\xffre' oddcache=$W/$'c\xffche'
 cp -a "$store" "$odd"
