@@ -35,8 +35,8 @@ struct fetch_config {
     bool keep_stored;       /* in-flight fetches of compressed chunks carry their stored bytes too */
     /* Called on a worker for every in-flight fetch that landed with bytes, after its waiters woke. The
      * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
-     * retired at once. */
-    void (*on_landed)(void *arg, struct inflight *inflight, enum fetch_priority priority);
+     * retired at once. warm: a caller at PRIORITY_WARM waits for it, even if a reader has raised it. */
+    void (*on_landed)(void *arg, struct inflight *inflight, bool warm);
     void *arg;
 };
 

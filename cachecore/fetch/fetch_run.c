@@ -127,8 +127,9 @@ static void note_arrival_locked(struct fetch_run *run, const struct inflight *in
         pthread_cond_signal(&f->work);
 }
 
-/* Is this result of run's the in-flight fetch's? The first good one is, or the last bad one. */
-static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good)
+/* Is this result of run's the in-flight fetch's? The first good one is, or the last bad one. *out_warm: see on_landed.
+ */
+static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good, bool *out_warm)
 {
     SCOPED_LOCK(&run->f->lock);
     inflight->attempts--;
@@ -136,6 +137,7 @@ static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bo
     if (inflight->completed || (!good && inflight->attempts))
         return false;
     inflight->completed = true;
+    *out_warm = inflight->warm;
     if (good)
         note_arrival_locked(run, inflight);
     if (run->second && good && !run->won) {
@@ -149,7 +151,8 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
 {
     struct fetch *f = run->f;
     struct inflight *inflight = run->inflights[i];
-    if (!fetch_run_claim(run, inflight, !rc)) {
+    bool warm;
+    if (!fetch_run_claim(run, inflight, !rc, &warm)) {
         buf_unref(plain);
         return;
     }
@@ -160,7 +163,7 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
     }
     inflight_land(inflight, 0, plain, keep_stored(run, i, stored));
     if (f->config.on_landed)
-        f->config.on_landed(f->config.arg, inflight, run->priority);
+        f->config.on_landed(f->config.arg, inflight, warm);
     else
         fetch_retire(f, inflight);
 }

@@ -20,6 +20,7 @@ struct inflight {
     enum fetch_priority priority;
     uint64_t wanted_us; /* since when somebody waits for it; 0: nobody does */
     bool queued;
+    bool warm;         /* a caller at warm priority waits for it, whatever priority it was raised to */
     unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
     bool completed;    /* its result is known: what another get brings is dropped */
 
