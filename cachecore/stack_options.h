@@ -67,9 +67,9 @@ enum stack_option_type {
     VALUE(fence, TEXT, "fence", "fence", "none|warmed",                                                                \
           STACK_OPTION_WORD, "", "", false, "none", stack.cache.fenced,                                                \
         "cache-only mode (warmed): reads of what is not cached fail with EIO; only warming fetches")                   \
-    VALUE(warm, TEXT, "warm", "warm", "none|metadata",                                                                 \
-          STACK_OPTION_WORD, "", "", false, "none", warm_metadata,                                                     \
-        "cache and pin the filesystems' metadata from the start, in the background; 'granary serve' sets metadata")  \
+    OWN(warm, TEXT, "warm", "warm", "none|metadata", set_warm,                                                         \
+        "metadata: cache and pin the filesystems' metadata from the start, in the background (the default of "         \
+        "granary serve and mount); none (that of the nbdkit plugin)")                                                  \
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
     OWN(tiers, LIST, "l2", "l2", "URL", set_l2,                                                                        \

@@ -218,9 +218,9 @@ static json_t *rebuild_json(const struct build_rebuild *r)
 static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
     return json_pack(
-        "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
+        "{s:o,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
         "s:o,s:o,s:o,s:f}",
-        "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
+        "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
         print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
         INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
         counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",

@@ -74,8 +74,8 @@ static int cmd_tag_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", image.ref.store, "name", image.ref.name, "tag", tag,
-                                    "digest", print_json_digest(&image.digest)));
+        return print_json(json_pack("{s:o,s:s,s:s,s:o}", "store", json_lossy(image.ref.store), "name", image.ref.name,
+                                    "tag", tag, "digest", print_json_digest(&image.digest)));
     char digest[PRINT_DIGEST_MAX];
     printf("%s/%s:%s is now %s\n", image.ref.store, image.ref.name, tag, print_digest(&image.digest, digest));
     return 0;

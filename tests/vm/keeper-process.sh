@@ -29,7 +29,7 @@ mount_it() {
 echo "== little is left of root"
 /usr/bin/setpriv --reuid 1001 --regid 1001 --clear-groups granary serve file:///store/set --socket /home/server/s >/serve.log 2>&1 &
 server=$!
-until_true "grep -q '^serving' /serve.log"
+until_true "grep -q 'serving ' /serve.log"
 [ "$(stat -c '%a %u' /home/server/s)" = "600 1001" ]
 mount_it --socket /home/server/s
 grep -E '^(Cap|NoNew)' /proc/$keeper/status

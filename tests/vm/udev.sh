@@ -35,7 +35,7 @@ watched $device && { echo "it is watched"; exit 1; }
 
 echo "== another program's"
 granary serve file:///store/set --socket /s.sock >/serve.log 2>&1 &
-until_true "grep -qs '^serving' /serve.log"
+until_true "grep -qs 'serving ' /serve.log"
 nbd-client -unix /s.sock /dev/nbd5 -N set -R
 probed() { properties /dev/nbd5 >/other && grep -qx ID_FS_TYPE=erofs /other; }
 until_true probed
