@@ -187,7 +187,7 @@ int credentials_from_container(struct http *h, struct credentials *out)
     const char *relative = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *full = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     char url[URL_MAX];
-    bool allowed;
+    bool allowed = false;
     snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
     int rc = may_ask(url, &allowed);
     if (rc)
