@@ -23,7 +23,8 @@
 enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, WAIT_MS = 120000, THREADS = 8 };
 
 struct world {
-    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
+    char dir[SCRATCH_MAX], address[SCRATCH_MAX + 8];
+    bool tcp; /* its socket; set before make_store or world_init */
     struct image_fake img;
     struct serving serving;
     struct nbd_server *server;
@@ -44,15 +45,18 @@ static inline void set(const char *key, const char *format)
 /* A store with an image, and a socket. */
 static inline void make_store(void)
 {
+    unsigned port = 0;
     scratch_make(w.dir);
-    snprintf(w.path, sizeof w.path, "%s/s", w.dir);
+    snprintf(w.address, sizeof w.address, "%s/s", w.dir);
     struct store_fake *fake = store_fake_new();
     w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
     image_fake_put(&w.img, fake, "faces");
     image_fake_save(fake, w.dir);
     store_fake_free(fake);
-    if (listen_unix(w.path, &w.listen_fd))
+    if (w.tcp ? listen_tcp("127.0.0.1:0", &w.listen_fd, &port) : listen_unix(w.address, &w.listen_fd))
         fail_msg("%s", error_text());
+    if (w.tcp)
+        snprintf(w.address, sizeof w.address, "127.0.0.1:%u", port);
 }
 
 static inline void remove_store(void)
@@ -130,7 +134,7 @@ static inline void wait_for_clients(unsigned n)
 static inline int dial(void)
 {
     int fd;
-    must(!listen_connect_unix(w.path, WAIT_MS / 1000, &fd), "%s", error_text());
+    must(!listen_connect(w.address, WAIT_MS / 1000, &fd), "%s", error_text());
     return fd;
 }
 
