@@ -380,6 +380,34 @@ static void test_nbd__who_does_not_take_a_large_reply_harms_nobody(void **state)
     world_release();
 }
 
+/* The rest of a half-sent reply can no longer be read: the store's packs are gone, and the cache's disk lost its data.
+ */
+static void test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection(void **state)
+{
+    static uint8_t got[SIZE], want[SIZE];
+    char path[SCRATCH_MAX + 16];
+    struct nbd_wire_simple_reply r;
+    world_init(small_memory(WAIT_MS));
+    cache_all();
+    image_fake_bytes(&w.img, 0, want, SIZE);
+    int fd = attach();
+    ask(fd, NBD_WIRE_READ, 0, 0, SIZE);
+    receive(fd, &r, sizeof r);
+    assert_int_equal(r.error, 0);
+    snprintf(path, sizeof path, "%s/packs", w.dir);
+    scratch_remove(path);
+    snprintf(path, sizeof path, "%s/cache/data", w.dir);
+    assert_int_equal(truncate(path, 0), 0);
+    ssize_t n = io_read_full(fd, got, SIZE);
+    assert_in_range(n, HOARDED, SIZE - 1);
+    assert_memory_equal(got, want, (size_t)n);
+    close(fd);
+    close(attach());
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
 static void test_nbd__who_takes_nothing_that_others_need_is_disconnected(void **state)
 {
     world_init(small_memory(100));
@@ -492,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_nbd__eight_who_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__many_who_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__who_does_not_take_a_large_reply_harms_nobody),
+        cmocka_unit_test(test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection),
         cmocka_unit_test(test_nbd__who_takes_nothing_that_others_need_is_disconnected),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
         cmocka_unit_test(test_nbd__the_counters_have_the_clients_and_the_limits),
