@@ -83,7 +83,7 @@ struct connection {
     unsigned unanswered;                    /* tasks not answered yet */
     size_t memory;                          /* bytes its tasks hold of the server's memory */
     size_t out_memory;                      /* bytes of those replies in `out` that can be dropped */
-    bool given_up;                          /* replies were dropped, and it has taken nothing since */
+    bool given_up;                          /* replies were dropped, and the client has taken nothing since */
     struct task *broken_off;                /* a reply that is half sent and not in memory; it must be sent next */
     struct task_list waiting[WAITINGS], out;
     uint64_t watched_ms;                   /* since when it is watched whether it takes its replies; 0: it is not */
@@ -187,9 +187,9 @@ size_t reply_data_sent(const struct task *t);
 void connection_send_locked(struct connection *c);
 /* The socket accepts more: send. */
 void connection_unblock_locked(struct connection *c);
-/* Drop one reply so that client `by` gets `need` bytes: of the client that takes nothing and holds the most. false:
- * there is none. A client that takes nothing itself gets nothing this way, and one that has memory already gets no
- * more than the other keeps: such clients would only take memory from each other in turn. */
+/* Drop one reply so that client `by` gets `need` bytes. It is a reply of the client that takes nothing and holds the
+ * most. false: there is none. A client that takes nothing gets no memory this way, and one that has memory gets no more
+ * than the other keeps: otherwise such clients would take memory from each other in turn. */
 bool replies_give_up_locked(const struct connection *by, size_t need);
 /* The reply is complete: queue and send it. */
 void connection_answer_locked(struct connection *c, struct task *t);
@@ -203,9 +203,9 @@ void connection_wait_locked(struct connection *c);
 void connection_complete_locked(struct connection *c);
 /* A thread has finished its work for the connection. */
 void connection_left_locked(struct connection *c);
-/* Has its input ended, and no reply come for too long? */
+/* Has the client ended its input, and no reply been sent for too long? */
 bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms);
-/* Has it taken too little of what waits for it, while others need the memory? */
+/* Has the client taken too little of what waits for it, while others need the memory? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
 /* By the connections' thread, without the lock. */
 void connection_free(struct connection *c);

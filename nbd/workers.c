@@ -125,8 +125,8 @@ static struct task *next_cached_locked(struct nbd_server *s)
 
 /* ---- working ---- */
 
-/* Read the next part of a reply. An error can be reported only before the first part is sent: so what the cache does
- * not have of the others is read before that, into the same memory, and from then on the cache has it. */
+/* Read the next part of a reply. An error can be reported only before the first part is sent. So the other parts are
+ * read before it, into the same memory, unless they are cached; they should be from then on. */
 static int read_part(struct task *t)
 {
     const struct request *r = &t->request;
