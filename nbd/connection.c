@@ -142,7 +142,7 @@ static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
 }
 
 /* May a handshake go on? It waits until the client has taken the last answer, and while other handshakes hold all the
- * memory for messages: their number and size are the clients' choice. */
+ * memory for messages, whose number and size clients choose. */
 static bool may_shake_hands(struct connection *c)
 {
     SCOPED_LOCK(&c->server->lock);
@@ -279,8 +279,8 @@ static bool receive_some(struct connection *c)
     return false;
 }
 
-/* Bytes that TLS has decrypted are in no socket and cause no event, so they are taken at once, or when the handshake
- * goes on. */
+/* Bytes that TLS has decrypted cause no event of the socket, so they are taken at once, or when the handshake goes on.
+ */
 void connection_continue(struct connection *c)
 {
     do {

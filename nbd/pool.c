@@ -3,8 +3,8 @@
  *    ring[which]:  connection -> connection -> ...      connections with a waiting task take turns
  *                      `-> waiting[which]: task -> task -> ...
  *
- * pool_start is told what the threads run: nothing here knows what a task is about. Threads are started one after the
- * other, only when work waits and no thread is idle, up to config.threads.
+ * pool_start gets the function that the threads run: nothing here depends on what a task is. Threads are started one
+ * after the other, up to config.threads, and only when work waits and no thread is idle.
  */
 #include <stdlib.h>
 

@@ -4,11 +4,13 @@
  * waits until the socket accepts more.
  *
  * A waiting reply is only a copy of what can be read again. So it is dropped when another client needs the memory,
- * and a client that takes nothing holds no memory that others could use. The first reply of a client may be half sent
- * (broken_off). It must then be the next to be sent, and nothing else is until it has been read again.
+ * and a client that takes nothing holds no memory that others could use. A long reply is read and sent in parts, so it
+ * holds no more memory than others. The first reply of a client may be half sent (broken_off). It must then be the next
+ * to be sent, and nothing else is until its next bytes have been read.
  *
  *    complete --> out --> sent
- *                  `--> dropped (memory needed) --> waiting[UNSORTED] --> read again --> out
+ *                  |--> dropped (memory needed) --.
+ *                  `--> a part of it sent --------+--> waiting[UNSORTED] --> what was not sent is read --> out
  *
  * The end of a connection:  ended (no more input) --> all answered --> dead --> no thread works for it --> freed
  */
@@ -26,16 +28,34 @@
 
 enum { SEND_AT_ONCE = 16 }; /* replies in one system call */
 
-static size_t bytes_of(const struct task *t)
+size_t reply_data_sent(const struct task *t)
 {
-    return t->head_len + (t->data ? t->data->len : 0);
+    return t->sent > t->head_len ? t->sent - t->head_len : 0;
 }
 
-/* Can the reply be dropped and read again? Not a large one: it would be read again for the little that the socket
- * takes. */
+/* The bytes of the reply up to the end of the part that is in memory. */
+static size_t end_of_part(const struct task *t)
+{
+    return t->head_len + (t->data ? t->data_at + t->data->len : 0);
+}
+
+static bool is_last_part(const struct task *t)
+{
+    return !t->data || t->data_at + t->data->len >= t->request.len;
+}
+
+/* Can the reply be dropped and read again? Messages of the handshake cannot. */
 static bool can_be_given_up(const struct task *t)
 {
     return t->memory && t->memory_of == &t->connection->server->memory;
+}
+
+/* Queue a reply so that what was not sent of it is read. */
+static void read_on_locked(struct task *t)
+{
+    buf_unref(steal_ptr(&t->data));
+    task_give_memory_locked(t);
+    pool_push_locked(t, WAITING_UNSORTED);
 }
 
 /* ---- events ---- */
@@ -114,35 +134,44 @@ void connection_free(struct connection *c)
 
 /* ---- sending ---- */
 
-/* Collect the replies to send. Over TLS only one: a record that the socket did not accept must be sent unchanged,
- * whatever is dropped meanwhile. */
+/* Collect the replies to send, up to one with more parts. Over TLS only one: a record that the socket did not accept
+ * must be sent unchanged, whatever is dropped meanwhile. */
 static size_t gather(const struct connection *c, struct iovec out[2 * SEND_AT_ONCE])
 {
     struct task *t = c->out.first;
     size_t n = 0;
-    for (int i = 0; t && i < (c->tls ? 1 : SEND_AT_ONCE); t = t->next, i++) {
-        size_t in_data = t->sent > t->head_len ? t->sent - t->head_len : 0;
+    for (int i = 0; t && i < (c->tls ? 1 : SEND_AT_ONCE); t = is_last_part(t) ? t->next : NULL, i++) {
         if (t->sent < t->head_len)
             out[n++] = (struct iovec){(uint8_t *)&t->head + t->sent, t->head_len - t->sent};
-        if (t->data)
-            out[n++] = (struct iovec){t->data->data + in_data, t->data->len - in_data};
+        if (t->data) {
+            size_t in_part = reply_data_sent(t) - t->data_at;
+            out[n++] = (struct iovec){t->data->data + in_part, t->data->len - in_part};
+        }
     }
     return n;
 }
 
-/* Account for bytes that the socket accepted, and free the replies that are complete. */
+/* Account for bytes that the socket accepted. Free the replies that are complete, and have the next part of a long one
+ * read. */
 static void sent_locked(struct connection *c, size_t bytes)
 {
     c->watched_taken += bytes;
     if (c->ended)
         c->heard_ms = clock_now_ms();
     for (struct task *t; bytes && (t = c->out.first);) {
-        size_t now = GR_MIN(bytes, bytes_of(t) - t->sent);
+        size_t now = GR_MIN(bytes, end_of_part(t) - t->sent);
         t->sent += now;
         bytes -= now;
-        if (t->sent == bytes_of(t)) {
-            c->out_memory -= can_be_given_up(t) ? t->memory : 0;
-            task_free_locked(task_list_pop(&c->out));
+        if (t->sent < end_of_part(t))
+            continue;
+        task_list_pop(&c->out);
+        c->out_memory -= can_be_given_up(t) ? t->memory : 0;
+        if (is_last_part(t) || c->dead)
+            task_free_locked(t);
+        else {
+            c->broken_off = t;
+            read_on_locked(t);
+            pool_wake_locked(c->server);
         }
     }
 }
@@ -153,7 +182,7 @@ static void watch_locked(struct connection *c)
     c->watched_ms = clock_now_ms();
     c->watched_taken = c->watched_waiting = 0;
     for (const struct task *t = c->out.first; t; t = t->next)
-        c->watched_waiting += bytes_of(t) - t->sent;
+        c->watched_waiting += end_of_part(t) - t->sent;
 }
 
 /* One thread sends at a time (c->sending). The lock is released around the system call, and c->working keeps the
@@ -215,9 +244,7 @@ static void give_up_last_locked(struct connection *c)
             task_list_push(&kept, t);
     c->out = kept;
     c->out_memory -= last->memory;
-    buf_unref(steal_ptr(&last->data));
-    task_give_memory_locked(last);
-    pool_push_locked(last, WAITING_UNSORTED);
+    read_on_locked(last);
 }
 
 /* `least` is what the other client must hold for an exchange to help (server_internal.h says why). */

@@ -316,7 +316,6 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
 void nbd_server_stats(struct nbd_server *s, struct nbd_server_stats *out)
 {
     SCOPED_LOCK(&s->lock);
-    *out = (struct nbd_server_stats){.clients = s->connections,
-                                     .threads = (unsigned)s->workers.len,
-                                     .memory = s->memory + s->large_memory + s->text_memory};
+    *out = (struct nbd_server_stats){
+        .clients = s->connections, .threads = (unsigned)s->workers.len, .memory = s->memory + s->text_memory};
 }

@@ -28,8 +28,8 @@ struct nbd_server_config {
     int listen_fd;           /* belongs to the caller, and is made non-blocking */
     unsigned threads;        /* the most threads that read; a read that waits for a store holds one */
     unsigned clients;        /* the most connections; further ones are refused with a message */
-    size_t memory; /* bytes for replies; a quarter is reserved for reads of cached data; a read of more than a quarter
-                      has memory of its own, one at a time */
+    size_t memory;           /* bytes for replies; a quarter is reserved for reads of cached data; a reply larger than a
+                                quarter is read and sent in parts of that size */
     unsigned handshake_ms; /* a client that has not opened an export by then, by TLS where required, is disconnected */
     unsigned slow_ms; /* a client that for this long takes less than a quarter of what waits for it, while others need
                          the memory, is disconnected */

@@ -15,7 +15,8 @@
  *                       +-- not cached --> waiting[MISSING]      only where threads or memory are short (workers.c)
  *
  * A reply in `out` whose client takes nothing is dropped when others need its memory: its task goes back to
- * waiting[UNSORTED], and is read again when the client takes more.
+ * waiting[UNSORTED], and is read again when the client takes more. So does the task of a long reply when a part of it
+ * has been sent.
  */
 #ifndef GRANARY_NBD_SERVER_INTERNAL_H
 #define GRANARY_NBD_SERVER_INTERNAL_H
@@ -41,7 +42,7 @@ enum {
         5000, /* a client that has ended its input waits this long for the next reply before it is disconnected */
 };
 
-/* Parts of the memory, as divisors: reserved for reads of cached data, which is also the largest ordinary read; for
+/* Parts of the memory, as divisors: reserved for reads of cached data, which is also the most that one reply holds; for
  * one client; and, in addition, for the messages of handshakes. */
 enum { MEMORY_RESERVE_PART = 4, CLIENT_PART = 2, TEXT_PART = 4 };
 
@@ -54,8 +55,9 @@ struct task {
     struct connection *connection;
     struct request request;
     struct nbd_wire_simple_reply head;
-    size_t head_len; /* 0: data only, of a handshake */
-    struct buf *data;
+    size_t head_len;   /* 0: data only, of a handshake */
+    struct buf *data;  /* a part of the reply's data, or all */
+    size_t data_at;    /* where in the reply's data the part begins */
     size_t sent;       /* bytes sent of head and data together */
     size_t memory;     /* bytes it holds */
     size_t *memory_of; /* the server's sum that they count in */
@@ -81,8 +83,8 @@ struct connection {
     unsigned unanswered;                    /* tasks not answered yet */
     size_t memory;                          /* bytes its tasks hold of the server's memory */
     size_t out_memory;                      /* bytes of those replies in `out` that can be dropped */
-    bool given_up;                          /* replies were dropped, and it has taken nothing since */
-    struct task *broken_off;                /* the reply that was dropped half sent; it must be the next to be sent */
+    bool given_up;                          /* replies were dropped, and the client has taken nothing since */
+    struct task *broken_off;                /* a reply that is half sent and not in memory; it must be sent next */
     struct task_list waiting[WAITINGS], out;
     uint64_t watched_ms;                   /* since when it is watched whether it takes its replies; 0: it is not */
     size_t watched_waiting, watched_taken; /* bytes that waited at that time, and bytes taken since */
@@ -135,12 +137,11 @@ struct nbd_server {
     void *(*run)(void *worker);
     struct worker *idle;         /* a stack: the thread that worked last, whose caches are warm, is woken first */
     unsigned busy, reserve_busy; /* threads that work on any request; on cached ones, from the reserve */
-    unsigned starting;   /* threads that have not looked for work yet; each starts the next one if more work waits */
-    bool threads_short;  /* a thread could not be started; the next tick logs it */
-    size_t memory;       /* bytes held by reads */
-    size_t large_memory; /* bytes held by a read too large for that; one at a time */
-    size_t text_memory;  /* bytes held by messages of handshakes */
-    uint64_t short_ms;   /* when a request or handshake last waited for memory */
+    unsigned starting;  /* threads that have not looked for work yet; each starts the next one if more work waits */
+    bool threads_short; /* a thread could not be started; the next tick logs it */
+    size_t memory;      /* bytes held by reads */
+    size_t text_memory; /* bytes held by messages of handshakes */
+    uint64_t short_ms;  /* when a request or handshake last waited for memory */
     bool draining, ending;
     uint64_t drain_until_ms;
     struct log_limit complaints;
@@ -170,7 +171,7 @@ GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
 void pool_stop(struct nbd_server *s); /* end and join all threads; no connection may be left */
 /* Queue a task, and wake or start a thread for it. */
 void pool_queue_locked(struct task *t);
-/* Queue a task without waking a thread. A reply that was dropped half sent goes before the client's others. */
+/* Queue a task without waking a thread. A reply that is half sent goes before the client's others. */
 void pool_push_locked(struct task *t, enum waiting which);
 void pool_forget_locked(struct connection *c); /* drop the connection's waiting tasks */
 /* Wake or start one thread, if any task waits: a task has come, or memory became free. */
@@ -180,13 +181,15 @@ void pool_idle_locked(struct worker *w);
 
 /* ---- replies.c ---- */
 
+/* The bytes of a reply's data that have been sent. */
+size_t reply_data_sent(const struct task *t);
 /* Send as much of `out` as the socket accepts. Releases the lock meanwhile. */
 void connection_send_locked(struct connection *c);
 /* The socket accepts more: send. */
 void connection_unblock_locked(struct connection *c);
-/* Drop one reply so that client `by` gets `need` bytes: of the client that takes nothing and holds the most. false:
- * there is none. A client that takes nothing itself gets nothing this way, and one that has memory already gets no
- * more than the other keeps: such clients would only take memory from each other in turn. */
+/* Drop one reply so that client `by` gets `need` bytes. It is a reply of the client that takes nothing and holds the
+ * most. false: there is none. A client that takes nothing gets no memory this way, and one that has memory gets no more
+ * than the other keeps: otherwise such clients would take memory from each other in turn. */
 bool replies_give_up_locked(const struct connection *by, size_t need);
 /* The reply is complete: queue and send it. */
 void connection_answer_locked(struct connection *c, struct task *t);
@@ -200,9 +203,9 @@ void connection_wait_locked(struct connection *c);
 void connection_complete_locked(struct connection *c);
 /* A thread has finished its work for the connection. */
 void connection_left_locked(struct connection *c);
-/* Has its input ended, and no reply come for too long? */
+/* Has the client ended its input, and no reply been sent for too long? */
 bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms);
-/* Has it taken too little of what waits for it, while others need the memory? */
+/* Has the client taken too little of what waits for it, while others need the memory? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
 /* By the connections' thread, without the lock. */
 void connection_free(struct connection *c);

@@ -1,8 +1,13 @@
 /* TLS by GnuTLS. Two threads may not use a session at the same time without care, so each session has a lock. It is
  * held for one record of at most 16 KiB at a time, and the socket does not block.
  *
- * GnuTLS bounds what a client can make a session hold: one record in each direction, and a handshake message of
- * HANDSHAKE_MESSAGE_MAX. There are no session tickets and no second handshake.
+ * After the handshake GnuTLS never sees a full socket: what the socket does not accept waits in the session (`unsent`).
+ * The reason is KeyUpdate: if GnuTLS receives one while it holds a half-sent record, the next gnutls_record_send()
+ * fails.
+ *
+ * What a client can make a session hold is bounded: a record received, a record unsent with a KeyUpdate before it, and
+ * a handshake message of HANDSHAKE_MESSAGE_MAX. GnuTLS ends a session whose client changes its keys more than 8 times
+ * in a second. There are no session tickets and no second handshake.
  */
 #include "nbd/tls.h"
 
@@ -13,8 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/io.h"
 
@@ -23,6 +30,7 @@ enum {
     RECORD_MAX = 16384,   /* bytes of a record (RFC 8446, 5.1) */
     RECORDS_AT_ONCE = 16, /* records in one call, so that a client takes its turn */
     HANDSHAKE_MESSAGE_MAX = 64 << 10,
+    UNSENT_MAX = RECORD_MAX + 1024, /* bytes of a record as it is sent, and of a KeyUpdate before it */
     PATH_SIZE = 4096
 };
 
@@ -40,7 +48,11 @@ struct tls {
 struct tls_session {
     pthread_mutex_t lock;
     gnutls_session_t session;
-    bool held; /* GnuTLS holds a record until the socket accepts it */
+    int fd;
+    bool secured;        /* the handshake is over */
+    struct bytes unsent; /* what GnuTLS has sent and the socket has not accepted yet, from unsent_at on */
+    size_t unsent_at;
+    size_t held; /* bytes of the caller in the record that is unsent */
 };
 
 /* ---- files ---- */
@@ -206,8 +218,22 @@ void tls_free(struct tls *t)
 
 /* ---- sessions ---- */
 
+/* GnuTLS sends: like send() until the handshake is over, then all bytes are taken. */
+static ssize_t push(gnutls_transport_ptr_t session, const void *data, size_t len)
+{
+    struct tls_session *s = session;
+    ssize_t n = s->unsent.len ? 0 : send(s->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!s->secured || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return n;
+    size_t sent = n < 0 ? 0 : (size_t)n;
+    if (!bytes_append(&s->unsent, (const uint8_t *)data + sent, len - sent))
+        return (ssize_t)len;
+    errno = ENOMEM;
+    return -1;
+}
+
 /* Set up the server's side of a session. Returns GnuTLS's code. */
-static int set_up(struct tls_session *s, struct tls *t, int fd)
+static int set_up(struct tls_session *s, struct tls *t)
 {
     int code = gnutls_init(&s->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL | GNUTLS_NO_TICKETS);
     if (code < 0) {
@@ -226,7 +252,8 @@ static int set_up(struct tls_session *s, struct tls *t, int fd)
     }
     gnutls_handshake_set_max_packet_length(s->session, HANDSHAKE_MESSAGE_MAX);
     gnutls_handshake_set_timeout(s->session, 0); /* the server bounds the time itself (handshake_ms) */
-    gnutls_transport_set_int(s->session, fd);
+    gnutls_transport_set_ptr2(s->session, (gnutls_transport_ptr_t)(intptr_t)s->fd, s);
+    gnutls_transport_set_push_function(s->session, push);
     return 0;
 }
 
@@ -235,8 +262,9 @@ int tls_session_new(struct tls *t, int fd, struct tls_session **out)
     struct tls_session *s = calloc(1, sizeof *s);
     if (!s)
         return error_no_memory();
+    *s = (struct tls_session){.fd = fd, .unsent = BYTES_INIT(UNSENT_MAX)};
     pthread_mutex_init(&s->lock, NULL);
-    int code = set_up(s, t, fd);
+    int code = set_up(s, t);
     if (code < 0) {
         tls_session_free(s);
         return error_set(-ENOMEM, "TLS for a client: %s", gnutls_strerror(code));
@@ -251,6 +279,7 @@ void tls_session_free(struct tls_session *s)
         return;
     if (s->session)
         gnutls_deinit(s->session);
+    bytes_release(&s->unsent);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -276,6 +305,7 @@ int tls_session_handshake(struct tls_session *s, bool *out_sends)
         code = gnutls_handshake(s->session);
     while (code < 0 && code != GNUTLS_E_AGAIN && !gnutls_error_is_fatal(code));
     *out_sends = code == GNUTLS_E_AGAIN && gnutls_record_get_direction(s->session);
+    s->secured = code >= 0;
     return code >= 0 ? 0 : code == GNUTLS_E_AGAIN ? -EAGAIN : refuse_client(s, code);
 }
 
@@ -317,17 +347,38 @@ static size_t fill_record(uint8_t out[RECORD_MAX], const struct iovec *parts, si
     return len;
 }
 
-/* Send one record, or the one that GnuTLS holds. 0: there is nothing more to send. */
+/* Send what the socket did not accept before. 0, or -1 with errno. */
+static int send_unsent(struct tls_session *s)
+{
+    while (s->unsent_at < s->unsent.len) {
+        ssize_t n =
+            send(s->fd, s->unsent.data + s->unsent_at, s->unsent.len - s->unsent_at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0)
+            return -1;
+        s->unsent_at += (size_t)n;
+    }
+    bytes_release(&s->unsent);
+    s->unsent_at = 0;
+    return 0;
+}
+
+/* Send one record, or what is unsent of the last one. Returns the caller's bytes in it; 0: there is nothing to send. */
 static ssize_t send_record(struct tls_session *s, const struct iovec *parts, size_t count, size_t skip)
 {
     uint8_t record[RECORD_MAX];
     SCOPED_LOCK(&s->lock);
-    size_t len = s->held ? 0 : fill_record(record, parts, count, skip);
-    if (!len && !s->held)
-        return 0;
-    ssize_t code = gnutls_record_send(s->session, len ? record : NULL, len);
-    s->held = code == GNUTLS_E_AGAIN || code == GNUTLS_E_INTERRUPTED;
-    return result_of(code);
+    if (!s->held) {
+        size_t len = fill_record(record, parts, count, skip);
+        ssize_t code = len ? gnutls_record_send(s->session, record, len) : 0;
+        if (code <= 0)
+            return result_of(code);
+        s->held = (size_t)code;
+    }
+    if (send_unsent(s))
+        return -1;
+    ssize_t sent = (ssize_t)s->held;
+    s->held = 0;
+    return sent;
 }
 
 ssize_t tls_session_send(struct tls_session *s, const struct iovec *parts, size_t count)

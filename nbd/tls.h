@@ -29,15 +29,15 @@ GR_MUST_CHECK int tls_session_new(struct tls *t, int fd, struct tls_session **ou
 void tls_session_free(struct tls_session *s); /* NULL is allowed; sends nothing to the client */
 
 /* Continue the handshake. 0: it is done; -EAGAIN, without a message: call again when the socket has bytes, or with
- * *out_sends when it accepts some; -EPROTO: it failed, and the client has been told. To be finished before any other
- * call, by one thread. */
+ * *out_sends when it accepts some; -EPROTO: it failed, and an alert was sent. One thread must finish the handshake
+ * before any other call. */
 GR_MUST_CHECK int tls_session_handshake(struct tls_session *s, bool *out_sends);
 
 /* Like recv and sendmsg on a non-blocking socket: the bytes, or -1 with errno; EPROTO: the stream is broken. One
  * thread may receive while another one sends. After EAGAIN the next call must begin with the same bytes. */
 ssize_t tls_session_recv(struct tls_session *s, void *out, size_t len);
 ssize_t tls_session_send(struct tls_session *s, const struct iovec *parts, size_t count);
-/* Has it decrypted bytes for which the socket will raise no event? */
+/* Does the session hold decrypted bytes, for which the socket raises no event? */
 bool tls_session_has_more(struct tls_session *s);
 
 #endif

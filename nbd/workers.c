@@ -11,8 +11,8 @@
  * free.
  *
  * Replies whose clients take nothing do not count: they are dropped when a request needs their memory (replies.c). So
- * a request waits only for reads, which leave the reserved quarter free. A request larger than that quarter has
- * memory of its own, for one at a time: so no other request waits until that much is free.
+ * a request waits only for reads, which leave the reserved quarter free. A reply larger than that quarter is read and
+ * sent in parts of that size, so no request needs more.
  *
  * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
  */
@@ -23,16 +23,11 @@
 
 /* ---- which is next ---- */
 
-/* The bytes that the task's reply will hold. */
-static size_t memory_for(const struct task *t)
+/* The bytes of data to be read for the reply: those that have not been sent, up to the size of a part. */
+static size_t next_part(const struct task *t)
 {
-    return t->request.kind == REQUEST_READ ? GR_ALIGN_UP((size_t)t->request.len, (size_t)BUF_ALIGN) : 0;
-}
-
-/* Is the request too large for the shared memory? The others would wait for it too long. */
-static bool is_large(const struct nbd_server *s, size_t need)
-{
-    return need > s->config.memory / MEMORY_RESERVE_PART;
+    const size_t most = t->connection->server->config.memory / MEMORY_RESERVE_PART;
+    return t->request.kind == REQUEST_READ ? GR_MIN(t->request.len - reply_data_sent(t), most) : 0;
 }
 
 /* Does its client's share allow the request? While a reply is broken off, all the client's other requests wait. */
@@ -40,51 +35,42 @@ static bool client_may_locked(const struct connection *c, const struct task *t, 
 {
     if (c->given_up || c->broken_off)
         return !c->given_up && t == c->broken_off;
-    return is_large(c->server, need) || c->memory + need <= c->server->config.memory / CLIENT_PART;
-}
-
-/* Is the memory that the request needs free? */
-static bool fits_locked(const struct nbd_server *s, size_t need, size_t memory)
-{
-    return is_large(s, need) ? !s->large_memory : s->memory + need <= memory;
+    return c->memory + need <= c->server->config.memory / CLIENT_PART;
 }
 
 /* Make room for the request by dropping replies. Notes that memory is short. */
 static bool make_room_locked(const struct connection *c, size_t need, size_t memory)
 {
     struct nbd_server *s = c->server;
-    bool fits = fits_locked(s, need, memory);
-    if (!fits)
+    if (s->memory + need > memory)
         s->short_ms = clock_now_ms();
-    while (!fits && !is_large(s, need) && replies_give_up_locked(c, need))
-        fits = fits_locked(s, need, memory);
-    return fits;
+    while (s->memory + need > memory)
+        if (!replies_give_up_locked(c, need))
+            return false;
+    return true;
 }
 
 /* Take the next task that may run, with its memory. Clients take turns. NULL: there is none; or reads hold the
  * memory, and the next client, which holds none, waits for it first (a client that holds memory waits for its own
- * instead). A large request whose turn has not come moves to the missing, out of the way of cached ones. */
+ * instead). */
 static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t memory)
 {
     struct ring *ring = &s->rings[which];
     for (size_t n = ring->count; n--;) {
         struct connection *c = ring->first;
         struct task *t = c->waiting[which].first;
-        size_t need = memory_for(t);
+        size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
         bool may = client_may_locked(c, t, need), fits = may && make_room_locked(c, need, memory);
-        bool large = is_large(s, need), moves = may && !fits && large && which == WAITING_UNSORTED;
-        if (may && !fits && !large && !c->blocked && !c->memory)
+        if (may && !fits && !c->blocked && !c->memory)
             return NULL;
         ring_pop(ring, which);
-        if (fits || moves)
+        if (fits)
             task_list_pop(&c->waiting[which]);
         if (c->waiting[which].first)
             ring_push(ring, which, c);
-        if (moves)
-            pool_push_locked(t, WAITING_MISSING);
         if (!fits)
             continue;
-        task_take_memory_locked(t, need, large ? &s->large_memory : &s->memory);
+        task_take_memory_locked(t, need, &s->memory);
         c->working++;
         return t;
     }
@@ -125,9 +111,9 @@ static struct task *next_cached_locked(struct nbd_server *s)
         return NULL;
     s->reserve_busy++;
     while ((t = next_locked(s, WAITING_UNSORTED, s->config.memory))) {
-        const struct request *r = &t->request;
+        size_t sent = reply_data_sent(t);
         pthread_mutex_unlock(&s->lock);
-        bool cached = image_is_cached(t->connection->export->image, r->offset, r->len);
+        bool cached = image_is_cached(t->connection->export->image, t->request.offset + sent, t->request.len - sent);
         pthread_mutex_lock(&s->lock);
         if (cached)
             return t;
@@ -139,21 +125,32 @@ static struct task *next_cached_locked(struct nbd_server *s)
 
 /* ---- working ---- */
 
+/* Read the next part of a reply. An error can be reported only before the first part is sent. So the other parts are
+ * read before it, into the same memory, unless they are cached; they should be from then on. */
+static int read_part(struct task *t)
+{
+    const struct request *r = &t->request;
+    struct image *image = t->connection->export->image;
+    size_t len = next_part(t);
+    int rc = 0;
+    t->data_at = reply_data_sent(t);
+    t->data = buf_new(len);
+    if (!t->data)
+        return error_no_memory();
+    if (!t->sent && len < r->len && !image_is_cached(image, r->offset, r->len))
+        for (size_t at = len; !rc && at < r->len; at += len)
+            rc = image_read(image, t->data->data, r->offset + at, GR_MIN(len, r->len - at));
+    return rc ? rc : image_read(image, t->data->data, r->offset + t->data_at, len);
+}
+
 /* Read for a task, or cache its range, without the lock. Errors become the reply's error. */
 static void nbd_worker_perform(struct task *t)
 {
     struct connection *c = t->connection;
     struct serving *serving = c->server->config.serving;
     struct request *r = &t->request;
-    struct image *image = c->export->image;
-    int rc;
     client_bind_thread(&c->client);
-    if (r->kind == REQUEST_CACHE)
-        rc = image_prefetch(image, r->offset, r->len);
-    else if (!(t->data = buf_new(r->len)))
-        rc = error_no_memory();
-    else
-        rc = image_read(image, t->data->data, r->offset, r->len);
+    int rc = r->kind == REQUEST_CACHE ? image_prefetch(c->export->image, r->offset, r->len) : read_part(t);
     client_bind_thread(NULL);
     if (!rc)
         return;

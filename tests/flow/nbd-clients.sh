@@ -2,12 +2,12 @@
 # Clients of granary serve ask for more than its threads can read while the store is silent: a read of what is cached and a
 # new client are answered all the same, the threads do not grow with the clients, and when the clients are killed the
 # server and its other clients go on. Clients that send nothing more, as those who closed a TCP connection seem to, are
-# disconnected when the silence lasts, and have their answers when there is none. Large reads that wait for the store keep
-# no other waiting.
+# disconnected when the silence lasts, and have their answers when there is none. Reads of 32 MiB that wait for the store
+# keep no read of what is cached waiting, large or small.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"
-head -c 20000000 /dev/urandom >"$W/tree/large"
+head -c 60000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
 "$GRANARY" export -q "$W/store/one" "$W/image"
 
@@ -60,17 +60,19 @@ reads() { metrics "$W/sock.control" | awk '$1 == "granary_image_reads_total" { p
 has_read() { [ "$(reads)" -ge "$1" ]; }
 threads() { find "/proc/$CHILD/task" -mindepth 1 -maxdepth 1 | wc -l; }
 "$probe" "$uri" again 0 65536 3 # its index is in memory
+"$probe" "$uri" cache 0 8388608
 before=$(reads)
 
 touch "$W/dead"
 large=()
-for offset in 1000000 7000000 13000000; do # together more than the memory
-    "$probe" "$uri" crowd 1 6000000 $offset 3600 & large+=($!)
+for offset in 10000000 18000000 26000000; do # they hold all the memory but what is reserved
+    "$probe" "$uri" crowd 1 33554432 $offset 3600 & large+=($!)
 done
 connected() { [ "$(metrics "$W/sock.control" | awk '$1 == "granary_front_connections" { print $2 }')" = "$1" ]; }
 wait_for 60 connected 3
-wait_for 60 has_read $((before + 1))
+wait_for 60 has_read $((before + 3))
 timeout 60 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image" || fail "a read of what is cached waits for large ones"
+timeout 60 "$probe" "$uri" read 0 8388608 | cmp -n 8388608 - "$W/image" || fail "a large read of what is cached waits for others"
 for pid in "${large[@]}"; do
     kill -9 "$pid"
     wait "$pid" 2>"$W/null" || true
@@ -78,7 +80,7 @@ done
 before=$(reads)
 crowds=()
 for _ in 1 2 3 4; do
-    "$probe" "$uri" crowd 60 65536 2000000 3600 & crowds+=($!)
+    "$probe" "$uri" crowd 60 65536 9000000 3600 & crowds+=($!)
 done
 wait_for 60 has_read $((before + THREADS - 2))
 timeout 60 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image" || fail "a read of what is cached waits for the store"
@@ -88,10 +90,10 @@ for pid in "${crowds[@]}"; do
     wait "$pid" 2>"$W/null" || true
 done
 timeout 60 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image" || fail "after the clients were killed"
-python3 "$W/leaving.py" "$W/sock" 4000000 $THREADS >"$W/left"
+python3 "$W/leaving.py" "$W/sock" 9000000 $THREADS >"$W/left"
 grep -qx "$THREADS disconnected" "$W/left" || fail "not all who send nothing more were disconnected"
 rm "$W/dead"
-python3 "$W/leaving.py" "$W/sock" 4000000 1 | cmp - <(tail -c +4000001 "$W/image" | head -c 65536) ||
+python3 "$W/leaving.py" "$W/sock" 9000000 1 | cmp - <(tail -c +9000001 "$W/image" | head -c 65536) ||
     fail "who sent nothing more has no answer"
 "$probe" "$uri" compare "$W/image" >"$W/compared"
 [ -e "/proc/$CHILD" ] || fail "the server has ended: $(cat "$W/serve.err")"

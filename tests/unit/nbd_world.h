@@ -1,4 +1,4 @@
-/* A store with an image, a server for NBD's clients over it, and a client's side of the protocol by bytes. */
+/* A store with an image, an NBD server over it, and the client's side of the protocol, byte by byte. */
 #ifndef GRANARY_TESTS_UNIT_NBD_WORLD_H
 #define GRANARY_TESTS_UNIT_NBD_WORLD_H
 
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,7 +24,8 @@
 enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, WAIT_MS = 120000, THREADS = 8 };
 
 struct world {
-    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
+    char dir[SCRATCH_MAX], address[SCRATCH_MAX + 8];
+    bool tcp; /* listen over TCP, not at a unix path; set before make_store and world_init */
     struct image_fake img;
     struct serving serving;
     struct nbd_server *server;
@@ -41,18 +43,21 @@ static inline void set(const char *key, const char *format)
         fail_msg("%s", error_text());
 }
 
-/* A store with an image, and a socket. */
+/* Make a store with an image, and a socket. */
 static inline void make_store(void)
 {
+    unsigned port = 0;
     scratch_make(w.dir);
-    snprintf(w.path, sizeof w.path, "%s/s", w.dir);
+    snprintf(w.address, sizeof w.address, "%s/s", w.dir);
     struct store_fake *fake = store_fake_new();
     w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
     image_fake_put(&w.img, fake, "faces");
     image_fake_save(fake, w.dir);
     store_fake_free(fake);
-    if (listen_unix(w.path, &w.listen_fd))
+    if (w.tcp ? listen_tcp("127.0.0.1:0", &w.listen_fd, &port) : listen_unix(w.address, &w.listen_fd))
         fail_msg("%s", error_text());
+    if (w.tcp)
+        snprintf(w.address, sizeof w.address, "127.0.0.1:%u", port);
 }
 
 static inline void remove_store(void)
@@ -100,8 +105,8 @@ static inline void *cache_all_run(void *arg)
     return NULL;
 }
 
-/* All of it is read without the store from now on. In a thread of its own: io_uring's work in the thread that asked for
- * it interrupts that one's waits for sockets. */
+/* Cache the whole image. This takes a thread of its own: io_uring's work would interrupt the test's waits for
+ * sockets. */
 static inline void cache_all(void)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(w.serving.stack, "faces");
@@ -130,7 +135,7 @@ static inline void wait_for_clients(unsigned n)
 static inline int dial(void)
 {
     int fd;
-    must(!listen_connect_unix(w.path, WAIT_MS / 1000, &fd), "%s", error_text());
+    must(!listen_connect(w.address, WAIT_MS / 1000, &fd), "%s", error_text());
     return fd;
 }
 
@@ -165,7 +170,7 @@ static inline void send_option(int fd, uint32_t option, const void *data, uint32
     transmit(fd, data, len);
 }
 
-/* The type of a reply; its data are passed over, the first of them in text, where there is one. */
+/* Receive a reply to an option. Returns its type; its data go to `text`, if that is given. */
 static inline uint32_t receive_reply(int fd, char text[4096])
 {
     struct nbd_wire_reply_head head;
@@ -179,7 +184,7 @@ static inline uint32_t receive_reply(int fd, char text[4096])
     return be32toh(head.type);
 }
 
-/* What the last of an option's replies is. */
+/* Receive all replies to an option. Returns the type of the last. */
 static inline uint32_t outcome(int fd, char text[4096])
 {
     uint32_t type;
@@ -227,7 +232,19 @@ static inline void ask(int fd, uint16_t command, uint64_t cookie, uint64_t off, 
     transmit(fd, &r, sizeof r);
 }
 
-/* The error of the next reply, which must be to that request. */
+/* Wait until replies fill the sockets: nothing more has come for a while. */
+static inline void wait_until_sockets_are_full(int fd)
+{
+    enum { QUIET_MS = 50 };
+    int before = 0, now = 0;
+    do {
+        before = now;
+        sleep_ms(QUIET_MS);
+        must(!ioctl(fd, FIONREAD, &now), "%s", strerror(errno));
+    } while (!now || now != before);
+}
+
+/* Receive the head of the next reply, which must be to that request. Returns its error. */
 static inline uint32_t receive_error(int fd, uint64_t cookie)
 {
     struct nbd_wire_simple_reply r;

@@ -1,6 +1,5 @@
-/* The server for NBD's clients, over sockets: the handshake and requests by hostile bytes, clients that vanish, that
- * take nothing, that are too many, a store that is silent; and beside each of them one who reads on without any error.
- */
+/* The NBD server, over sockets: hostile handshakes and requests, clients that vanish, that take nothing, that are too
+ * many; and meanwhile another client reads without an error. */
 #include "unit/cmocka_all.h"
 
 #include <endian.h>
@@ -37,10 +36,10 @@ static void check_read(int fd, uint64_t off, uint32_t len)
     must(!error, "error %u at %llu", error, (unsigned long long)off);
     receive(fd, got, len);
     image_fake_bytes(&w.img, off, want, len);
-    must(!memcmp(got, want, len), "other bytes at %llu", (unsigned long long)off);
+    must(!memcmp(got, want, len), "wrong byte in the read at %llu", (unsigned long long)off);
 }
 
-/* ---- one who reads on ---- */
+/* ---- a client that reads meanwhile ---- */
 
 static atomic_bool reading;
 static atomic_uint reads;
@@ -88,7 +87,7 @@ static void test_nbd__an_export_is_read(void **state)
     send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
     assert_int_equal(outcome(fd, text), NBD_WIRE_REP_ERR_UNSUP);
     assert_non_null(strstr(text, "TLS"));
-    assert_int_equal(go(fd, "", NULL), NBD_WIRE_REP_ACK); /* there is one alone */
+    assert_int_equal(go(fd, "", NULL), NBD_WIRE_REP_ACK); /* the only export */
     check_read(fd, 0, SIZE);
     check_read(fd, SIZE - 1, 1);
     close(fd);
@@ -143,7 +142,7 @@ static void test_nbd__a_bad_handshake_is_refused_or_ends(void **state)
     world_release();
 }
 
-static void test_nbd__who_asks_for_nothing_is_disconnected(void **state)
+static void test_nbd__a_client_that_asks_for_nothing_is_disconnected(void **state)
 {
     world_init((struct nbd_server_config){.threads = THREADS, .handshake_ms = 1});
     expect_end(dial());
@@ -205,7 +204,7 @@ static void test_nbd__a_bad_request_is_answered_or_ends(void **state)
     world_release();
 }
 
-/* ---- clients that do harm elsewhere ---- */
+/* ---- clients that vanish, and many of them ---- */
 
 /* nbdkit 1.32 aborts here. */
 static void go_with_replies_under_way(void)
@@ -214,7 +213,8 @@ static void go_with_replies_under_way(void)
         int fd = attach();
         for (uint64_t k = 0; k < 32; k++)
             ask(fd, NBD_WIRE_READ, k, k * CHUNK, CHUNK);
-        if (i % 2) { /* some are on the way */
+        ask(fd, NBD_WIRE_READ, 32, 0, SIZE);
+        if (i % 2) { /* some replies are half sent */
             uint8_t first[16];
             receive(fd, first, sizeof first);
         }
@@ -224,7 +224,7 @@ static void go_with_replies_under_way(void)
 
 static void test_nbd__clients_that_vanish_harm_nobody(void **state)
 {
-    world_init(at_most(THREADS));
+    world_init((struct nbd_server_config){.threads = THREADS, .memory = 1 << 20}); /* SIZE is sent in parts */
     beside_a_reader(go_with_replies_under_way);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
@@ -257,7 +257,7 @@ static void test_nbd__threads_do_not_grow_with_clients(void **state)
     world_release();
 }
 
-/* ---- those who take nothing ---- */
+/* ---- clients that take nothing ---- */
 
 enum { MEMORY = 4 << 20, HOARDERS_MAX = 40, ASKED = 16, HOARDED = MEMORY / 4, PAGE = 4096 };
 
@@ -266,7 +266,7 @@ static struct nbd_server_config small_memory(unsigned slow_ms)
     return (struct nbd_server_config){.threads = THREADS, .memory = MEMORY, .slow_ms = slow_ms};
 }
 
-/* One who asks for more than the memory, and takes nothing. */
+/* A client that asks for more than the memory, and takes nothing. */
 static int begin_to_hoard(void)
 {
     int fd = attach();
@@ -283,7 +283,7 @@ static void wait_until_all_is_held(void)
     assert_true(stats().memory > MEMORY - HOARDED);
 }
 
-/* All that was asked for, in any order. */
+/* Receive all that the client asked for, in any order. */
 static void take_hoard(int fd)
 {
     static uint8_t got[HOARDED], want[HOARDED];
@@ -299,7 +299,7 @@ static void take_hoard(int fd)
     }
 }
 
-/* A read is answered while they take nothing, and when they take at last they have all that they asked for. */
+/* A read is answered while n clients take nothing. When they take their replies in the end, they get all of them. */
 static void read_beside_hoarders(unsigned n)
 {
     int fds[HOARDERS_MAX];
@@ -325,48 +325,102 @@ static void read_beside_hoarders(unsigned n)
     world_release();
 }
 
-static void test_nbd__two_who_take_nothing_harm_nobody(void **state)
+static void test_nbd__two_clients_that_take_nothing_harm_nobody(void **state)
 {
     read_beside_hoarders(2);
 }
 
-static void test_nbd__eight_who_take_nothing_harm_nobody(void **state)
+static void test_nbd__eight_clients_that_take_nothing_harm_nobody(void **state)
 {
     read_beside_hoarders(8);
 }
 
-/* The half sent replies alone are more than the memory. */
-static void test_nbd__many_who_take_nothing_harm_nobody(void **state)
+/* The half-sent replies alone are more than the memory. */
+static void test_nbd__many_clients_that_take_nothing_harm_nobody(void **state)
 {
     read_beside_hoarders(HOARDERS_MAX);
 }
 
-/* A read that is larger than the reserve has memory of its own, and others go on while it holds that. */
-static void test_nbd__who_does_not_take_a_large_reply_harms_nobody(void **state)
+/* Replies that are larger than the reserve are read and sent in parts. A client that does not take them delays neither
+ * small nor large reads of others, and in the end gets its replies whole. */
+static void test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody(void **state)
 {
+    enum { HOARDERS = 3, LARGE = 8 };
+    static uint8_t got[SIZE], want[SIZE];
+    int fds[HOARDERS];
     world_init(small_memory(WAIT_MS));
-    int reader = attach(), fd = attach();
-    ask(fd, NBD_WIRE_READ, 0, 0, SIZE);
-    ask(fd, NBD_WIRE_READ, 1, 0, SIZE);
+    image_fake_bytes(&w.img, 0, want, SIZE);
+    int reader = attach();
+    for (int i = 0; i < HOARDERS; i++) {
+        fds[i] = attach();
+        for (uint64_t k = 0; k < LARGE; k++)
+            ask(fds[i], NBD_WIRE_READ, k, 0, SIZE);
+    }
     while (!stats().memory)
         sleep_ms(1);
-    for (unsigned i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++) {
         check_read(reader, i * PAGE, HOARDED);
-    close(fd);
-    check_read(reader, 0, SIZE);
+        check_read(reader, 0, SIZE);
+        assert_true(stats().memory <= MEMORY);
+    }
+    for (int i = 0; i < HOARDERS; i++) {
+        for (uint64_t k = 0; k < LARGE; k++) {
+            struct nbd_wire_simple_reply r;
+            receive(fds[i], &r, sizeof r);
+            must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < LARGE, "no reply");
+            receive(fds[i], got, SIZE);
+            must(!memcmp(got, want, SIZE), "wrong byte in a large reply");
+        }
+        close(fds[i]);
+    }
     close(reader);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     world_release();
 }
 
-static void test_nbd__who_takes_nothing_that_others_need_is_disconnected(void **state)
+/* The packs go from the store, and the data from the cache, while a reply is half sent. Its rest is not replaced by
+ * anything: the connection ends. (Or the first reply that was not begun reports an error, if the sockets hold the
+ * others exactly.) */
+static void test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection(void **state)
+{
+    enum { LARGE = 8 };
+    static uint8_t got[SIZE], want[SIZE];
+    char path[SCRATCH_MAX + 16];
+    struct nbd_wire_simple_reply r;
+    bool failed = false;
+    world_init((struct nbd_server_config){.threads = THREADS, .memory = 1 << 20}); /* SIZE is sent in parts */
+    cache_all();
+    image_fake_bytes(&w.img, 0, want, SIZE);
+    int fd = attach();
+    for (uint64_t k = 0; k < LARGE; k++)
+        ask(fd, NBD_WIRE_READ, k, 0, SIZE);
+    wait_until_sockets_are_full(fd);
+    snprintf(path, sizeof path, "%s/packs", w.dir);
+    scratch_remove(path);
+    snprintf(path, sizeof path, "%s/cache/data", w.dir);
+    assert_int_equal(truncate(path, 0), 0);
+    for (int i = 0; i < LARGE && !failed && io_read_full(fd, &r, sizeof r) == sizeof r; i++) {
+        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && r.cookie < LARGE, "no reply");
+        ssize_t n = r.error ? 0 : io_read_full(fd, got, SIZE);
+        failed = n < SIZE;
+        must(n >= 0 && !memcmp(got, want, (size_t)n), "wrong byte in a large reply");
+    }
+    assert_true(failed);
+    close(fd);
+    close(attach());
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void test_nbd__a_client_that_takes_nothing_is_disconnected_if_others_need_memory(void **state)
 {
     world_init(small_memory(100));
     cache_all();
     int reader = attach(), fds[2] = {begin_to_hoard(), begin_to_hoard()};
     uint64_t until = clock_now_ms() + WAIT_MS;
-    while (stats().clients > 2 && clock_now_ms() < until) /* what the other one has nobody may need any more */
+    while (stats().clients > 2 && clock_now_ms() < until) /* the memory of the second may not be needed any more */
         check_read(reader, 0, HOARDED);
     assert_in_range(stats().clients, 1, 2);
     close(reader);
@@ -384,7 +438,7 @@ static uint64_t cpu_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Time of the CPU and not of the clock: a busy machine makes it less, never more. */
+/* CPU time, not elapsed time: on a busy machine it can only be less. */
 static void test_nbd__a_server_without_work_uses_no_cpu(void **state)
 {
     enum { IDLE_MS = 400 };
@@ -463,16 +517,17 @@ int main(void)
         cmocka_unit_test(test_nbd__an_export_is_read),
         cmocka_unit_test(test_nbd__the_old_way_to_an_export),
         cmocka_unit_test(test_nbd__a_bad_handshake_is_refused_or_ends),
-        cmocka_unit_test(test_nbd__who_asks_for_nothing_is_disconnected),
+        cmocka_unit_test(test_nbd__a_client_that_asks_for_nothing_is_disconnected),
         cmocka_unit_test(test_nbd__one_client_too_many_is_told_so),
         cmocka_unit_test(test_nbd__a_bad_request_is_answered_or_ends),
         cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
-        cmocka_unit_test(test_nbd__two_who_take_nothing_harm_nobody),
-        cmocka_unit_test(test_nbd__eight_who_take_nothing_harm_nobody),
-        cmocka_unit_test(test_nbd__many_who_take_nothing_harm_nobody),
-        cmocka_unit_test(test_nbd__who_does_not_take_a_large_reply_harms_nobody),
-        cmocka_unit_test(test_nbd__who_takes_nothing_that_others_need_is_disconnected),
+        cmocka_unit_test(test_nbd__two_clients_that_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__eight_clients_that_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__many_clients_that_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody),
+        cmocka_unit_test(test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection),
+        cmocka_unit_test(test_nbd__a_client_that_takes_nothing_is_disconnected_if_others_need_memory),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
         cmocka_unit_test(test_nbd__the_counters_have_the_clients_and_the_limits),
         cmocka_unit_test(test_nbd__the_program_ends_in_order),

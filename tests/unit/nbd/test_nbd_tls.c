@@ -1,7 +1,8 @@
-/* TLS of the server for NBD's clients: what comes in plaintext where it must not, handshakes that stop, garbage, and a
- * client that speaks it. Certificates are in flow/serve-tls. */
+/* TLS of the NBD server: plaintext where none is allowed, handshakes that stop, garbage, and clients that speak TLS.
+ * Certificates are in flow/serve-tls. */
 #include "unit/cmocka_all.h"
 
+#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <pthread.h>
 
@@ -11,7 +12,7 @@
 
 static char key_dir[SCRATCH_MAX];
 
-/* A server that requires it, by alice's key. */
+/* A server that requires TLS with alice's key; over TCP, whose sockets accept a part of a record. */
 static void tls_world_init(unsigned handshake_ms)
 {
     static const char key[] = "alice:" KEY "\n";
@@ -23,6 +24,7 @@ static void tls_world_init(unsigned handshake_ms)
     if (tls_new(&(struct tls_config){.psk = path}, &w.tls))
         fail_msg("%s", error_text());
     config.tls = w.tls;
+    w.tcp = true;
     world_init(config);
 }
 
@@ -52,7 +54,7 @@ static void test_nbd_tls__where_tls_is_required_plaintext_learns_nothing(void **
     tls_world_release();
 }
 
-/* What comes behind STARTTLS in plaintext is no option, whether with it or later, nor is anything else but TLS. */
+/* Behind STARTTLS the server takes no plaintext, whether it comes with STARTTLS or later, nor anything else but TLS. */
 static void test_nbd_tls__plaintext_behind_starttls_ends_it(void **state)
 {
     static const char both[] = "IHAVEOPT\0\0\0\5\0\0\0\0IHAVEOPT\0\0\0\3\0\0\0\0";
@@ -78,7 +80,7 @@ static void test_nbd_tls__plaintext_behind_starttls_ends_it(void **state)
     tls_world_release();
 }
 
-static void test_nbd_tls__who_begins_tls_and_stops_is_disconnected(void **state)
+static void test_nbd_tls__a_client_that_begins_tls_and_stops_is_disconnected(void **state)
 {
     tls_world_init(1000);
     int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
@@ -90,7 +92,7 @@ static void test_nbd_tls__who_begins_tls_and_stops_is_disconnected(void **state)
     tls_world_release();
 }
 
-/* ---- a client that speaks it ---- */
+/* ---- a client that speaks TLS ---- */
 
 static int complete(gnutls_session_t session)
 {
@@ -101,7 +103,7 @@ static int complete(gnutls_session_t session)
     return code;
 }
 
-/* With the key of alice, or another one. *out: the session, behind its handshake; NULL: refused. */
+/* Begin TLS as alice, with that key. *out: the session after its handshake; NULL: refused. */
 static int secure(gnutls_psk_client_credentials_t keys, const char *hex, gnutls_session_t *out)
 {
     const gnutls_datum_t key = {.data = (unsigned char *)(uintptr_t)hex, .size = (unsigned)strlen(hex)};
@@ -129,36 +131,59 @@ static void say(gnutls_session_t session, const void *data, size_t len)
     }
 }
 
+/* After a record without data, such as a KeyUpdate, GnuTLS says GNUTLS_E_AGAIN. */
 static void hear(gnutls_session_t session, void *out, size_t len)
 {
     for (size_t done = 0; done < len;) {
         ssize_t n = gnutls_record_recv(session, (char *)out + done, len - done);
-        must(n > 0, "%s", gnutls_strerror((int)n));
-        done += (size_t)n;
+        must(n > 0 || n == GNUTLS_E_AGAIN, "%s", gnutls_strerror((int)n));
+        done += n > 0 ? (size_t)n : 0;
     }
 }
 
-/* The next reply is to one of `reads` reads of len bytes, the one with the cookie n at n * 4096; that is returned. */
-static uint64_t hear_reply(gnutls_session_t session, uint64_t reads, uint32_t len)
+/* Receive the head of the next reply. */
+static struct nbd_wire_simple_reply hear_head(gnutls_session_t session)
 {
     struct nbd_wire_simple_reply r;
-    CLEANUP_FREE uint8_t *got = malloc(len), *want = malloc(len);
     hear(session, &r, sizeof r);
-    must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < reads, "no reply");
+    must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC, "no reply");
+    return r;
+}
+
+/* Receive and check the data of the reply to read n, of len bytes at n * 4096. */
+static void hear_data(gnutls_session_t session, uint64_t n, uint32_t len)
+{
+    CLEANUP_FREE uint8_t *got = malloc(len), *want = malloc(len);
     hear(session, got, len);
-    image_fake_bytes(&w.img, r.cookie * 4096, want, len);
-    must(!memcmp(got, want, len), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
+    image_fake_bytes(&w.img, n * 4096, want, len);
+    must(!memcmp(got, want, len), "wrong byte in the reply to %llu", (unsigned long long)n);
+}
+
+/* Receive and check the next reply, which is to one of `reads` reads. Returns its cookie. */
+static uint64_t hear_reply(gnutls_session_t session, uint64_t reads, uint32_t len)
+{
+    struct nbd_wire_simple_reply r = hear_head(session);
+    must(!r.error && r.cookie < reads, "no reply");
+    hear_data(session, r.cookie, len);
     return r.cookie;
+}
+
+static void say_request(gnutls_session_t session, uint16_t command, uint64_t n, uint32_t len)
+{
+    const struct nbd_wire_request r = {.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
+                                       .command = htobe16(command),
+                                       .cookie = n,
+                                       .offset = htobe64(n * 4096),
+                                       .len = htobe32(len)};
+    say(session, &r, sizeof r);
 }
 
 static void say_read(gnutls_session_t session, uint64_t n, uint32_t len)
 {
-    const struct nbd_wire_request r = {
-        .magic = htobe32(NBD_WIRE_REQUEST_MAGIC), .cookie = n, .offset = htobe64(n * 4096), .len = htobe32(len)};
-    say(session, &r, sizeof r);
+    say_request(session, NBD_WIRE_READ, n, len);
 }
 
-/* As alice, to the export. */
+/* Open the export as alice. */
 static int attach_securely(gnutls_psk_client_credentials_t keys, gnutls_session_t *out)
 {
     static const char option[] = "IHAVEOPT\0\0\0\1\0\0\0\5faces";
@@ -179,7 +204,7 @@ static void *ask_for_all(void *arg)
     return NULL;
 }
 
-/* The server receives requests while it sends replies; of both there is more than its buffers hold. */
+/* The server receives requests while it sends replies. Of both there is more than the buffers hold. */
 static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
 {
     gnutls_psk_client_credentials_t keys;
@@ -205,8 +230,8 @@ static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
     tls_world_release();
 }
 
-/* Half of a record is on its way when the replies are given up; what the client takes at last is right all the same. */
-static void test_nbd_tls__replies_that_were_given_up_are_whole(void **state)
+/* Replies are dropped while a record is half sent. What the client takes in the end is right all the same. */
+static void test_nbd_tls__replies_that_were_dropped_are_whole(void **state)
 {
     enum { CLIENTS = 9, READER = 8, ASKED = 16, LEN = 1 << 20, PLACES = 60 };
     gnutls_psk_client_credentials_t keys[CLIENTS];
@@ -237,14 +262,92 @@ static void test_nbd_tls__replies_that_were_given_up_are_whole(void **state)
     tls_world_release();
 }
 
+/* ---- new keys ---- */
+
+static unsigned updates_heard;
+
+static int count_update(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                        const gnutls_datum_t *message)
+{
+    updates_heard += incoming;
+    return 0;
+}
+
+/* A client changes its keys and asks for new ones of the server while a record is half sent. The server takes that, and
+ * a write larger than all buffers, before the client takes any reply: so neither waits for the other. */
+static void test_nbd_tls__keys_change_while_a_record_is_half_sent(void **state)
+{
+    enum { ROUNDS = 3, ASKED = 24, LEN = 1 << 20, REFUSED = 32 << 20 };
+    static uint8_t payload[REFUSED];
+    gnutls_psk_client_credentials_t keys;
+    gnutls_session_t session;
+    tls_world_init(0);
+    cache_all();
+    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
+    int fd = attach_securely(keys, &session), room = 64 << 10;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
+    updates_heard = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint64_t n = 0; n < ASKED; n++)
+            say_read(session, n, LEN);
+        wait_until_sockets_are_full(fd);
+        must(!gnutls_session_key_update(session, GNUTLS_KU_PEER), "no new keys");
+        say_request(session, NBD_WIRE_WRITE, ASKED, sizeof payload);
+        say(session, payload, sizeof payload);
+        for (int i = 0; i < ASKED + 1; i++) {
+            struct nbd_wire_simple_reply r = hear_head(session);
+            if (r.cookie == ASKED)
+                assert_int_equal(be32toh(r.error), EPERM);
+            else
+                hear_data(session, r.cookie, LEN);
+        }
+    }
+    assert_int_equal(updates_heard, ROUNDS);
+    gnutls_deinit(session);
+    close(fd);
+    gnutls_psk_free_client_credentials(keys);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    tls_world_release();
+}
+
+/* A client that sends nothing else is disconnected, and another one reads on. */
+static void test_nbd_tls__a_flood_of_key_updates_ends_the_session(void **state)
+{
+    enum { MANY = 1000000 };
+    gnutls_psk_client_credentials_t keys[2];
+    gnutls_session_t sessions[2];
+    int fds[2], code = 0;
+    tls_world_init(0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gnutls_psk_allocate_client_credentials(&keys[i]), 0);
+        fds[i] = attach_securely(keys[i], &sessions[i]);
+    }
+    for (int i = 0; i < MANY && !code; i++)
+        code = gnutls_session_key_update(sessions[0], i % 2 ? GNUTLS_KU_PEER : 0);
+    assert_true(code < 0);
+    wait_for_clients(1);
+    say_read(sessions[1], 0, READ);
+    hear_reply(sessions[1], 1, READ);
+    for (int i = 0; i < 2; i++) {
+        gnutls_deinit(sessions[i]);
+        gnutls_psk_free_client_credentials(keys[i]);
+        close(fds[i]);
+    }
+    tls_world_release();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nbd_tls__where_tls_is_required_plaintext_learns_nothing),
         cmocka_unit_test(test_nbd_tls__plaintext_behind_starttls_ends_it),
-        cmocka_unit_test(test_nbd_tls__who_begins_tls_and_stops_is_disconnected),
+        cmocka_unit_test(test_nbd_tls__a_client_that_begins_tls_and_stops_is_disconnected),
         cmocka_unit_test(test_nbd_tls__requests_and_replies_pass_each_other),
-        cmocka_unit_test(test_nbd_tls__replies_that_were_given_up_are_whole),
+        cmocka_unit_test(test_nbd_tls__replies_that_were_dropped_are_whole),
+        cmocka_unit_test(test_nbd_tls__keys_change_while_a_record_is_half_sent),
+        cmocka_unit_test(test_nbd_tls__a_flood_of_key_updates_ends_the_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
