@@ -351,15 +351,15 @@ static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
         down += reports[i].down;
     }
     const struct counter_row rows[] = {
-        {"granary_tiers", "Shared tiers in front of the store", n},
-        {"granary_tiers_down", "Shared tiers that are passed over now", down},
-        {"granary_tier_requests_total", "Gets sent to shared tiers", sum.requests},
-        {"granary_tier_bytes_total", "Bytes that shared tiers gave", sum.bytes},
-        {"granary_tier_failures_total", "Gets that a shared tier did not answer whole", sum.failures},
-        {"granary_tier_fallthroughs_total", "Gets of packs and index nodes that went to the store after all",
+        {"granary_tiers", "Shared cache proxies in front of the store", n},
+        {"granary_tiers_down", "Shared cache proxies that are skipped now", down},
+        {"granary_tier_requests_total", "GETs sent to shared cache proxies", sum.requests},
+        {"granary_tier_bytes_total", "Bytes received from shared cache proxies", sum.bytes},
+        {"granary_tier_failures_total", "GETs that a shared cache proxy did not answer in full", sum.failures},
+        {"granary_tier_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
          counter_get(&self(s)->fallen_through)},
-        {"granary_tier_wrong_total", "Chunks whose bytes from a shared tier were wrong, and right when asked for again",
-         sum.wrong},
+        {"granary_tier_wrong_total",
+         "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again", sum.wrong},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);
