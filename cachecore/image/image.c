@@ -238,8 +238,8 @@ static int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
     return error_set(-EIO,
-                     "the bytes at offset %llu are not cached, and this server reads only what is (fence=warmed); "
-                     "'granary ls IMAGE --at %llu' names the file, 'granary warm' has it cached",
+                     "the bytes at offset %llu are not cached, and this server is in cache-only mode (fence=warmed); "
+                     "'granary ls IMAGE --at %llu' names the file, 'granary warm' caches it",
                      (unsigned long long)off, (unsigned long long)off);
 }
 
