@@ -129,6 +129,14 @@ static int set_eviction(struct stack_options *o, const char *what, const char *v
     return evict_policy_parse(value, &o->stack.cache.eviction);
 }
 
+static int set_warm(struct stack_options *o, const char *what, const char *value)
+{
+    o->warm_metadata = !strcmp(value, "metadata");
+    if (!o->warm_metadata && strcmp(value, "none"))
+        return error_set(-EINVAL, "%s%s: write none or metadata", what, value);
+    return 0;
+}
+
 static int set_endpoint(struct stack_options *o, const char *what, const char *value)
 {
     o->endpoint = stack_options_keep(o, value, strlen(value));

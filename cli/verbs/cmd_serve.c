@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads that read, in all; a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
-    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the server takes the options, and end"},
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "check whether the server accepts the options, and exit"},
     {0},
 };
 
@@ -194,7 +194,7 @@ static int check(const struct serve_values *v)
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->fuse && (v->socket || v->listen))
-        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of clients");
+        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of client");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
