@@ -193,8 +193,7 @@ static int check_store_locked(struct stack *s, const char *url)
             "images by its own server",
             s->stores.items[0].url, url);
     if (s->stores.len == STORES_MAX)
-        return error_set(-ENOSPC, "a server reads from at most %d stores, in all its life; start another one",
-                         STORES_MAX);
+        return error_set(-ENOSPC, "a server opens at most %d stores in its lifetime; start another server", STORES_MAX);
     return 0;
 }
 

@@ -63,7 +63,7 @@ int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint6
     if (!rc && doc.image.front_len != data_begin)
         rc = error_set(-EBADMSG, "the source has grown so much that file contents begin elsewhere");
     if (rc == -EBADMSG || rc == -EMSGSIZE) {
-        log_warning("build: begins anew, since the checkpoint %s cannot be used: %s", key, error_text());
+        log_warning("build: starts over, since the checkpoint %s cannot be used: %s", key, error_text());
         return 0;
     }
     *out = doc.image;

@@ -196,7 +196,7 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         pthread_cond_broadcast(&b->changed);
     }
     if (tell)
-        log_warning("%.400s; until store %s answers, it is asked by one request at a time", error_text(), b->name);
+        log_warning("%.400s; until store %s answers, one request at a time probes it", error_text(), b->name);
     return open;
 }
 

@@ -78,7 +78,7 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
     snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
     c->control = v->control ? v->control : control;
     if (c->socket && !strcmp(c->socket, c->control)) {
-        (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
+        (void)error_set(0, "--control %s is the socket that clients connect to; give it another path", c->control);
         return CLI_USAGE;
     }
     bool all_given = v->socket || v->fuse || (v->listen && v->control);

@@ -121,7 +121,7 @@ static int cmd_unnest_run(const struct invocation *inv)
     if (v->json)
         return print_json(json_pack("{s:s,s:b,s:O}", "store", ref.store, "dry_run", v->dry_run, "stores", stores));
     if (!w.found)
-        printf("no store stands among the images of %s\n", store->url);
+        printf("there is no store among the images of %s\n", store->url);
     return 0;
 }
 
