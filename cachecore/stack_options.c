@@ -44,16 +44,17 @@ static char *stack_options_keep(struct stack_options *o, const char *text, size_
     return steal_ptr(&copy);
 }
 
-/* Return an absolute copy of a path; NULL: it is too long, or out of memory. */
-static char *keep_absolute(struct stack_options *o, const char *path, size_t len)
+/* Keep an absolute copy of a path, the first len bytes of value. */
+static int keep_absolute(struct stack_options *o, const char *what, const char *value, size_t len, char **out)
 {
-    if (*path == '/')
-        return stack_options_keep(o, path, len);
-    char dir[PATH_MAX], whole[2 * PATH_MAX];
-    if (!getcwd(dir, sizeof dir) || len >= PATH_MAX)
-        return NULL;
-    snprintf(whole, sizeof whole, "%s/%.*s", dir, (int)len, path);
-    return stack_options_keep(o, whole, strlen(whole));
+    char dir[PATH_MAX] = "", whole[2 * PATH_MAX];
+    if (*value != '/' && !getcwd(dir, sizeof dir))
+        return error_set(-errno, "%s%s: the working directory is not known: %s", what, value, strerror(errno));
+    if (len >= PATH_MAX)
+        return error_set(-EINVAL, "%s%s: the path is too long", what, value);
+    int n = snprintf(whole, sizeof whole, "%s%s%.*s", dir, *dir ? "/" : "", (int)len, value);
+    *out = stack_options_keep(o, whole, (size_t)n);
+    return *out ? 0 : error_no_memory();
 }
 
 /* Add an image. A reference has no '=' before its first '/', which tells NAME=REF from REF. */
@@ -92,11 +93,11 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
     c->dirs[c->dir_count].size = spec.size;
     c->dirs[c->dir_count].percent = spec.percent;
     c->dirs[c->dir_count].hdd = spec.hdd;
-    c->dirs[c->dir_count].path = keep_absolute(o, value, spec.dir_len);
-    if (!c->dirs[c->dir_count].path)
-        return error_set(-EINVAL, "%s%s: the directory's path is too long", what, value);
-    c->dir_count++;
-    return 0;
+    char *path;
+    rc = keep_absolute(o, what, value, spec.dir_len, &path);
+    if (!rc)
+        c->dirs[c->dir_count++].path = path;
+    return rc;
 }
 
 /* Limit what an image may keep in the cache. stack_open checks that the image is served. */
@@ -131,9 +132,10 @@ static int set_eviction(struct stack_options *o, const char *what, const char *v
 
 static int set_warm(struct stack_options *o, const char *what, const char *value)
 {
-    o->warm_metadata = !strcmp(value, "metadata");
-    if (!o->warm_metadata && strcmp(value, "none"))
+    bool metadata = !strcmp(value, "metadata");
+    if (!metadata && strcmp(value, "none"))
         return error_set(-EINVAL, "%s%s: write none or metadata", what, value);
+    o->warm_metadata = metadata;
     return 0;
 }
 
@@ -157,14 +159,12 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
 
 static int set_control(struct stack_options *o, const char *what, const char *value)
 {
-    o->control = keep_absolute(o, value, strlen(value));
-    return o->control ? 0 : error_set(-EINVAL, "%s%s: the path is too long", what, value);
+    return keep_absolute(o, what, value, strlen(value), &o->control);
 }
 
 static int set_exports(struct stack_options *o, const char *what, const char *value)
 {
-    o->exports = keep_absolute(o, value, strlen(value));
-    return o->exports ? 0 : error_set(-EINVAL, "%s%s: the path is too long", what, value);
+    return keep_absolute(o, what, value, strlen(value), &o->exports);
 }
 
 static int set_metrics(struct stack_options *o, const char *what, const char *value)

@@ -68,8 +68,8 @@ enum stack_option_type {
           STACK_OPTION_WORD, "", "", false, "none", stack.cache.fenced,                                                \
         "cache-only mode (warmed): reads of what is not cached fail with EIO; only warming fetches")                   \
     OWN(warm, TEXT, "warm", "warm", "none|metadata", set_warm,                                                         \
-        "cache and pin the filesystems' metadata in the background from the start (default: metadata for serve, "      \
-        "else none; mount caches its image's by itself)")                                                              \
+        "metadata: cache and pin the filesystems' metadata from the start, in the background (the default of "         \
+        "granary serve and mount); none (that of the nbdkit plugin)")                                                  \
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
     OWN(tiers, LIST, "l2", "l2", "URL", set_l2,                                                                        \

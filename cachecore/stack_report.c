@@ -1,5 +1,6 @@
 /* What a stack reports: the health of its stores, its cache directories, counters and histograms. Totals never fall:
  * the counters of removed images are kept (stack_sums_add). */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -33,9 +34,7 @@ static void add_row(void *arg, const struct counter_row *row)
 {
     struct stack_sums *sums = arg;
     size_t i = sums->at++;
-    /* Rows that do not fit are dropped, so STACK_ROWS_MAX must be large enough. */
-    if (i >= STACK_ROWS_MAX)
-        return;
+    assert(i < STACK_ROWS_MAX);
     if (i < sums->count) {
         sums->rows[i].value += row->value;
     } else {

@@ -93,7 +93,7 @@ static int add_mount(void *arg, const struct mount_state *s)
     {
         if (strcmp(server_status_text(export, "digest"), digest) != 0)
             continue;
-        json_array_append_new(json_object_get(export, "mounts"), json_name(s->dir, strlen(s->dir)));
+        json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
         add_device(export, s);
     }
     return 0;
@@ -120,7 +120,7 @@ void node_servers_keep_mount(json_t *export, const char *dir)
     if (!export || mount_find(dir, &s))
         return;
     json_array_clear(mounts);
-    json_array_append_new(mounts, json_name(dir, strlen(dir)));
+    json_array_append_new(mounts, json_lossy(dir));
     for (size_t i = json_array_size(devices); i--;)
         if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
             json_array_remove(devices, i);

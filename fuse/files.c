@@ -330,7 +330,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
     struct files *f = fuse_req_userdata(req);
     CLEANUP(cleanup_stack_export) struct stack_export *e = inode_table_get_open(&f->inode_table, ino);
     if (!e || size > FILES_READ_MAX) {
-        fuse_reply_err(req, e ? ENOMEM : ESTALE);
+        fuse_reply_err(req, e ? EINVAL : ESTALE); /* the kernel keeps to max_read */
         return;
     }
     uint64_t end = image_manifest(stack_export_image(e))->size, from = (uint64_t)off;

@@ -5,8 +5,8 @@
  *    list      source -> nodes in path order
  *    plan      which of the parent's files stay, which are moved, which are read
  *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
- *    finish    metadata, top of the index, catalog; wait for uploads; re-used objects are still there
- *    publish   the manifest, the unique tag, the requested tag
+ *    finish    metadata, top of the index, catalog; wait for uploads
+ *    publish   re-used objects are still there; the manifest, the unique tag, the requested tag
  *
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
  * and "list" writes the data.
@@ -84,11 +84,11 @@ static int build_prepare(struct build *b)
                        "--strict-tags to publish all the same",
                        b->store->url);
     if (!rc)
-        rc = repository_check(b->store, true);
+        rc = nesting_enter(b->store, &b->options.place);
     if (rc)
         return rc;
     snprintf(image, sizeof image, "%s:%s", b->ref->name, b->ref->tag);
-    return lease_begin(b->store, image, &b->lease);
+    return lease_begin(b->store, &b->options.place, image, &b->lease);
 }
 
 /* ------------------------------------------------------------------ open */
@@ -329,9 +329,7 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     b->result->content_root = s->content_root;
 }
 
-/* Write the rest of the image, each object after those that it refers to. If the lease has lapsed, gc may have swept
- * in the meantime: then every object is looked up again, not only those that were there before
- * (upload_check_present). */
+/* Write the rest of the image but for its manifest, each object after those that it refers to. */
 static int finish(struct build *b)
 {
     struct fs_result fs;
@@ -346,16 +344,12 @@ static int finish(struct build *b)
         rc = catalog_write(b->written.nodes, b->upload, &catalog);
     if (!rc)
         rc = upload_flush(b->upload);
-    if (!rc)
-        rc = upload_check_present(b->upload, lease_lapsed(b->lease));
-    if (!rc)
-        rc = build_parent_hold(b);
     if (rc)
         return rc;
     fill_manifest(b, &fs, &sink, &catalog);
     b->result->rebuild.packs_emptied = sink.repacked.packs;
     b->result->rebuild.bytes_repacked = sink.repacked.bytes;
-    return build_step(b, "publishing");
+    return 0;
 }
 
 /* ------------------------------------------------------------------ all of it */

@@ -8,6 +8,7 @@
 #include "format/manifest.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/listing.h"
+#include "store/nesting.h"
 #include "store/store.h"
 
 #define BUILD_CHECKPOINT_BYTES (UINT64_C(64) << 30) /* default distance between two checkpoints */
@@ -20,6 +21,7 @@ struct build_progress {
 
 /* What to build and how. Zero-initialise it; 0 or NULL selects the default that a member names. */
 struct build_options {
+    struct nesting place; /* what nesting_check found about the store; all zero: it is made a store if it is none */
     enum manifest_fs fs;
     uint32_t chunk_size; /* bytes; 0: the parent's, or CHUNK_SIZE_DEFAULT without one */
     int zstd_level;      /* 0: do not compress; the CLI's default is 3 */

@@ -210,7 +210,7 @@ int build_parent_open_checkpoint(struct build *b)
 int build_parent_hold(struct build *b)
 {
     const struct checkpoint_identity id = identity(b);
-    bool lapsed = lease_lapsed(b->lease);
+    bool lapsed = lease_lapses(b->lease) > 0;
     if (b->resumed)
         return lapsed ? checkpoint_hold(b->store, &id) : 0;
     return b->parent ? parent_hold(b->parent, lapsed) : 0;

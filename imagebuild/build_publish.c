@@ -1,5 +1,7 @@
 /* The last step of a build. The manifest comes first, then the unique tag, then the requested tag: each object refers
- * only to objects that are already in the store. From the unique tag on, the image exists, and gc keeps its objects. */
+ * only to objects that are already in the store. From the unique tag on, the image exists, and gc keeps its objects.
+ * While the build stood still its lease may have lapsed, and gc may have removed any of them: so they are looked up
+ * before the manifest is put, and again if the lease lapsed meanwhile. */
 #include "imagebuild/build_internal.h"
 
 #include <string.h>
@@ -44,9 +46,27 @@ static int publish_tags(struct build *b)
 /* Take gc's mark off a manifest that was there before. upload_check_present has done so for the other objects. */
 static int unmark_manifest(struct build *b)
 {
+    const struct gc_step step = {.step = build_same_step, .arg = b};
     CLEANUP_DIGEST_MAP name = {0};
     int rc = digest_map_add(&name, &b->result->image, 0);
-    return rc < 0 ? rc : gc_unmark(b->store, &name);
+    return rc < 0 ? rc : gc_unmark(b->store, &name, &step);
+}
+
+/* Put the manifest when all that it refers to is in the store. *out_found: what was there before. */
+static int put_manifest(struct build *b, const struct bytes *document, enum repository_found *out_found)
+{
+    int rc = upload_check_present(b->upload, lease_lapses(b->lease) > 0);
+    if (!rc)
+        rc = build_parent_hold(b);
+    if (!rc)
+        rc = build_step(b, "publishing");
+    if (!rc)
+        rc = repository_put_object(b->store, OBJECT_MANIFEST, document->data, document->len, NULL, &b->result->image,
+                                   out_found);
+    /* an unchanged source gives an image that was there before */
+    if (!rc && *out_found == REPOSITORY_WHOLE)
+        rc = unmark_manifest(b);
+    return rc ? rc : build_step(b, "publishing");
 }
 
 int build_publish(struct build *b)
@@ -54,17 +74,24 @@ int build_publish(struct build *b)
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
     struct build_result *r = b->result;
     enum repository_found found = REPOSITORY_ABSENT;
+    unsigned lapses;
     int rc = manifest_encode(&r->manifest, &document);
+    do {
+        lapses = lease_lapses(b->lease);
+        if (!rc)
+            rc = put_manifest(b, &document, &found);
+    } while (!rc && lease_lapses(b->lease) != lapses);
     if (!rc)
-        rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &found);
-    /* an unchanged source gives an image that was there before */
-    bool existed = found == REPOSITORY_WHOLE;
-    if (!rc && existed)
-        rc = unmark_manifest(b);
+        rc = nesting_check_again(b->store, &b->options.place);
     if (!rc)
         rc = publish_tags(b);
+    if (!rc)
+        rc = lease_renew(b->lease);
+    if (!rc)
+        rc = lease_check_held(b->lease, lapses);
     if (rc)
         return rc;
+    bool existed = found == REPOSITORY_WHOLE;
     struct upload_counts counts = upload_counts(b->upload);
     r->packs_new = counts.packs_new;
     r->packs_reused = counts.packs_reused;

@@ -206,7 +206,7 @@ int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
     if (!rc)
         rc = upload_step(c->config.upload); /* renews the lease, or notices that it has lapsed */
     /* gc may have swept what a document would name */
-    if (rc || lease_lapsed(c->config.lease))
+    if (rc || lease_lapses(c->config.lease))
         return rc;
     rc = put_document(c, c->last, &described, &root);
     c->count += !rc;

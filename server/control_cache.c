@@ -314,7 +314,7 @@ static int send_image(struct walk *w, const struct stack_export *export, const s
     };
     control_json_add(image, sums, GR_ARRAY_SIZE(sums));
     const char *why = w->cursor.store_error.code ? w->cursor.store_error.text : "";
-    json_object_set_new(image, "store_error", json_name(why, strlen(why)));
+    json_object_set_new(image, "store_error", json_lossy(why));
     return control_job_send(w->job, json_pack("{s:o}", "image", image));
 }
 

@@ -21,8 +21,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "base/thread.h"
+#include "format/json_name.h"
 
 enum { BUFFER = 256 << 10, LINE_MAX_BYTES = 1 << 20, BLOCK = 64 << 10 }; /* bytes */
 
@@ -159,16 +159,16 @@ static void end_answer(void *arg)
 
 /* ---- threads ---- */
 
-/* The job's thread. An error's sentence may quote bytes that are not UTF-8, which JSON cannot hold; the errno's text is
- * sent instead. */
+/* The job's thread. */
 static void *run_job(void *arg)
 {
     struct control_job *job = arg;
     int rc = job->work(job, job->arg);
     job->free_arg(job->arg);
-    const char *said = text_is_utf8(error_text(), strlen(error_text())) ? error_text() : strerror(-rc);
-    if (rc && rc != -ECANCELED && control_job_send(job, json_pack("{s:s}", "error", said)))
-        log_debug("a client left before it was told why its job failed: %s", said);
+    struct error failed;
+    error_take(&failed, rc);
+    if (rc && rc != -ECANCELED && control_job_send(job, json_pack("{s:o}", "error", json_lossy(failed.text))))
+        log_debug("a client left before it was told why its job failed: %s", failed.text);
     {
         SCOPED_LOCK(&job->lock);
         job->done = true;

@@ -55,7 +55,7 @@ static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
                       : rc == -EBUSY  ? MHD_HTTP_SERVICE_UNAVAILABLE
                                       : MHD_HTTP_INTERNAL_SERVER_ERROR;
     CLEANUP(cleanup_json) json_t *object = json_object();
-    json_object_set_new(object, "error", json_name(error_text(), strlen(error_text())));
+    json_object_set_new(object, "error", json_lossy(error_text()));
     CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
     return text ? http_daemon_answer(connection, status, "application/json", text, strlen(text), false) : MHD_NO;
 }

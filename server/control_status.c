@@ -173,10 +173,11 @@ static json_t *store_json(const char *url, const struct store_health *h)
     json_object_set_new(store, "state", json_string(state));
     if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
         json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
-    if (!h->failures)
+    if (!h->failures && !h->refusals)
         return store;
     json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
     json_object_set_new(store, "failures", control_json_integer(h->failures));
+    json_object_set_new(store, "refusals", control_json_integer(h->refusals));
     json_object_set_new(store, "waiting", control_json_integer(h->waiting));
     json_name_set(store, "error", h->last, strlen(h->last));
     return store;
@@ -200,7 +201,7 @@ static json_t *tiers_json(struct stack *stack)
     json_t *tiers = json_array();
     for (size_t i = 0; i < n; i++) {
         const struct store_tier_report *t = &reports[i];
-        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
+        json_array_append_new(tiers, json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url), "state",
                                                t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
                                                (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
                                                (json_int_t)t->wrong));

@@ -119,7 +119,7 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
         return 0;
     json_t *failed = json_object();
     json_name_set(failed, "path", path, len);
-    json_object_set_new(failed, "why", json_name(why, strlen(why)));
+    json_object_set_new(failed, "why", json_lossy(why));
     return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
 }
 
@@ -147,7 +147,7 @@ static int send_sums(struct control_warm *w, const struct warm_result *r)
     };
     control_json_add(warm, sums, GR_ARRAY_SIZE(sums));
     json_object_set_new(warm, "seconds", json_real((double)r->warming_ms / 1000));
-    json_object_set_new(warm, "error", json_name(why, strlen(why)));
+    json_object_set_new(warm, "error", json_lossy(why));
     return control_job_send(w->job, json_pack("{s:o}", "warm", warm));
 }
 

@@ -49,23 +49,27 @@ static int front_end_parse(int argc, char **argv, const struct front_end *front_
     return rc;
 }
 
-static int usage(const char *program, const struct front_end *front_end)
+static void print_usage(FILE *out, const char *program, const struct front_end *front_end)
 {
     const char *slash = strrchr(program, '/');
-    fprintf(stderr,
+    fprintf(out,
             "usage: %s [-t THREADS] [-v] %sFD KEY=VALUE...\n"
             "'granary serve' starts it. The keys:\n\n%s",
             slash ? slash + 1 : program, front_end->own_help, STACK_OPTIONS_HELP);
-    return EXIT_USAGE;
 }
 
-/* Parse the whole command line. Returns 0, or the exit status after reporting why. */
+/* Parse the whole command line. Returns 0, or the exit status after reporting why. getopt has reported an unknown
+ * option itself. */
 static int parse_all(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *words,
                      struct stack_options *options)
 {
     log_to(NULL, LOG_LEVEL_WARNING);
-    if (front_end_parse(argc, argv, front_end, words))
-        return usage(argv[0], front_end);
+    if (front_end_parse(argc, argv, front_end, words)) {
+        if (error_count())
+            log_error("%s", error_text());
+        print_usage(stderr, argv[0], front_end);
+        return EXIT_USAGE;
+    }
     int rc = 0;
     for (int i = optind + 1; !rc && i < argc; i++)
         rc = set_parameter(options, argv[i]);
@@ -81,6 +85,14 @@ int front_end_main(int argc, char **argv, const struct front_end *front_end)
 {
     static struct serving serving;
     struct front_end_arguments words;
+    if (argc == 2 && !strcmp(argv[1], "--help")) {
+        print_usage(stdout, argv[0], front_end);
+        return 0;
+    }
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        printf("granary %s\n", GRANARY_VERSION);
+        return 0;
+    }
     serving_init(&serving);
     int status = parse_all(argc, argv, front_end, &words, &serving.options);
     if (!status && front_end->serve(front_end->arg, &serving, &words)) {

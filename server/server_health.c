@@ -18,11 +18,13 @@ enum server_health server_health_of_store(const struct store_health *store, cons
     *out_state = store->silent                                  ? "silent"
                  : store->read_waits_ms >= SERVER_READ_STUCK_MS ? "stuck"
                  : store->failures                              ? "failing"
+                 : store->refusals                              ? "refusing"
                  : store->read_waits_ms >= SERVER_READ_SLOW_MS  ? "slow"
                                                                 : "answering";
-    if (store->silent || store->read_waits_ms >= SERVER_READ_STUCK_MS)
+    if (store->silent || store->read_waits_ms >= SERVER_READ_STUCK_MS || store->refusals >= SERVER_REFUSALS_FAILING)
         return SERVER_FAILING;
-    return store->failures || store->read_waits_ms >= SERVER_READ_SLOW_MS ? SERVER_DEGRADED : SERVER_HEALTHY;
+    bool well = !store->failures && !store->refusals && store->read_waits_ms < SERVER_READ_SLOW_MS;
+    return well ? SERVER_HEALTHY : SERVER_DEGRADED;
 }
 
 enum server_health server_health_of_dir(const struct cache_dir_report *dir)
@@ -61,9 +63,9 @@ static void judge_stores(struct stack *stack, struct judgement *j)
     for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
         if (!is_worst(j, server_health_of_store(&h, &state)))
             continue;
-        if (h.failures)
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "store %s has been failing for %.0f s: %s", url,
-                     (double)h.failing_ms / 1000, h.last);
+        if (h.failures || h.refusals)
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
+                     h.failures ? "failing" : "refusing", (double)h.failing_ms / 1000, h.last);
         else
             snprintf(j->why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
                      (double)h.read_waits_ms / 1000);

@@ -15,13 +15,15 @@ enum server_health {
 enum {
     SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
     SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
+    SERVER_REFUSALS_FAILING = 3,  /* operations in a row that a store refuses make it failing; fewer, degraded */
 };
 
 /* Return "healthy", "degraded" or "failing". */
 const char *server_health_word(enum server_health health);
 
 /* Judge one store. *out_state: "answering"; "slow" or "stuck": a read has been waiting long for it; "failing": its last
- * answers were failures; "silent": it answers nothing, and the breaker lets one request at a time through. */
+ * answers were failures; "refusing": it refused the last requests, for a reason that lasts; "silent": it answers
+ * nothing, and the breaker lets one request at a time through. */
 enum server_health server_health_of_store(const struct store_health *store, const char **out_state);
 /* Judge one cache directory, and one shared cache proxy. Neither makes a server worse than degraded. */
 enum server_health server_health_of_dir(const struct cache_dir_report *dir);

@@ -18,9 +18,10 @@ int text_parse_size(const char *what, const char *text, uint64_t *out)
 {
     static const char units[] = "BKMGTP";
     char *end;
+    /* digits, perhaps with a point: strtod takes blanks, signs, exponents, hex, "inf" and "nan" too */
+    size_t digits = strspn(text, "0123456789.");
     double number = strtod(text, &end);
-    /* 'x' is for hex, 'n' for "inf" and "nan"; no unit contains either letter. */
-    int bad = end == text || !(number >= 0) || *text == '-' || *text == '+' || strpbrk(text, "xXnN");
+    int bad = !digits || end != text + digits;
     double factor = 1;
     if (!bad && *end) {
         const char *unit = strchr(units, *end >= 'a' ? *end - 32 : *end);

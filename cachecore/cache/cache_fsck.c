@@ -246,7 +246,8 @@ static void cache_fsck_watch(struct fsck *f)
             ;
         if (o->cancel && *o->cancel) {
             atomic_store(&f->stop, true);
-            f->error.code = -ECANCELED;
+            if (!f->error.code)
+                f->error.code = -ECANCELED;
         }
         if (o->progress)
             o->progress(o->arg, atomic_load(&f->bytes_done), f->bytes_total);

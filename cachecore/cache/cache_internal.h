@@ -139,7 +139,7 @@ bool fill_has_memory(struct fill *f);
 void fill_wait_for_memory(struct fill *f);
 
 /* The fetch's on_landed callback: queue the chunk for writing, or drop it. Never blocks for a disk. */
-void fill_landed(void *arg, struct inflight *inflight, enum fetch_priority priority);
+void fill_landed(void *arg, struct inflight *inflight, bool warm);
 
 /* Return the slot request for a chunk, uncompressed and on any medium. */
 struct space_request fill_request(const struct chunk_ref *ref);

@@ -9,9 +9,10 @@
  * asks for it joins the in-flight fetch, so nobody fetches a chunk that is just being written.
  *
  * Warming waits for its fills: cache_ensure has the bytes and calls fill_chunk itself. Either that thread or a writer
- * claims the slot (state filling) first, and the other waits for the outcome. Warm fetches are queued however much
- * waits, since their chunks will be readable. Their memory is bounded before the fetch starts, by fill_warm_acquire
- * in the warming thread, so that a fetch worker never waits for a disk.
+ * claims the slot (state filling) first, and the other waits for the outcome. Warm fetches, those too that a reader has
+ * raised to demand priority, are queued however much waits, since their chunks will be readable. Their memory is
+ * bounded before the fetch starts, by fill_warm_acquire in the warming thread, so that a fetch worker never waits for a
+ * disk.
  */
 #include <assert.h>
 #include <errno.h>
@@ -237,11 +238,11 @@ void fill_wait_for_memory(struct fill *f)
         pthread_cond_wait(&f->memory_freed, &f->lock);
 }
 
-void fill_landed(void *arg, struct inflight *inflight, enum fetch_priority priority)
+void fill_landed(void *arg, struct inflight *inflight, bool warm)
 {
     struct cache *c = arg;
     size_t bytes = inflight_bytes(c, inflight);
-    bool keeps = c->dir_count || c->memory_tier, warm = priority == PRIORITY_WARM;
+    bool keeps = c->dir_count || c->memory_tier;
     if (keeps && take_memory(&c->fill, bytes, is_node(inflight), warm)) {
         if (queue_try_push(c->fill.queue, inflight_ref(inflight)))
             return;

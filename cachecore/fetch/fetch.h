@@ -42,8 +42,9 @@ struct fetch_config {
     unsigned hedge_percent; /* hedged requests allowed per hundred demand GETs; 0: none */
     bool keep_stored;       /* keep the stored bytes of compressed chunks as well (inflight_stored) */
     /* Called by a worker for each in-flight fetch that landed with bytes, after its waiters woke. The callee must call
-     * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. */
-    void (*on_landed)(void *arg, struct inflight *inflight, enum fetch_priority priority);
+     * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. warm: a caller at
+     * PRIORITY_WARM waits for it, even if a reader has raised its priority. */
+    void (*on_landed)(void *arg, struct inflight *inflight, bool warm);
     void *arg;
 };
 

@@ -264,8 +264,10 @@ static size_t place_locked(struct fetch *f, struct request *r)
             r->inflights[fresh++] = there = mine;
             counter_add(&f->counters.chunks[priority], 1);
         }
-        if (waiting)
+        if (waiting) {
+            there->warm |= r->priority == PRIORITY_WARM;
             r->out_inflights[i] = inflight_ref(there);
+        }
     }
     return fresh;
 }

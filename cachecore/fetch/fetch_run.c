@@ -139,8 +139,9 @@ static void note_arrival_locked(struct fetch_run *run, const struct inflight *in
         pthread_cond_signal(&f->work);
 }
 
-/* May `run` land this fetch with its result? The first good result lands it, or the last bad one. */
-static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good)
+/* May `run` land this fetch with its result? The first good result lands it, or the last bad one. *out_warm: see
+ * on_landed. */
+static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good, bool *out_warm)
 {
     SCOPED_LOCK(&run->f->lock);
     inflight->attempts--;
@@ -148,6 +149,7 @@ static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bo
     if (inflight->completed || (!good && inflight->attempts))
         return false;
     inflight->completed = true;
+    *out_warm = inflight->warm;
     if (good)
         note_arrival_locked(run, inflight);
     if (run->second && good && !run->won) {
@@ -162,7 +164,8 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
 {
     struct fetch *f = run->f;
     struct inflight *inflight = run->inflights[i];
-    if (!fetch_run_claim(run, inflight, !rc)) {
+    bool warm;
+    if (!fetch_run_claim(run, inflight, !rc, &warm)) {
         buf_unref(plain);
         return;
     }
@@ -173,7 +176,7 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
     }
     inflight_land(inflight, 0, plain, keep_stored(run, i, stored));
     if (f->config.on_landed)
-        f->config.on_landed(f->config.arg, inflight, run->priority);
+        f->config.on_landed(f->config.arg, inflight, warm);
     else
         fetch_retire(f, inflight);
 }

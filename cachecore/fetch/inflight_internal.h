@@ -22,6 +22,7 @@ struct inflight {
     enum fetch_priority priority;
     uint64_t wanted_us; /* when the first reader began to wait for it; 0: no reader waits */
     bool queued;
+    bool warm;         /* a caller at PRIORITY_WARM waits for it, whatever its priority is now */
     unsigned attempts; /* running GETs that cover it: 1, or 2 when hedged */
     bool completed;    /* its result is decided; a second GET's bytes are dropped */
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "format/json_doc.h"
+#include "format/json_name.h"
 #include "format/manifest.h"
 
 enum { VERSION = 1, SUM_LINE = 7 + DIGEST_HEX_SIZE /* "sha256:", hex, newline */ };
@@ -98,10 +99,11 @@ int export_table_put(struct export_table *t, const struct image_ref *ref, int64_
 static int encode_entry(const struct export_entry *e, struct bytes *out)
 {
     CLEANUP_JSON json_t *object =
-        json_pack("{s:s, s:s, s:s, s:o, s:I, s:s%}", "store", e->ref.store, "name", e->ref.name, "tag", e->ref.tag,
-                  "digest", json_doc_from_digest(&e->ref.digest), "resolved", (json_int_t)e->resolved, "manifest",
+        json_pack("{s:s, s:s, s:o, s:I, s:s%}", "name", e->ref.name, "tag", e->ref.tag, "digest",
+                  json_doc_from_digest(&e->ref.digest), "resolved", (json_int_t)e->resolved, "manifest",
                   (const char *)e->manifest.data, e->manifest.len);
-    return json_doc_dump(what, object, out);
+    json_name_set(object, "store", e->ref.store, strlen(e->ref.store));
+    return json_doc_dump(what, json_object_get(object, "store") ? object : NULL, out);
 }
 
 int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept)
@@ -153,7 +155,8 @@ static void decode_ref(struct json_doc *doc, const json_t *object, struct image_
 {
     char text[IMAGE_REF_MAX];
     struct image_ref again;
-    json_doc_string(doc, object, "store", out->store, sizeof out->store);
+    if (!json_name_get(object, "store", out->store, sizeof out->store))
+        json_doc_fail(doc, "\"store\" is missing or longer than %zu bytes", sizeof out->store - 1);
     json_doc_string(doc, object, "name", out->name, sizeof out->name);
     json_doc_string(doc, object, "tag", out->tag, sizeof out->tag);
     out->digest = json_doc_digest(doc, object, "digest");

@@ -39,6 +39,8 @@ int json_doc_parse(struct json_doc *doc, const void *data, size_t len, size_t ma
         return doc->rc = error_set(-EBADMSG, "%s: %zu bytes are more than the limit of %zu", doc->what, len, max);
     json_error_t error;
     CLEANUP_JSON json_t *root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &error);
+    if (!root && json_error_code(&error) == json_error_out_of_memory)
+        return doc->rc = error_no_memory();
     if (!root)
         return doc->rc = error_set(-EBADMSG, "%s: not valid JSON: %s", doc->what, error.text);
     if (!json_is_object(root))
@@ -126,20 +128,30 @@ json_t *json_doc_from_text(const char *text)
     return json_string(plain);
 }
 
-/* For json_dump_callback: append a piece of the text to the buffer arg. */
+/* A text on its way to a buffer. */
+struct dump {
+    struct bytes *out;
+    int rc; /* of the buffer; 0: jansson's own failure is one of memory */
+};
+
+/* For json_dump_callback. */
 static int append_piece(const char *data, size_t len, void *arg)
 {
-    return bytes_append(arg, data, len) ? -1 : 0;
+    struct dump *d = arg;
+    d->rc = bytes_append(d->out, data, len);
+    return d->rc ? -1 : 0;
 }
 
 int json_doc_dump(const char *what, const json_t *root, struct bytes *out)
 {
     size_t before = out->len;
+    struct dump d = {.out = out};
     if (!root)
         return error_no_memory();
-    if (json_dump_callback(root, append_piece, out, JSON_SORT_KEYS | JSON_COMPACT)) {
-        out->len = before;
-        return error_set(-EMSGSIZE, "%s: does not fit in %zu bytes", what, out->max);
-    }
-    return 0;
+    if (!json_dump_callback(root, append_piece, &d, JSON_SORT_KEYS | JSON_COMPACT))
+        return 0;
+    out->len = before;
+    if (d.rc != -EMSGSIZE)
+        return error_no_memory();
+    return error_set(-EMSGSIZE, "%s: does not fit in %zu bytes", what, out->max);
 }

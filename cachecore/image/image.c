@@ -316,20 +316,23 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
     struct batch b;
     batch_begin(&b, img, true, n ? chunks[0] * img->manifest.chunk_size : 0);
     struct span span = {0};
+    uint64_t bytes = 0;
     int rc = 0;
     counter_add(&img->prefetches, 1);
-    counter_add(&img->prefetch_bytes, n * img->manifest.chunk_size);
     for (size_t i = 0; !rc && i < n; i++) {
+        uint64_t off = chunks[i] * img->manifest.chunk_size;
         if (chunks[i] < span.first || chunks[i] >= span.end) {
             node_unref(steal_ptr(&span.leaf));
-            rc = check_range(img, chunks[i] * img->manifest.chunk_size, 1);
+            rc = check_range(img, off, 1);
             rc = rc ? rc : span_locate(img, chunks[i], SPAN_KEPT, &span);
         }
+        bytes += rc ? 0 : GR_MIN((uint64_t)img->manifest.chunk_size, img->manifest.size - off);
         const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
         if (ref)
             rc = add_piece(&b, ref, 0, 0, NULL);
     }
     node_unref(span.leaf);
+    counter_add(&img->prefetch_bytes, bytes);
     return batch_end(&b, rc ? rc : image_flush(&b));
 }
 

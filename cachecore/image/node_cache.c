@@ -246,18 +246,25 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
 /* Look in memory only; *out is NULL if the node is not there. -EBADMSG: it does not fit this place. */
 static int find_node(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
 {
+    bool fits;
     {
         SCOPED_LOCK(&nc->lock);
         *out = node_cache_find_locked(nc, &child->digest);
-        *(*out ? &nc->stats.hits : &nc->stats.misses) += 1;
+        fits = *out && (*out)->place.number == place.number && (*out)->place.level == place.level;
+        nc->stats.misses += !*out;
+        nc->stats.hits += fits;
     }
-    /* Equal subtrees share a node, and what fits one place need not fit another. */
-    if (!*out || ((*out)->place.number == place.number && (*out)->place.level == place.level))
+    if (!*out || fits)
         return 0;
+    /* Equal subtrees share a node, and what fits one place need not fit another. */
     int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
-    if (rc)
+    if (rc) {
         node_unref(steal_ptr(out));
-    return rc;
+        return rc;
+    }
+    SCOPED_LOCK(&nc->lock);
+    nc->stats.hits++;
+    return 0;
 }
 
 int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)

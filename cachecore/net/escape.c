@@ -1,4 +1,4 @@
-/* Percent-encoding in the strict form of AWS Signature Version 4, and addresses in sentences (declared in http.h).
+/* Percent-encoding in the strict form of AWS Signature Version 4, and the text of addresses (declared in http.h).
  *
  * A signature covers the encoded path and query, so both sides must encode in exactly the same way: unreserved
  * characters of RFC 3986 stay, everything else is escaped with upper-case digits.
@@ -65,4 +65,13 @@ const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX])
         return "(not shown)";
     snprintf(out, HTTP_SHOWN_MAX, "%.*s", (int)GR_MIN(strcspn(url, "?#"), (size_t)HTTP_SHOWN_MAX - 1), url);
     return out;
+}
+
+/* RFC 3986 allows an empty port. In an address that a user wrote, it is a port that was left out: "http://host:$PORT".
+ */
+bool http_port_missing(const char *url)
+{
+    const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
+    size_t len = strcspn(host, "/?#");
+    return len && host[len - 1] == ':';
 }

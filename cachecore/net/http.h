@@ -105,6 +105,9 @@ enum { HTTP_SHOWN_MAX = 301 };
  * is an '@', which may follow a name and password. The result is out or a constant. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
 
+/* Has this address a colon behind its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
+bool http_port_missing(const char *url);
+
 enum { HTTP_FOLLOW_MAX = 10 };
 
 /* http_do() for GET and HEAD that follows up to HTTP_FOLLOW_MAX redirects (301, 302, 303, 307, 308 with a Location),

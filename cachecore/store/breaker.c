@@ -200,14 +200,33 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
     return open;
 }
 
+void breaker_refused(struct breaker *b, int code)
+{
+    SCOPED_LOCK(&b->lock);
+    if (!b->refusals++)
+        b->refused_since_ms = clock_now_ms();
+    error_take(&b->refusal, code);
+    atomic_store(&b->refusing, true);
+}
+
+void breaker_accepted(struct breaker *b)
+{
+    if (!atomic_load(&b->refusing))
+        return;
+    SCOPED_LOCK(&b->lock);
+    b->refusals = 0;
+    atomic_store(&b->refusing, false);
+}
+
 void breaker_look(struct breaker *b, struct store_health *out)
 {
     SCOPED_LOCK(&b->lock);
-    *out = (struct store_health){.silent = b->open, .failures = b->failures, .waiting = b->waiting};
-    if (!b->failures)
+    *out = (struct store_health){
+        .silent = b->open, .failures = b->failures, .refusals = b->refusals, .waiting = b->waiting};
+    if (!b->failures && !b->refusals)
         return;
-    out->failing_ms = clock_now_ms() - b->since_ms;
-    memcpy(out->last, b->last.text, sizeof out->last);
+    out->failing_ms = clock_now_ms() - (b->failures ? b->since_ms : b->refused_since_ms);
+    memcpy(out->last, b->failures ? b->last.text : b->refusal.text, sizeof out->last);
 }
 
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg)

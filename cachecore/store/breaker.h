@@ -17,8 +17,9 @@
 
 #include "store/store.h"
 
-/* Private. `lock` guards all members but name, troubled (atomic) and the counters. A "row" is a series of failures
- * without an answer in between. Rows are numbered, so that a late report about an earlier row is recognized. */
+/* Private. `lock` guards all members but name, troubled and refusing (atomic) and the counters. A "row" is a series of
+ * failures without an answer in between. Rows are numbered, so that a late report about an earlier row is recognized.
+ */
 struct breaker {
     const char *name; /* the store's URL, for the log; borrowed */
     pthread_mutex_t lock;
@@ -31,7 +32,11 @@ struct breaker {
     /* On clock_now_ms: the row's first failure, the last log line, the end of the last probe; and the pause after that
      * probe. */
     uint64_t since_ms, reported_ms, probed_ms, pause_ms;
-    struct error last; /* the last failure */
+    struct error last;         /* the last failure */
+    _Atomic bool refusing;     /* refusals > 0; as troubled */
+    unsigned refusals;         /* operations in a row that the store refused */
+    uint64_t refused_since_ms; /* on clock_now_ms: the first of them */
+    struct error refusal;      /* the last of them */
     counter opens, probes;
 };
 
@@ -61,6 +66,12 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code);
 /* Report a try that ended on this side (no memory, interrupted): it says nothing about the store, and if it was the
  * probe, another operation may probe. */
 void breaker_withdraw(struct breaker *b, struct breaker_turn *t);
+
+/* Report that the store refused an operation, in a way that likely concerns the next one too (wrong keys, no such
+ * bucket): code, and the thread's sentence. Says nothing about whether it answers; for the store's health alone. */
+void breaker_refused(struct breaker *b, int code);
+/* Report that the store carried out an operation, or that only the requested object was in the way. */
+void breaker_accepted(struct breaker *b);
 
 /* Fill in the store's health. */
 void breaker_look(struct breaker *b, struct store_health *out);

@@ -13,6 +13,11 @@
 #include "store/read/index_read.h"
 #include "store/repository.h"
 
+int gc_step_take(const struct gc_step *step)
+{
+    return step->step ? step->step(step->arg) : 0;
+}
+
 void gc_tags_release(struct gc_tags *tags)
 {
     vec_release(&tags->list);
@@ -73,37 +78,53 @@ int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
     return 0;
 }
 
-/* Skip a node that is in the set already; digest_map_add returns 1 if it was new. */
+/* The walk of one image. */
+struct live_walk {
+    struct digest_map *live;
+    const struct gc_step *step;
+};
+
+/* Add a node or page. Return 1 if it was new, 0 if it is in the set already and its subtree is to be skipped. */
+static int live_add(const struct live_walk *w, const struct digest *name)
+{
+    int rc = gc_step_take(w->step);
+    return rc ? rc : digest_map_add(w->live, name, 0);
+}
+
 static int live_node(void *arg, const struct index_child *node, unsigned level)
 {
-    int rc = digest_map_add(arg, &node->digest, 0);
+    int rc = live_add(arg, &node->digest);
     return rc < 0 ? rc : rc ? 0 : INDEX_WALK_SKIP;
 }
 
 /* Leaves name packs; holes (NULL or a zero digest) name nothing. */
 static int live_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
+    struct live_walk *w = arg;
     int rc = 0;
     for (uint64_t i = 0; chunks && i < count && rc >= 0; i++)
         if (!chunk_is_hole(&chunks[i]))
-            rc = digest_map_add(arg, &chunks[i].object, 0);
+            rc = digest_map_add(w->live, &chunks[i].object, 0);
     return GR_MIN(rc, 0);
 }
 
 static int live_page(void *arg, const struct digest *object)
 {
-    int rc = digest_map_add(arg, object, 0);
+    int rc = live_add(arg, object);
     return rc < 0 ? rc : rc ? 0 : CATALOG_WALK_SKIP;
 }
 
-int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_map *live)
+int gc_live_add_chunks(struct store *s, const struct manifest *m, const struct gc_step *step, struct digest_map *live)
 {
     const struct index_walk_ops ops = {.node = live_node, .chunks = live_chunks};
-    return index_walk(s, m, &ops, live);
+    struct live_walk w = {.live = live, .step = step};
+    return index_walk(s, m, &ops, &w);
 }
 
-int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live, uint64_t *images)
+int gc_live_add_image(struct store *s, const struct digest *image, const struct gc_step *step, struct digest_map *live,
+                      uint64_t *images)
 {
+    struct live_walk w = {.live = live, .step = step};
     struct manifest m;
     /* An image with several tags is walked once. */
     int rc = digest_map_add(live, image, 0);
@@ -113,19 +134,20 @@ int gc_live_add_image(struct store *s, const struct digest *image, struct digest
         ++*images;
     rc = repository_manifest(s, image, &m);
     if (!rc)
-        rc = gc_live_add_chunks(s, &m, live);
+        rc = gc_live_add_chunks(s, &m, step, live);
     if (!rc)
-        rc = catalog_walk_pages(s, &m, live_page, live);
+        rc = catalog_walk_pages(s, &m, live_page, &w);
     return rc;
 }
 
 int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images)
 {
+    const struct gc_step none = {0};
     for (size_t i = 0; i < tags->list.len; i++) {
         const struct gc_tag *t = &tags->list.items[i];
         if (t->expired)
             continue;
-        int rc = gc_live_add_image(s, &t->image, live, images);
+        int rc = gc_live_add_image(s, &t->image, &none, live, images);
         if (rc)
             /* -ENOENT would read as a missing tag, but here a part of an image is missing. */
             return error_prefix(rc == -ENOENT ? -EBADMSG : rc,

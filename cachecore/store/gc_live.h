@@ -8,6 +8,14 @@
 #include "store/read/digest_map.h"
 #include "store/store.h"
 
+/* What long work under a lease calls between any two requests, to renew it: 0, or -errno, which ends the
+ * work. */
+struct gc_step {
+    int (*step)(void *arg); /* NULL: nothing is called */
+    void *arg;
+};
+GR_MUST_CHECK int gc_step_take(const struct gc_step *step);
+
 /* One tag, and whether keep_last removes it. */
 struct gc_tag {
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
@@ -32,12 +40,13 @@ GR_MUST_CHECK int gc_tags_read(struct store *s, unsigned keep_last, struct gc_ta
 
 /* Add the names of the image's index nodes and packs to live. A node that is in live already counts as walked, with
  * all below it. After a failure live is incomplete and must be discarded. */
-GR_MUST_CHECK int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_map *live);
+GR_MUST_CHECK int gc_live_add_chunks(struct store *s, const struct manifest *m, const struct gc_step *step,
+                                     struct digest_map *live);
 
 /* The same for all objects of the image: manifest, index, packs, catalog. *images (may be NULL) grows by one if the
  * image was not in live. */
-GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live,
-                                    uint64_t *images);
+GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image, const struct gc_step *step,
+                                    struct digest_map *live, uint64_t *images);
 
 /* The same for the images of all tags that have not expired. -EBADMSG also if an image's object is missing: the
  * sentence names the tag. */

@@ -57,13 +57,15 @@ static int collect_marked(void *arg, const struct store_item *item)
     return vec_push(&u->marked, name) ? error_no_memory() : 0;
 }
 
-int gc_unmark(struct store *s, const struct digest_map *names)
+int gc_unmark(struct store *s, const struct digest_map *names, const struct gc_step *step)
 {
     CLEANUP(unmarking_release) struct unmarking u = {.names = names};
     int rc = names->map.count ? store_list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
     for (size_t i = 0; i < u.marked.len && !rc; i++) {
         char key[OBJECT_KEY_MAX];
         rc = store_remove(s, gc_mark_key(&u.marked.items[i], key));
+        if (!rc)
+            rc = gc_step_take(step);
     }
     return rc;
 }
@@ -92,9 +94,11 @@ static int note_present(void *arg, const struct store_item *item)
 
 /* Check that all these packs and index nodes are in the store. Two listings cost less than a request for each
  * object. */
-static int look_for(struct store *s, struct digest_map *names)
+static int look_for(struct store *s, struct digest_map *names, const struct gc_step *step)
 {
     int rc = store_list(s, "packs/", note_present, names);
+    if (!rc)
+        rc = gc_step_take(step);
     if (!rc)
         rc = store_list(s, "indexes/", note_present, names);
     for (struct digest_slot *slot = NULL; !rc && (slot = digest_map_next(names, slot));) {
@@ -105,7 +109,7 @@ static int look_for(struct store *s, struct digest_map *names)
     return rc;
 }
 
-int gc_hold_parent(struct store *s, const struct digest *image, bool look)
+int gc_hold_parent(struct store *s, const struct digest *image, bool look, const struct gc_step *step)
 {
     CLEANUP_DIGEST_MAP names = {0};
     struct manifest m;
@@ -115,15 +119,15 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
         /* One request looks up the manifest's mark. Only if there is one, the index is walked. */
         rc = is_marked(s, image, &marked);
     if (!rc && (look || marked))
-        rc = gc_live_add_chunks(s, &m, &names);
+        rc = gc_live_add_chunks(s, &m, step, &names);
     /* The manifest or a node is gone. */
     if (rc == -ENOENT)
         return removed(s, "something");
     if (!rc && look)
-        rc = look_for(s, &names);
+        rc = look_for(s, &names, step);
     if (!rc && names.map.count)
         rc = digest_map_add(&names, image, 0);
-    return rc < 0 ? rc : gc_unmark(s, &names);
+    return rc < 0 ? rc : gc_unmark(s, &names, step);
 }
 
 static int note_mark(void *arg, const struct store_item *item)
@@ -133,13 +137,13 @@ static int note_mark(void *arg, const struct store_item *item)
     return 0;
 }
 
-int gc_unmark_image(struct store *s, const struct digest *image)
+int gc_unmark_image(struct store *s, const struct digest *image, const struct gc_step *step)
 {
     CLEANUP_DIGEST_MAP names = {0};
     bool marks = false;
     int rc = store_list(s, GC_MARKS_PREFIX, note_mark, &marks);
     if (rc || !marks)
         return rc;
-    rc = gc_live_add_image(s, image, &names, NULL);
-    return rc ? rc : gc_unmark(s, &names);
+    rc = gc_live_add_image(s, image, step, &names, NULL);
+    return rc ? rc : gc_unmark(s, &names, step);
 }

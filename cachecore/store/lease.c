@@ -6,6 +6,7 @@
 #include "store/lease.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -17,18 +18,17 @@
 #include "base/vec.h"
 #include "format/tag.h"
 
-static const char sweep_key[] = "trash/sweeping";
-
 /* How often a build looks whether a sweep has ended. */
 enum { SWEEP_POLL_MS = 200, LEASE_KEY_MAX = 64 };
 
 /* A lease or a sweep announcement that this process holds. */
 struct lease_handle {
     struct store *store;
+    const struct nesting *place; /* NULL for a sweep */
     struct lease lease;
-    uint64_t written_ms; /* clock_boot_ms of the last write */
-    bool sweep;          /* gc's announcement instead of a build's lease */
-    bool lapsed;         /* was it ever too old when renewed? */
+    _Atomic uint64_t written_ms; /* clock_boot_ms of the last write */
+    bool sweep;                  /* a sweep's announcement instead of a build's lease */
+    unsigned lapses;             /* how often it was too old when renewed */
     char key[LEASE_KEY_MAX];
 };
 
@@ -88,18 +88,19 @@ static int sweep_runs(struct store *s, bool *out)
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     struct lease sweep;
     *out = false;
-    int rc = store_get_small(s, sweep_key, &doc, NULL);
+    int rc = store_get_small(s, LEASE_SWEEP_KEY, &doc, NULL);
     if (rc == -ENOENT)
         return 0;
     if (!rc)
         rc = lease_decode(doc.data, doc.len, &sweep);
     if (rc)
-        return error_prefix(rc, "%s: %s", s->url, sweep_key);
+        return error_prefix(rc, "%s: %s", s->url, LEASE_SWEEP_KEY);
     *out = time(NULL) - sweep.renewed < LEASE_SWEEP_DEAD_S;
     return 0;
 }
 
-/* Wait until no sweep is running; the lease has been written. It is renewed meanwhile. */
+/* Wait until no sweep is running; the lease has been written. It is renewed meanwhile. Then check that the sweep was
+ * not an unnest, which leaves no store. */
 static int wait_for_sweep(struct lease_handle *l)
 {
     struct store *s = l->store;
@@ -111,16 +112,17 @@ static int wait_for_sweep(struct lease_handle *l)
             break;
         if (clock_now_ms() - begun > LEASE_SWEEP_DEAD_S * 1000)
             return error_set(-ETIMEDOUT,
-                             "%s: a gc has been sweeping for too long; if none is running, remove the object %s",
-                             s->url, sweep_key);
+                             "%s: a gc or unnest has been removing objects for too long; if none is running, remove "
+                             "the object %s",
+                             s->url, LEASE_SWEEP_KEY);
         nanosleep(&(struct timespec){.tv_nsec = SWEEP_POLL_MS * 1000000L}, NULL);
         uint64_t now = clock_boot_ms();
         rc = now - l->written_ms > LEASE_RENEW_MS ? lease_write(l, now) : 0;
     }
-    return rc;
+    return rc ? rc : nesting_check_again(s, l->place);
 }
 
-int lease_begin(struct store *s, const char *image, struct lease_handle **out)
+int lease_begin(struct store *s, const struct nesting *place, const char *image, struct lease_handle **out)
 {
     CLEANUP_FREE struct lease_handle *unwritten = NULL;
     int rc = make(s, image, &unwritten);
@@ -132,6 +134,7 @@ int lease_begin(struct store *s, const char *image, struct lease_handle **out)
         return rc;
     /* From here on a failure must remove the written lease, not only free the handle. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *l = steal_ptr(&unwritten);
+    l->place = place;
     rc = wait_for_sweep(l);
     if (!rc)
         *out = steal_ptr(&l);
@@ -141,9 +144,9 @@ int lease_begin(struct store *s, const char *image, struct lease_handle **out)
 static int another_sweeps(const struct store *s)
 {
     return error_set(-EAGAIN,
-                     "%s: another gc is sweeping, so this one sweeps nothing; if that one was killed, %s counts for "
-                     "another 10 minutes",
-                     s->url, sweep_key);
+                     "%s: another gc or unnest is removing objects, so this one removes nothing; if that one was "
+                     "killed, %s counts for another 10 minutes",
+                     s->url, LEASE_SWEEP_KEY);
 }
 
 /* Write the announcement unless a live one is there. If several gc runs try at once, one succeeds, as far as the store
@@ -154,17 +157,23 @@ static int announce(struct lease_handle *l)
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     char version[STORE_VERSION_MAX] = "";
     struct lease there;
+    struct tag tag;
     bool conditional;
-    int found = store_get_small(s, sweep_key, &doc, version);
+    int found = store_get_small(s, LEASE_SWEEP_KEY, &doc, version);
     if (found && found != -ENOENT)
         return found;
     if (!found && !lease_decode(doc.data, doc.len, &there) && time(NULL) - there.renewed < LEASE_SWEEP_DEAD_S)
         return another_sweeps(s);
+    if (!found && !tag_decode(doc.data, doc.len, &tag))
+        return error_set(-EEXIST,
+                         "%s: %s is a tag of the store around this one; remove it there ('granary rm'), after giving "
+                         "its image another one ('granary tag')",
+                         s->url, LEASE_SWEEP_KEY);
     /* With conditions, one of several gc runs that found no live announcement succeeds. */
     int rc = store_probe_conditional(s, &conditional);
     if (rc)
         return rc;
-    struct store_put put = {.key = sweep_key, .mode = STORE_PUT_ALWAYS, .version = version};
+    struct store_put put = {.key = LEASE_SWEEP_KEY, .mode = STORE_PUT_ALWAYS, .version = version};
     if (conditional)
         put.mode = found ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH;
     rc = lease_put(l, clock_boot_ms(), &put);
@@ -178,7 +187,7 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
     if (rc)
         return rc;
     l->sweep = true;
-    snprintf(l->key, sizeof l->key, "%s", sweep_key);
+    snprintf(l->key, sizeof l->key, "%s", LEASE_SWEEP_KEY);
     rc = announce(l);
     if (!rc)
         *out = steal_ptr(&l);
@@ -187,17 +196,20 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
 
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
 {
-    uint64_t age_ms = now_ms - l->written_ms;
-    if (age_ms <= LEASE_RENEW_MS)
+    const uint64_t before_ms = l->written_ms, life_ms = LEASE_LIFE_MIN_S * 1000;
+    if (now_ms - before_ms <= LEASE_RENEW_MS)
         return 0;
-    bool lapsed = age_ms >= LEASE_LIFE_MIN_S * 1000;
-    if (lapsed && l->sweep)
-        return error_set(-EAGAIN, "gc: stood still for %llu s, so that others may no longer wait for it; run it again",
-                         (unsigned long long)age_ms / 1000);
-    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
-    l->lapsed |= lapsed;
+    if (l->sweep && now_ms - before_ms >= life_ms)
+        return error_set(-EAGAIN,
+                         "stood still for %llu s, so that builds may no longer wait for it; run the same command again",
+                         (unsigned long long)(now_ms - before_ms) / 1000);
     int rc = lease_write(l, now_ms);
-    return rc || !lapsed ? rc : wait_for_sweep(l);
+    /* Others see the old renewal until the put has ended, which may take long. */
+    if (rc || GR_MAX(now_ms, clock_boot_ms()) - before_ms < life_ms)
+        return rc;
+    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
+    l->lapses++;
+    return wait_for_sweep(l);
 }
 
 int lease_renew(struct lease_handle *l)
@@ -205,9 +217,25 @@ int lease_renew(struct lease_handle *l)
     return lease_renew_at(l, clock_boot_ms());
 }
 
-bool lease_lapsed(const struct lease_handle *l)
+int lease_check_held(const struct lease_handle *l, unsigned lapses)
 {
-    return l->lapsed;
+    if (l->lapses == lapses)
+        return 0;
+    return error_set(
+        -EAGAIN,
+        "%s: this machine or the store stood still for more than ten minutes, and a garbage collection may "
+        "have removed objects of the image meanwhile; run the same command again",
+        l->store->url);
+}
+
+bool lease_is_live(const struct lease_handle *l)
+{
+    return clock_boot_ms() - l->written_ms < LEASE_LIFE_MIN_S * 1000;
+}
+
+unsigned lease_lapses(const struct lease_handle *l)
+{
+    return l->lapses;
 }
 
 /* Is the document under our key still ours? Another gc may have taken our announcement for dead and replaced it. */

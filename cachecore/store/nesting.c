@@ -1,5 +1,6 @@
 /* Looks for a granary.json in every directory above the new store, and in the places below it where an image of the
- * same name would put one. unnest takes apart stores that were nested before this check existed. */
+ * same name would put one. unnest takes apart stores that were nested before this check existed; writers look again,
+ * so that none of them goes on in a store that is being taken apart. */
 #include "store/nesting.h"
 
 #include <errno.h>
@@ -61,16 +62,43 @@ static int look_below(struct store *s, const char *name)
     return 0;
 }
 
-int nesting_check(struct store *s, const char *name, const struct store_options *options)
+/* Write the URL of the next store above s to url. Return false if there is none. */
+static bool find_above(const struct store *s, const struct store_options *options, char url[IMAGE_STORE_MAX + 1])
 {
-    char url[IMAGE_STORE_MAX + 1];
+    snprintf(url, IMAGE_STORE_MAX + 1, "%s", s->url);
+    while (go_up(url))
+        if (is_store(url, options))
+            return true;
+    return false;
+}
+
+int nesting_check(struct store *s, const char *name, const struct store_options *options, struct nesting *out)
+{
+    char above[IMAGE_STORE_MAX + 1];
     int rc = repository_check(s, false);
+    *out = (struct nesting){.options = options, .is_store = !rc};
     /* It is a store already, nested or not, or it cannot be read. */
     if (rc != -ENOENT)
         return rc;
-    snprintf(url, sizeof url, "%s", s->url);
-    while (go_up(url))
-        if (is_store(url, options))
-            return nesting_refuse(s, url);
-    return look_below(s, name);
+    return find_above(s, options, above) ? nesting_refuse(s, above) : look_below(s, name);
+}
+
+int nesting_enter(struct store *s, const struct nesting *n)
+{
+    return n->is_store ? nesting_check_again(s, n) : repository_check(s, true);
+}
+
+int nesting_check_again(struct store *s, const struct nesting *n)
+{
+    char above[IMAGE_STORE_MAX + 1];
+    int rc = repository_check(s, false);
+    if (rc != -ENOENT)
+        return rc;
+    if (!find_above(s, n->options, above))
+        return error_set(-ENOENT, "%s is no longer a store: its granary.json was removed; nothing was published",
+                         s->url);
+    return error_set(-ENOENT,
+                     "%s is no longer a store: 'granary unnest' has moved its images into %s; nothing was published, "
+                     "write %s/NAME[:TAG] instead",
+                     s->url, above, above);
 }

@@ -1,7 +1,6 @@
 /* The one entrance to every store, whatever implementation stands behind the vtable. Each operation checks its key or
  * prefix here, so that implementations can rely on it, and builds with GRANARY_CHECK assert that a failure left a
- * sentence. Optional operations get their defaults here. No other file calls through store_ops, except layers for
- * list_after. */
+ * sentence. Optional operations get their defaults here. No other file calls through store_ops. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -88,6 +87,17 @@ int store_list(struct store *s, const char *prefix, store_visit *visit, void *ar
 {
     int rc = check_prefix(s, prefix);
     return rc ? rc : s->ops->list(s, prefix, visit, arg);
+}
+
+bool store_lists_after(const struct store *s)
+{
+    return s->ops->list_after;
+}
+
+int store_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg)
+{
+    int rc = check_prefix(s, prefix);
+    return rc ? rc : s->ops->list_after(s, prefix, after, visit, arg);
 }
 
 int store_remove(struct store *s, const char *key)

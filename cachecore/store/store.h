@@ -62,10 +62,11 @@ enum store_put_mode {
 struct store_health {
     bool silent;               /* the breaker is open: one operation at a time probes, the others wait */
     unsigned failures;         /* passing failures in a row, up to now */
+    unsigned refusals;         /* operations in a row that it refused, up to now, for a reason that lasts */
     unsigned waiting;          /* operations that wait for another one's answer */
-    uint64_t failing_ms;       /* since the first failure of the row */
+    uint64_t failing_ms;       /* since the first failure of the row, or else the first refusal */
     uint64_t read_waits_ms;    /* the longest current wait of a read; only stack_store_health fills this in */
-    char last[ERROR_TEXT_MAX]; /* the last failure's sentence */
+    char last[ERROR_TEXT_MAX]; /* the sentence of the last failure, or else of the last refusal */
 };
 
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
@@ -172,6 +173,9 @@ int store_get_small(struct store *s, const char *key, struct bytes *out, char ve
 int store_put(struct store *s, const struct store_put *put);
 int store_stat(struct store *s, const char *key, struct store_item *out);
 int store_list(struct store *s, const char *prefix, store_visit *visit, void *arg);
+/* Can this store list from a key on? Then store_list_after may be called. */
+bool store_lists_after(const struct store *s);
+int store_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 

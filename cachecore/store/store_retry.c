@@ -164,17 +164,36 @@ static bool is_local(int rc)
     return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
 }
 
+/* Would this failure likely hit the next operation as well? The conditions of a put (-EEXIST, -ESTALE), a document that
+ * is too long and an interrupt would not. */
+static bool is_refusal(int rc)
+{
+    return rc && !error_of_one_thing(rc) && rc != -EEXIST && rc != -ESTALE && rc != -EMSGSIZE && rc != -ECANCELED;
+}
+
+/* Tell the breaker an operation's final result, which counts as an answer of the store, except for a local failure:
+ * -ENOENT shows that a store works. What the caller's sink said about bytes (a->over) is no refusal of the store. */
+static void attempt_ended(struct attempt *a, int rc)
+{
+    if (is_local(rc)) {
+        if (!a->answered)
+            breaker_withdraw(&a->r->breaker, &a->turn);
+        return;
+    }
+    attempt_answered(a);
+    if (is_refusal(rc) && !a->over)
+        breaker_refused(&a->r->breaker, rc);
+    else
+        breaker_accepted(&a->r->breaker);
+}
+
 /* Called before every try, the first included: return whether to make it. *rc is the last try's result on entry, and
- * the operation's result when this returns false. Any final result counts as an answer of the store for the breaker,
- * except a local failure: -ENOENT shows that a store works. */
+ * the operation's result when this returns false. */
 static bool attempt_next(struct attempt *a, int *rc)
 {
     bool passing = a->begun && !a->over && (*rc == -EAGAIN || *rc == -ETIMEDOUT);
     if (a->begun && !passing) {
-        if (is_local(*rc) && !a->answered)
-            breaker_withdraw(&a->r->breaker, &a->turn);
-        else
-            attempt_answered(a);
+        attempt_ended(a, *rc);
         return false;
     }
     if (passing && !attempt_pause(a, rc))
@@ -311,13 +330,13 @@ static int retry_list(struct store *s, const char *prefix, store_visit *visit, v
 {
     struct attempt a = attempt_begin(s);
     struct resuming_visit rv = {.a = &a, .visit = visit, .arg = arg};
-    const struct store_ops *ops = a.r->inner->ops;
+    bool resumes = store_lists_after(a.r->inner);
     int rc = 0;
     while (attempt_next(&a, &rc)) {
-        rc = rv.last[0] && ops->list_after ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
-                                           : ops->list(a.r->inner, prefix, visit_on, &rv);
-        /* Without list_after a second listing would visit keys again, so a failure after the first key is final. */
-        a.over = rv.stopped || (rv.last[0] && !ops->list_after);
+        rc = rv.last[0] && resumes ? store_list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
+                                   : store_list(a.r->inner, prefix, visit_on, &rv);
+        /* A store that cannot resume would visit keys again, so a failure after the first key is final. */
+        a.over = rv.stopped || (rv.last[0] && !resumes);
     }
     return rc;
 }

@@ -5,8 +5,9 @@
  *   3 look     compare each in both stores, in parallel: its length, and whether the target has it with the same length
  *              and MD5, or the same end if a store reports no MD5
  *   4 copy     send what is missing, in parallel, each checked against its name
- *   5 recheck  look again at what was there already (at everything if the lease lapsed), and remove gc's marks from it
- *   6 publish  put the manifest, the build tag, the requested tag
+ *   5 recheck  look again at what was there already (at everything if the lease lapsed), put the manifest, and remove
+ *              gc's marks from what was there; all of it again if the lease lapsed meanwhile
+ *   6 publish  put the build tag, the requested tag
  *
  * A put needs a whole object in memory. `lock` guards the count of bytes held and the progress; it is not held across
  * I/O. */
@@ -42,12 +43,13 @@ struct copying {
     struct store *from, *to;
     const struct copy_options *options;
     struct copy_result *result;
-    struct lease_handle *lease;
+    struct lease_handle *lease; /* used only by the calling thread */
     struct manifest manifest;
     struct bytes manifest_text;
     struct pack_set packs;
     VEC(struct object) objects;
-    size_t missing; /* objects[0..missing) are not in the target */
+    size_t missing;  /* objects[0..missing) are not in the target */
+    unsigned lapses; /* of the lease when step 5 began; above 0: what this copy put may be gone too */
     size_t memory;
     uint64_t to_send; /* bytes of the missing objects */
     pthread_mutex_t lock;
@@ -295,14 +297,15 @@ static int copy_one(void *arg, size_t i)
 
 /* ------------------------------------------------------------------ publishing */
 
-/* Check that an object is still in the target: if it was there before, and if the lease lapsed also if we put it. */
+/* Check that an object is still in the target: if it was there before, and if the lease has lapsed also if we put it.
+ */
 static int still_there(void *arg, size_t i)
 {
     struct copying *c = arg;
     const struct object *o = &c->objects.items[i];
     struct store_item item;
     char key[OBJECT_KEY_MAX];
-    if (!o->there && !lease_lapsed(c->lease))
+    if (!o->there && !c->lapses)
         return 0;
     int rc = store_stat(c->to, object_key((enum object_kind)o->kind, &o->name, key), &item);
     if (rc == -ENOENT)
@@ -314,6 +317,7 @@ static int still_there(void *arg, size_t i)
 /* Remove gc's marks from the objects that were in the target before, and from the manifest. */
 static int unmark(struct copying *c)
 {
+    const struct gc_step step = {.step = copy_step, .arg = c};
     CLEANUP_DIGEST_MAP names = {0};
     int rc = 0;
     for (size_t i = c->missing; i < c->objects.len && rc >= 0; i++)
@@ -321,7 +325,7 @@ static int unmark(struct copying *c)
     struct digest image = digest_of(c->manifest_text.data, c->manifest_text.len);
     if (rc >= 0)
         rc = digest_map_add(&names, &image, 0);
-    return rc < 0 ? rc : gc_unmark(c->to, &names);
+    return rc < 0 ? rc : gc_unmark(c->to, &names, &step);
 }
 
 /* Put the build tag and the requested tag. */
@@ -341,8 +345,8 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
                : repository_publish(c->to, name->name, name->tag, &asked, strict);
 }
 
-/* Steps 5 and 6. */
-static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
+/* Step 5, once. */
+static int put_manifest(struct copying *c, const struct digest *image)
 {
     enum repository_found found;
     int rc = in_parallel(c, c->objects.len, still_there);
@@ -351,7 +355,24 @@ static int publish(struct copying *c, const struct digest *image, const struct c
                                    &found);
     if (!rc)
         rc = unmark(c);
-    return rc ? rc : publish_tags(c, image, name);
+    return rc ? rc : copy_step(c);
+}
+
+/* Steps 5 and 6. */
+static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
+{
+    int rc;
+    do {
+        c->lapses = lease_lapses(c->lease);
+        rc = put_manifest(c, image);
+    } while (!rc && lease_lapses(c->lease) != c->lapses);
+    if (!rc)
+        rc = nesting_check_again(c->to, &c->options->place);
+    if (!rc)
+        rc = publish_tags(c, image, name);
+    if (!rc)
+        rc = lease_renew(c->lease);
+    return rc ? rc : lease_check_held(c->lease, c->lapses);
 }
 
 /* The steps. The lease begins before the target is looked at, so nothing found there can be removed by gc. */
@@ -360,10 +381,10 @@ static int copy_run(struct copying *c, const struct digest *image, const struct 
     char called[2 * IMAGE_NAME_MAX];
     int rc = repository_manifest_text(c->from, image, &c->manifest, &c->manifest_text);
     if (!rc)
-        rc = repository_check(c->to, true);
+        rc = nesting_enter(c->to, &c->options->place);
     snprintf(called, sizeof called, "%s:%s", name->name, name->tag);
     if (!rc)
-        rc = lease_begin(c->to, called, &c->lease);
+        rc = lease_begin(c->to, &c->options->place, called, &c->lease);
     if (!rc)
         rc = copy_collect(c);
     if (!rc)

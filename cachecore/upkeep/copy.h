@@ -7,15 +7,17 @@
 #define GRANARY_UPKEEP_COPY_H
 
 #include "format/tag.h"
+#include "store/nesting.h"
 #include "store/store.h"
 
 enum { COPY_THREADS = 8, COPY_MEMORY = 256 << 20 };
 
 /* Options of copy_image; all zero is valid. */
 struct copy_options {
-    unsigned threads; /* threads that compare and copy objects; 0: COPY_THREADS */
-    size_t memory;    /* bytes of objects in memory, which one larger object may exceed alone; 0: COPY_MEMORY */
-    bool strict_tags; /* as in repository_publish */
+    struct nesting place; /* what nesting_check found about `to`; all zero: it is made a store if it is none */
+    unsigned threads;     /* threads that compare and copy objects; 0: COPY_THREADS */
+    size_t memory;        /* bytes of objects in memory, which one larger object may exceed alone; 0: COPY_MEMORY */
+    bool strict_tags;     /* as in repository_publish */
     /* Called now and then from the calling thread: bytes sent and to send; total 0: not known yet. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *progress_arg;

@@ -1,10 +1,14 @@
 /* Takes apart a store that lies inside another one. One run:
  *
  *   1 look     the inner store's leases and tags, and what the same tags name in the outer store
- *   2 list     all objects below dir, and which of them are the inner store's
- *   3 copy     each image, then its tags unchanged
- *   4 remove   after checking the tags again: tags first, so that no tag names an incomplete image; granary.json
- *              last, so that a run that was killed is found again
+ *   2 copy     each image, then its tags unchanged
+ *   3 close    announce a sweep of the inner store, then check its leases and tags again: a build that has begun is
+ *              seen, and one that begins now waits for the end of the sweep, and finds no store then (lease.h)
+ *   4 list     all objects below dir, and which of them are the inner store's
+ *   5 remove   tags first, so that no tag names an incomplete image; then what they need; then granary.json; then the
+ *              leases of builds that wait, which are lost from here on; the announcement last
+ *
+ * A run that was killed is found again by granary.json, or by its announcement where granary.json is gone.
  *
  * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
  * tags. Those are read, and whatever may be a tag stays. */
@@ -25,7 +29,10 @@
 #include "store/repository.h"
 #include "upkeep/verify.h"
 
-static const char images[] = "images/", document[] = "/granary.json";
+static const char images[] = "images/", document[] = "/granary.json", announcement[] = "/" LEASE_SWEEP_KEY;
+
+/* A lease may be dead for its owner after LEASE_LIFE_MIN_S, and clocks may be ten minutes apart. */
+enum { UNNEST_LEASE_S = 2 * LEASE_LIFE_MIN_S };
 
 /* ---- finding ---- */
 
@@ -40,14 +47,21 @@ static void dirs_release(struct dirs *d)
     vec_release(&d->list);
 }
 
-/* Collect the directory of each granary.json. */
+/* Return the length of the directory if the key ends so, else 0. */
+static size_t dir_length(const char *key, const char *ending)
+{
+    size_t len = strlen(key), tail = strlen(ending);
+    return len > tail && !strcmp(key + len - tail, ending) ? len - tail : 0;
+}
+
+/* Collect the directory of each granary.json and of each announcement. */
 static int note_dir(void *arg, const struct store_item *item)
 {
     struct dirs *d = arg;
-    size_t len = strlen(item->key), tail = sizeof document - 1;
-    if (len <= tail || strcmp(item->key + len - tail, document) != 0)
+    size_t len = GR_MAX(dir_length(item->key, document), dir_length(item->key, announcement));
+    if (!len)
         return 0;
-    CLEANUP_FREE char *dir = strndup(item->key, len - tail);
+    CLEANUP_FREE char *dir = strndup(item->key, len);
     if (!dir || vec_push(&d->list, dir))
         return error_no_memory();
     (void)steal_ptr(&dir);
@@ -62,12 +76,24 @@ static int compare_depth(const void *a, const void *b)
     return m != n ? (m < n ? 1 : -1) : strcmp(x, y);
 }
 
-/* Check that there is really a store: a tag may be called granary.json. */
+/* Check that there is really a store, since a tag may be called granary.json; or what an unnest left that was killed
+ * after it had removed that. -ENOENT, -EBADMSG: neither. */
+static int check_inner(struct store *inner)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct lease sweep;
+    int rc = repository_check(inner, false);
+    if (rc != -ENOENT)
+        return rc;
+    rc = store_get_small(inner, LEASE_SWEEP_KEY, &doc, NULL);
+    return rc ? rc : lease_decode(doc.data, doc.len, &sweep);
+}
+
 static int unnest_check_dir(struct store *outer, const char *dir)
 {
     CLEANUP(cleanup_store) struct store *inner = NULL;
     int rc = store_below_open(outer, dir, &inner);
-    return rc ? rc : repository_check(inner, false);
+    return rc ? rc : check_inner(inner);
 }
 
 int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
@@ -77,6 +103,8 @@ int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
     if (dirs.list.len)
         qsort(dirs.list.items, dirs.list.len, sizeof *dirs.list.items, compare_depth);
     for (size_t i = 0; i < dirs.list.len && !rc; i++) {
+        if (i && !strcmp(dirs.list.items[i - 1], dirs.list.items[i]))
+            continue;
         rc = unnest_check_dir(outer, dirs.list.items[i]);
         /* Not a store after all. */
         if (rc == -EBADMSG || rc == -ENOENT)
@@ -96,7 +124,17 @@ struct moved_tag {
 };
 
 /* Kinds of objects in the order of removal; RANK_LEFT is not removed. */
-enum rank { RANK_TAG, RANK_MANIFEST, RANK_CATALOG, RANK_INDEX, RANK_PACK, RANK_OTHER, RANK_STORE, RANK_LEFT };
+enum rank {
+    RANK_TAG,
+    RANK_MANIFEST,
+    RANK_CATALOG,
+    RANK_INDEX,
+    RANK_PACK,
+    RANK_OTHER,
+    RANK_STORE,
+    RANK_LEASE,
+    RANK_LEFT
+};
 
 /* An object below dir. */
 struct piece {
@@ -113,13 +151,15 @@ struct unnesting {
     VEC(struct moved_tag) tags; /* by image, the order of copying */
     VEC(char *) tag_keys;       /* sorted, for binary search */
     VEC(struct piece) pieces;
-    bool among_tags; /* dir is "images": see the top */
-    size_t first;    /* first piece of the batch being removed */
+    struct lease_handle *sweep; /* the announcement; NULL until step 3 */
+    bool among_tags;            /* dir is "images": see the top */
+    size_t first;               /* first piece of the batch being removed */
     _Atomic uint64_t removed, removed_bytes;
 };
 
 static void unnest_release(struct unnesting *u)
 {
+    lease_end(u->sweep);
     for (size_t i = 0; i < u->pieces.len; i++)
         free(u->pieces.items[i].key);
     vec_release(&u->pieces);
@@ -134,12 +174,12 @@ static void unnest_release(struct unnesting *u)
 static int check_no_build(struct unnesting *u)
 {
     uint64_t live;
-    int rc = lease_count_live(u->inner, time(NULL), 0, false, &live);
+    int rc = lease_count_live(u->inner, time(NULL), UNNEST_LEASE_S, false, &live);
     if (rc || !live)
         return rc;
     return error_set(-EBUSY,
-                     "%s: a build into it is running, or left a lease or a checkpoint within the last ten minutes; end "
-                     "it, or wait",
+                     "%s: a build into it is running, or left a lease or a checkpoint within the last twenty minutes; "
+                     "end it, or wait, and run the same command again",
                      u->inner->url);
 }
 
@@ -251,18 +291,31 @@ static enum rank rank_of(const struct unnesting *u, const char *key)
         return RANK_STORE;
     if (is_tag(u, key))
         return RANK_TAG;
-    bool other = begins_with(key, "builds/") || begins_with(key, "trash/") || begins_with(key, "probe/");
-    return other && slashes == 1 ? RANK_OTHER : RANK_LEFT;
+    if (slashes != 1)
+        return RANK_LEFT;
+    if (begins_with(key, "builds/"))
+        return RANK_LEASE;
+    return begins_with(key, "trash/") || begins_with(key, "probe/") ? RANK_OTHER : RANK_LEFT;
+}
+
+/* Renew the announcement, if there is one: in a dry run there is none. */
+static int unnest_renew(struct unnesting *u)
+{
+    return u->sweep ? lease_renew(u->sweep) : 0;
 }
 
 static int note_piece(void *arg, const struct store_item *item)
 {
     struct unnesting *u = arg;
-    struct piece p = {.key = strdup(item->key), .size = item->size, .rank = rank_of(u, item->key)};
-    if (p.key && !vec_push(&u->pieces, p))
+    /* Ours goes last, with lease_end; a dead one of an earlier run was replaced by it. */
+    if (!strcmp(item->key, LEASE_SWEEP_KEY))
         return 0;
-    free(p.key);
-    return error_no_memory();
+    struct piece p = {.key = strdup(item->key), .size = item->size, .rank = rank_of(u, item->key)};
+    if (!p.key || vec_push(&u->pieces, p)) {
+        free(p.key);
+        return error_no_memory();
+    }
+    return unnest_renew(u);
 }
 
 /* Leave an object with a tag's key that may be a tag of the outer store. */
@@ -272,7 +325,7 @@ static int leave_tags(struct unnesting *u, struct piece *p)
     int rc = store_get_small(u->inner, p->key, &doc, NULL);
     if (!rc && !tag_is_other_document(doc.data, doc.len))
         p->rank = RANK_LEFT;
-    return rc == -EMSGSIZE || rc == -ENOENT ? 0 : rc;
+    return rc && rc != -EMSGSIZE && rc != -ENOENT ? rc : unnest_renew(u);
 }
 
 static int compare_pieces(const void *a, const void *b)
@@ -281,7 +334,7 @@ static int compare_pieces(const void *a, const void *b)
     return x->rank != y->rank ? (int)x->rank - (int)y->rank : strcmp(x->key, y->key);
 }
 
-/* Step 2. */
+/* Step 4. */
 static int list(struct unnesting *u)
 {
     int rc = store_list(u->inner, "", note_piece, u);
@@ -330,7 +383,7 @@ static int copy_tagged(struct unnesting *u, const struct tag *t)
     return rc || r.objects_copied == r.objects ? rc : check_bytes(u, t);
 }
 
-/* Step 3: copy each image with its first tag, then publish all its tags as they were. */
+/* Step 2: copy each image with its first tag, then publish all its tags as they were. */
 static int copy_all(struct unnesting *u)
 {
     int rc = 0;
@@ -372,6 +425,12 @@ static int remove_one(void *arg, size_t i)
 {
     struct unnesting *u = arg;
     const struct piece *p = &u->pieces.items[u->first + i];
+    /* The calling thread may be stuck in a renewal, and builds no longer wait. */
+    if (!lease_is_live(u->sweep))
+        return error_set(-EAGAIN,
+                         "%s: its announcement (%s) could not be renewed for ten minutes; run the same command "
+                         "again",
+                         u->inner->url, LEASE_SWEEP_KEY);
     int rc = store_remove(u->inner, p->key);
     if (rc)
         return rc;
@@ -380,26 +439,35 @@ static int remove_one(void *arg, size_t i)
     return 0;
 }
 
-/* Progress and cancellation of the removal. */
+/* Progress and cancellation of the removal, and its announcement. Once granary.json goes, only leases are left, which a
+ * later run would not find. */
 static int unnest_step(void *arg)
 {
     struct unnesting *u = arg;
     const struct copy_options *o = &u->options->copy;
     if (o->progress)
         o->progress(o->progress_arg, u->removed_bytes, u->result->removed_bytes);
-    return o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : 0;
+    bool last = u->pieces.items[u->first].rank >= RANK_STORE;
+    return !last && o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
 }
 
-/* Step 4: remove batch by batch, each of one rank, in parallel within a batch. */
+/* Step 3. The leases come before the tags, because a build that ended meanwhile has published one. */
+static int close_inner(struct unnesting *u)
+{
+    int rc = lease_begin_sweep(u->inner, &u->sweep);
+    if (!rc)
+        rc = check_no_build(u);
+    return rc ? rc : repository_tags(u->inner, NULL, check_tag, u);
+}
+
+/* Step 5: remove batch by batch, each of one rank, in parallel within a batch. */
 static int remove_all(struct unnesting *u)
 {
     struct parallel work = {.threads = u->options->copy.threads ? u->options->copy.threads : COPY_THREADS,
                             .item = remove_one,
                             .step = unnest_step,
                             .arg = u};
-    int rc = check_no_build(u); /* before the tags, because a build that ended meanwhile has published one */
-    if (!rc)
-        rc = repository_tags(u->inner, NULL, check_tag, u);
+    int rc = 0;
     for (u->first = 0; u->first < u->pieces.len && !rc; u->first += work.count) {
         const struct piece *p = &u->pieces.items[u->first];
         if (p->rank == RANK_LEFT)
@@ -421,13 +489,14 @@ int unnest_run(struct store *outer, const char *dir, const struct unnest_options
         .outer = outer, .options = options, .result = out, .among_tags = !strchr(dir, '/')};
     int rc = store_below_open(outer, dir, &u.inner);
     if (!rc)
-        rc = repository_check(u.inner, false);
+        rc = check_inner(u.inner);
     if (!rc)
         rc = unnest_look(&u);
+    if (!rc && !options->dry_run)
+        rc = copy_all(&u);
+    if (!rc && !options->dry_run)
+        rc = close_inner(&u);
     if (!rc)
         rc = list(&u);
-    if (rc || options->dry_run)
-        return rc;
-    rc = copy_all(&u);
-    return rc ? rc : remove_all(&u);
+    return rc || options->dry_run ? rc : remove_all(&u);
 }

@@ -220,9 +220,9 @@ static json_t *rebuild_json(const struct build_rebuild *r)
 static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
     return json_pack(
-        "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
+        "{s:o,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
         "s:o,s:o,s:o,s:f}",
-        "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
+        "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
         print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
         INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
         counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
@@ -269,14 +269,16 @@ static int build(const struct build_values *v, const struct build_source *source
     struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
+    struct nesting place;
     if (!rc) /* a store inside another store is a mistyped path; 'granary unnest' repairs that */
-        rc = nesting_check(store, ref->name, &store_options);
+        rc = nesting_check(store, ref->name, &store_options, &place);
     if (rc)
         return rc;
     struct progress progress;
     progress_init(&progress, "build", v->quiet);
     const struct source_overrides *o = &source->override;
-    const struct build_options options = {.fs = (enum manifest_fs)v->fs,
+    const struct build_options options = {.place = place,
+                                          .fs = (enum manifest_fs)v->fs,
                                           .chunk_size = (uint32_t)v->chunk_size,
                                           .zstd_level = v->compress ? 0
                                                         : v->level  ? (int)v->level

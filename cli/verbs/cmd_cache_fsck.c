@@ -70,11 +70,11 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 
 static json_t *cmd_cache_fsck_result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
 {
-    return json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", reporting->dir, "ok",
-                     !r->bad, "slabs", INTEGER(r->slabs), "slabs_bound", INTEGER(r->bound), "slots", INTEGER(r->slots),
-                     "good", INTEGER(r->good), "empty", INTEGER(r->empty), "stale", INTEGER(r->stale), "bad",
-                     INTEGER(r->bad), "repaired", INTEGER(r->repaired), "pinned", INTEGER(r->pinned), "bytes",
-                     INTEGER(r->bytes), "problems", reporting->problems);
+    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", json_lossy(reporting->dir),
+                     "ok", !r->bad, "slabs", INTEGER(r->slabs), "slabs_bound", INTEGER(r->bound), "slots",
+                     INTEGER(r->slots), "good", INTEGER(r->good), "empty", INTEGER(r->empty), "stale",
+                     INTEGER(r->stale), "bad", INTEGER(r->bad), "repaired", INTEGER(r->repaired), "pinned",
+                     INTEGER(r->pinned), "bytes", INTEGER(r->bytes), "problems", reporting->problems);
 }
 
 static void cmd_cache_fsck_print_result(const char *dir, const struct cache_fsck_result *r)

@@ -83,9 +83,9 @@ static int cmd_copy_print_result(const struct open_image *image, const struct im
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], objects[TEXT_COUNT_MAX];
     if (json)
-        return print_json(json_pack("{s:o,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "digest",
-                                    print_json_digest(&image->digest), "store", to->store, "name", to->name, "tag",
-                                    to->tag, "unique_tag", r->unique_tag, "objects", (json_int_t)r->objects,
+        return print_json(json_pack("{s:o,s:o,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "digest",
+                                    print_json_digest(&image->digest), "store", json_lossy(to->store), "name", to->name,
+                                    "tag", to->tag, "unique_tag", r->unique_tag, "objects", (json_int_t)r->objects,
                                     "objects_copied", (json_int_t)r->objects_copied, "bytes", (json_int_t)r->bytes,
                                     "bytes_copied", (json_int_t)r->bytes_copied));
     printf("%s/%s:%s is %s\n", to->store, to->name, to->tag, print_digest(&image->digest, digest));
@@ -113,16 +113,18 @@ static int cmd_copy_run(const struct invocation *inv)
     if (rc)
         return rc;
     struct store_options store = {0};
+    struct nesting place;
     open_store_options(&v->access, &store);
     store.endpoint = v->to_endpoint ? v->to_endpoint : store.endpoint;
     rc = store_open(target.store, &store, &to);
     if (!rc)
-        rc = nesting_check(to, target.name, &store);
+        rc = nesting_check(to, target.name, &store, &place);
     if (rc)
         return rc;
     struct progress progress;
     progress_init(&progress, "copy", v->quiet);
-    const struct copy_options options = {.threads = (unsigned)v->jobs,
+    const struct copy_options options = {.place = place,
+                                         .threads = (unsigned)v->jobs,
                                          .strict_tags = v->strict_tags,
                                          .progress = on_progress,
                                          .progress_arg = &progress,

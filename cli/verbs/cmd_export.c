@@ -78,7 +78,7 @@ static int cmd_export_run(const struct invocation *inv)
     json_t *result =
         json_pack("{s:o,s:I}", "digest", print_json_digest(&image.digest), "size", (json_int_t)image.manifest.size);
     if (result)
-        json_object_set_new(result, "file", json_name(path, strlen(path)));
+        json_object_set_new(result, "file", json_lossy(path));
     return print_json(result);
 }
 

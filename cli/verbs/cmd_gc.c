@@ -36,9 +36,9 @@ static const struct option_row rows[] = {
 
 static int print_result_json(const struct gc_values *v, const struct image_ref *ref, const struct gc_result *r)
 {
-    return print_json(json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", ref->store, "dry_run",
-                                v->dry_run, "images", INTEGER(r->images), "objects", INTEGER(r->objects), "kept",
-                                INTEGER(r->kept), "marked", INTEGER(r->marked), "marked_bytes",
+    return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref->store),
+                                "dry_run", v->dry_run, "images", INTEGER(r->images), "objects", INTEGER(r->objects),
+                                "kept", INTEGER(r->kept), "marked", INTEGER(r->marked), "marked_bytes",
                                 INTEGER(r->marked_bytes), "unmarked", INTEGER(r->unmarked), "swept", INTEGER(r->swept),
                                 "swept_bytes", INTEGER(r->swept_bytes), "tags_removed", INTEGER(r->tags_removed),
                                 "live_leases", INTEGER(r->live_leases)));

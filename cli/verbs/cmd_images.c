@@ -199,7 +199,7 @@ static int cmd_images_run(const struct invocation *inv)
         json_decref(images);
         return rc;
     }
-    return print_json(json_pack("{s:s,s:o}", "store", ref.store, "images", images));
+    return print_json(json_pack("{s:o,s:o}", "store", json_lossy(ref.store), "images", images));
 }
 
 const struct verb verb_images = {

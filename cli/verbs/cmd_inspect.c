@@ -106,15 +106,15 @@ static json_t *inspect_json(const struct inspection *in)
     const struct manifest *m = &image->manifest;
     const struct image_stats *s = &in->stats;
     json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store", image->ref.store,
-        "name", image->ref.name, "digest", print_json_digest(&image->digest), "content_root",
-        print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size", INTEGER(m->size),
-        "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset), "metadata_length",
-        INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts", counts_json(&m->counts), "chunks",
-        INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks", INTEGER(s->zstd_chunks), "packs",
-        INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes", INTEGER(s->plain_bytes),
-        "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries", INTEGER(m->catalog_entries), "compression_ratio",
-        compression(s));
+        "{s:o,s:s,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store",
+        json_lossy(image->ref.store), "name", image->ref.name, "digest", print_json_digest(&image->digest),
+        "content_root", print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size",
+        INTEGER(m->size), "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset),
+        "metadata_length", INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts",
+        counts_json(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
+        INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes",
+        INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
+        INTEGER(m->catalog_entries), "compression_ratio", compression(s));
     json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->contents), "body_bytes",
                              INTEGER(s->content_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
                              "dead_bytes", INTEGER(s->dead_bytes), "pack_bytes", INTEGER(s->pack_bytes),

@@ -63,11 +63,10 @@ static const struct option_row rows[] = {
 /* Describe the mount for --json. */
 static json_t *state_json(const struct mount_state *s)
 {
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_name(s->dir, strlen(s->dir)), "image",
-                     json_name(s->image, strlen(s->image)), "digest", print_json_digest(&s->digest), "content_root",
-                     print_json_digest(&s->content_root), "method", s->method, "device", s->device, "socket",
-                     json_name(s->socket, strlen(s->socket)), "control", json_name(s->control, strlen(s->control)),
-                     "server_pid", (json_int_t)s->server.pid);
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_lossy(s->dir), "image", json_lossy(s->image),
+                     "digest", print_json_digest(&s->digest), "content_root", print_json_digest(&s->content_root),
+                     "method", s->method, "device", s->device, "socket", json_lossy(s->socket), "control",
+                     json_lossy(s->control), "server_pid", (json_int_t)s->server.pid);
 }
 
 /* Return the server's cache directories, [{path, size}]; NULL: the server does not answer. */
@@ -288,7 +287,7 @@ static int run_umount(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:o,s:b}", "dir", json_name(dir, strlen(dir)), "unmounted", (int)removed));
+        return print_json(json_pack("{s:o,s:b}", "dir", json_lossy(dir), "unmounted", (int)removed));
     if (!removed)
         log_info("%s is not mounted", dir);
     return 0;

@@ -53,8 +53,8 @@ static int cmd_rm_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", ref.store, "name", ref.name, "tag", ref.tag, "digest",
-                                    print_json_digest(&digest)));
+        return print_json(json_pack("{s:o,s:s,s:s,s:o}", "store", json_lossy(ref.store), "name", ref.name, "tag",
+                                    ref.tag, "digest", print_json_digest(&digest)));
     char text[PRINT_DIGEST_MAX];
     printf("removed %s/%s:%s, which was %s\n", ref.store, ref.name, ref.tag,
            digest_is_zero(&digest) ? "damaged" : print_digest(&digest, text));

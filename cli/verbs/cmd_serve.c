@@ -7,11 +7,16 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "cli/access_options.h"
 #include "cli/pin.h"
@@ -54,17 +59,33 @@ struct serving {
     bool tcp, fuse;
 };
 
-/* Print where each image is served. */
+/* Do standard output and standard error go to one file, as those of a mount's server do? */
+static bool is_log(void)
+{
+    struct stat out, err;
+    return !fstat(STDOUT_FILENO, &out) && !fstat(STDERR_FILENO, &err) && S_ISREG(out.st_mode) &&
+           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+/* Print where each image is served; in a log file, as lines of that log, with time and level. */
 static void on_ready(void *arg, const char *where)
 {
     const struct serving *s = arg;
-    for (size_t i = 0; i < s->count; i++)
+    bool log = is_log();
+    for (size_t i = 0; i < s->count; i++) {
+        const struct pin *pin = &s->pins[i];
+        char at[PATH_MAX + IMAGE_NAME_MAX + 32];
         if (s->fuse)
-            printf("serving %s at %s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+            snprintf(at, sizeof at, "%s/%s", where, pin->ref.name);
         else if (s->tcp)
-            printf("serving %s at nbd://%s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+            snprintf(at, sizeof at, "nbd://%s/%s", where, pin->ref.name);
         else
-            printf("serving %s at nbd+unix:///%s?socket=%s\n", s->pins[i].given, s->pins[i].ref.name, where);
+            snprintf(at, sizeof at, "nbd+unix:///%s?socket=%s", pin->ref.name, where);
+        if (log)
+            log_info("serving %s at %s", pin->given, at);
+        else
+            printf("serving %s at %s\n", pin->given, at);
+    }
     fflush(stdout);
 }
 

@@ -215,6 +215,9 @@ static void print_stores(json_t *status)
         printf("  %-20s ", server_status_text(store, "url"));
         if (!strcmp(state, "answering"))
             puts(state);
+        else if (!strcmp(state, "refusing"))
+            printf("refusing since %.0f s: %s\n", json_number_value(json_object_get(store, "failing_s")),
+                   server_status_text(store, "error"));
         else if (!control_number(store, "failures"))
             printf("%s: a read has been waiting for %.0f s\n", state,
                    json_number_value(json_object_get(store, "read_waits_s")));
@@ -367,9 +370,8 @@ static int show_or_complain(const struct node_server *server, const char *target
             (void)error_prefix(rc, "%s", server->dir);
         fprintf(stderr, "granary: status: %s\n", error_text());
         if (into)
-            json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
-                                                  json_name(server->control, strlen(server->control)), "health",
-                                                  "failing", "error", error_text()));
+            json_array_append_new(into, json_pack("{s:o,s:s,s:o}", "control", json_lossy(server->control), "health",
+                                                  "failing", "error", json_lossy(error_text())));
         return rc == -EPROTO ? CLI_FAILED : STATUS_FAILING; /* no control socket: that tells nothing of a server */
     }
     if (into) {
@@ -433,9 +435,9 @@ const struct verb verb_status = {
                "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
                "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
                "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down, or a cache\n"
-               "directory failed lately; failing (3): a store does not answer, or keeps a read waiting for 30 s, or\n"
-               "the server does not answer. Rates are those of the last ten seconds. What is cached is looked up in\n"
-               "the part of the index that is cached: no store is asked.",
+               "directory failed lately; failing (3): a store does not answer, refuses every request, or keeps a read\n"
+               "waiting for 30 s, or the server does not answer. Rates are those of the last ten seconds. What is\n"
+               "cached is looked up in the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = cmd_status_run,

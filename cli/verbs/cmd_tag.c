@@ -27,6 +27,11 @@ static const struct option_row rows[] = {
     {0},
 };
 
+static int cmd_tag_renew(void *lease)
+{
+    return lease_renew(lease);
+}
+
 /* The order: lease, manifest, unmark, publish. Each step is needed against a gc that runs at the same time; see below.
  */
 static int cmd_tag_run(const struct invocation *inv)
@@ -40,25 +45,37 @@ static int cmd_tag_run(const struct invocation *inv)
     int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
+    struct store_options options = {0};
+    open_store_options(&v->access, &options);
+    const struct nesting place = {.options = &options, .is_store = true};
     /* gc may be about to sweep an image without tags. Once the lease exists, either gc spares the image, or it has
      * removed the manifest already and reading it below fails. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
-    rc = lease_begin(image.store, inv->operands[0], &lease);
+    rc = lease_begin(image.store, &place, inv->operands[0], &lease);
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
     /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */
+    const struct gc_step step = {.step = cmd_tag_renew, .arg = lease};
     if (!rc)
-        rc = gc_unmark_image(image.store, &image.digest);
+        rc = gc_unmark_image(image.store, &image.digest, &step);
+    if (!rc)
+        rc = lease_renew(lease);
+    if (!rc)
+        rc = lease_check_held(lease, 0);
     if (rc)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
     fresh.parent = image.tag.parent;
     rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
+    if (!rc)
+        rc = lease_renew(lease);
+    if (!rc)
+        rc = lease_check_held(lease, 0);
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", image.ref.store, "name", image.ref.name, "tag", tag,
-                                    "digest", print_json_digest(&image.digest)));
+        return print_json(json_pack("{s:o,s:s,s:s,s:o}", "store", json_lossy(image.ref.store), "name", image.ref.name,
+                                    "tag", tag, "digest", print_json_digest(&image.digest)));
     char digest[PRINT_DIGEST_MAX];
     printf("%s/%s:%s is now %s\n", image.ref.store, image.ref.name, tag, print_digest(&image.digest, digest));
     return 0;

@@ -193,11 +193,11 @@ static int print(const struct recording *r)
     const char *export = json_string_value(json_object_get(r->image, "export")), *why = why_ended(r);
     char size[TEXT_SIZE_MAX];
     if (r->v->json)
-        return print_json(json_pack("{s:o,s:O,s:O,s:O,s:I,s:I,s:I,s:s}", "file", json_name(r->file, strlen(r->file)),
-                                    "export", json_object_get(r->image, "export"), "digest",
-                                    json_object_get(r->image, "digest"), "content_root",
-                                    json_object_get(r->image, "content_root"), "chunks", (json_int_t)r->trace.count,
-                                    "bytes", (json_int_t)bytes, "dropped", (json_int_t)r->trace.dropped, "ended", why));
+        return print_json(json_pack("{s:o,s:O,s:O,s:O,s:I,s:I,s:I,s:s}", "file", json_lossy(r->file), "export",
+                                    json_object_get(r->image, "export"), "digest", json_object_get(r->image, "digest"),
+                                    "content_root", json_object_get(r->image, "content_root"), "chunks",
+                                    (json_int_t)r->trace.count, "bytes", (json_int_t)bytes, "dropped",
+                                    (json_int_t)r->trace.dropped, "ended", why));
     printf("%s: %u chunks recorded, %s\n", export ? export : "", r->trace.count, text_format_size(bytes, size));
     if (!r->ended)
         fprintf(stderr, "granary: trace record: the server ended; what was read until then is recorded\n");

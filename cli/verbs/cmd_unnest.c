@@ -71,11 +71,11 @@ static void cmd_unnest_print_result(const struct work *w, const char *dir, const
 
 static int add_result(const struct work *w, const char *dir, const struct unnest_result *r)
 {
-    json_t *row = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "directory", dir, "images", (json_int_t)r->images,
-                            "tags", (json_int_t)r->tags, "tags_there", (json_int_t)r->tags_there, "objects_copied",
-                            (json_int_t)r->objects_sent, "bytes_copied", (json_int_t)r->bytes_sent, "objects_removed",
-                            (json_int_t)r->removed, "bytes_removed", (json_int_t)r->removed_bytes, "objects_left",
-                            (json_int_t)r->left);
+    json_t *row = json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "directory", json_lossy(dir), "images",
+                            (json_int_t)r->images, "tags", (json_int_t)r->tags, "tags_there", (json_int_t)r->tags_there,
+                            "objects_copied", (json_int_t)r->objects_sent, "bytes_copied", (json_int_t)r->bytes_sent,
+                            "objects_removed", (json_int_t)r->removed, "bytes_removed", (json_int_t)r->removed_bytes,
+                            "objects_left", (json_int_t)r->left);
     return json_array_append_new(w->stores, row) ? error_no_memory() : 0;
 }
 
@@ -110,7 +110,8 @@ static int cmd_unnest_run(const struct invocation *inv)
         return rc;
     struct work w = {.values = v, .store = store, .stores = stores};
     w.options = (struct unnest_options){.dry_run = v->dry_run,
-                                        .copy = {.threads = (unsigned)v->jobs,
+                                        .copy = {.place = {.is_store = true},
+                                                 .threads = (unsigned)v->jobs,
                                                  .strict_tags = v->strict_tags,
                                                  .progress = on_progress,
                                                  .progress_arg = &w.progress,
@@ -119,7 +120,8 @@ static int cmd_unnest_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:s,s:b,s:O}", "store", ref.store, "dry_run", v->dry_run, "stores", stores));
+        return print_json(
+            json_pack("{s:o,s:b,s:O}", "store", json_lossy(ref.store), "dry_run", v->dry_run, "stores", stores));
     if (!w.found)
         printf("there is no store among the images of %s\n", store->url);
     return 0;

@@ -122,7 +122,8 @@ static int cmd_upgrade_tell(const struct upgrade_values *v, const char *path, co
     if (sscanf(answer, UPGRADE_DONE "%63s %63s %llu", from, to, &ms) != 3)
         return error_set(-EPROTO, "the server on %s does not answer as one of Granary's", path);
     if (v->json)
-        return print_json(json_pack("{s:s,s:s,s:I}", "from", from, "to", to, "outage_ms", (json_int_t)ms));
+        return print_json(
+            json_pack("{s:o,s:o,s:I}", "from", json_lossy(from), "to", json_lossy(to), "outage_ms", (json_int_t)ms));
     printf("granary %s serves in the place of %s; there was no server for %.1f s\n", to, from, (double)ms / 1000);
     return 0;
 }

@@ -85,7 +85,7 @@ static void on_problem(void *arg, const char *sentence)
         return;
     progress_end(&v->progress);
     fprintf(stderr, "granary: verify: %s\n", sentence);
-    json_array_append_new(v->problems, json_string(sentence));
+    json_array_append_new(v->problems, json_lossy(sentence));
 }
 
 /* Called in one thread at a time. The failure is kept, as a callback cannot return it. */
@@ -122,8 +122,8 @@ static json_t *against_json(const struct verifying *v)
     const struct verify_source_result *a = &v->against;
     if (!v->compared)
         return json_null();
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "source", v->values->against, "files", INTEGER(a->files), "bytes",
-                     INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->removed), "damaged",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "source", json_lossy(v->values->against), "files", INTEGER(a->files),
+                     "bytes", INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->removed), "damaged",
                      INTEGER(a->damaged));
 }
 

@@ -299,10 +299,10 @@ static int print_nbd(const struct warm_values *v, const char *uri, const struct 
     json_t *offsets = json_array();
     for (uint64_t i = 0; i < GR_MIN(s->failed_chunks, (uint64_t)NBD_WARM_NAMED); i++)
         json_array_append_new(offsets, json_integer((json_int_t)s->failed_at[i]));
-    return print_json(json_pack("{s:s,s:I,s:I,s:f,s:I,s:I,s:o}", "uri", uri, "bytes", (json_int_t)s->bytes_total,
-                                "cached_bytes", (json_int_t)s->bytes_done, "seconds", (double)took_ms / 1000,
-                                "bytes_per_s", (json_int_t)bytes_per_s, "failed_chunks", (json_int_t)s->failed_chunks,
-                                "failed_offsets", offsets));
+    return print_json(json_pack("{s:o,s:I,s:I,s:f,s:I,s:I,s:o}", "uri", json_lossy(uri), "bytes",
+                                (json_int_t)s->bytes_total, "cached_bytes", (json_int_t)s->bytes_done, "seconds",
+                                (double)took_ms / 1000, "bytes_per_s", (json_int_t)bytes_per_s, "failed_chunks",
+                                (json_int_t)s->failed_chunks, "failed_offsets", offsets));
 }
 
 /* Warm over NBD. Names and globs are not possible: NBD has no catalog. */

@@ -216,9 +216,26 @@ int parent_scrub(struct parent *p, struct sink *sink)
     return scrub_run(&config, &p->scrubbed);
 }
 
+/* Set *out to whether the tag by which the parent was found names it still. */
+static int parent_is_tagged(const struct parent *p, bool *out)
+{
+    struct digest named;
+    *out = false;
+    if (p->found.by_digest)
+        return 0;
+    int rc = repository_resolve(p->config.store, &p->found, &named, NULL);
+    *out = !rc && digest_equal(&named, &p->digest);
+    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
+}
+
+/* The manifest's mark alone does not tell whether gc has found the parent unneeded: gc marks packs first, and marks no
+ * manifest that is younger than the grace period, though the packs under it may be old. */
 int parent_hold(struct parent *p, bool lapsed)
 {
-    return gc_hold_parent(p->config.store, &p->digest, lapsed || p->config.image->by_digest);
+    bool tagged;
+    const struct gc_step step = {.step = p->config.step, .arg = p->config.step_arg};
+    int rc = parent_is_tagged(p, &tagged);
+    return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &step);
 }
 
 struct digest parent_of_tag(const struct parent *p, const struct digest *image)

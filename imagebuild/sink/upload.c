@@ -327,12 +327,13 @@ static int check_listed(struct upload *u, bool all)
 
 int upload_check_present(struct upload *u, bool all)
 {
+    const struct gc_step step = {.step = u->step, .arg = u->step_arg};
     CLEANUP_DIGEST_MAP reused = {0};
     int rc = check_listed(u, all);
     for (size_t i = 0; i < u->done.len && rc >= 0; i++)
         if (u->done.items[i].reused)
             rc = digest_map_add(&reused, &u->done.items[i].digest, 0);
-    return rc < 0 ? rc : gc_unmark(u->store, &reused);
+    return rc < 0 ? rc : gc_unmark(u->store, &reused, &step);
 }
 
 struct upload_counts upload_counts(struct upload *u)

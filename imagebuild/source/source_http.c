@@ -477,7 +477,7 @@ static int check_url(const char *url)
     if (memchr(host, '@', len))
         return error_set(-EINVAL, "source: credentials do not belong in the address; put them into "
                                   "~/.netrc, or a token into what --http-token-file names");
-    if (!len || host[strcspn(host, "?# ")])
+    if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
         return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
                          url);
     return 0;

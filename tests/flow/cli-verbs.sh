@@ -249,6 +249,45 @@ wait "$BACKGROUND_PID" || status=$?
 [ $status = 1 ] || fail "what could not be printed was not missed: exit $status"
 "$GRANARY" verify --deep "$store/closed" >"$W/null"
 
+echo "== what serves and mounts says the default of their own"
+for verb in serve mount; do
+    "$GRANARY" $verb --help | sed -n '/ --warm /,/^  -/p' | tr -s ' \n' ' ' >"$W/out"
+    grep -q 'the default of granary serve and mount' "$W/out" && ! grep -q '(default none)' "$W/out" || fail "$verb --help: $(cat "$W/out")"
+done
+
+echo "== a store and a cache whose paths are not UTF-8: all JSON is, and what was served is found again without the store"
+odd=$W/$'st\xffre' oddcache=$W/$'c\xffche'
+cp -a "$store" "$odd"
+# json VERB ARG...: it ends well, and prints one JSON object
+json() {
+    "$GRANARY" "$@" --json >"$W/json" 2>"$W/err" || fail "$*: $(cat "$W/err")"
+    jq -es 'length == 1' "$W/json" >"$W/null" || fail "$*: no JSON: $(cat "$W/json")"
+}
+json build "$W/other" "$odd/other:v1"
+json copy -q "$store/set:v1" "$odd/copied:v1"
+for words in images "tag $odd/set:v1 odd" "rm $odd/set:odd" 'gc -n' 'unnest -n' "inspect $odd/set:v1" "verify --deep $odd/set:v1"; do
+    [[ $words = *$odd* ]] || words="$words $odd"
+    # shellcheck disable=SC2086 # words
+    json $words
+    [[ $words = verify* ]] || jq -e --arg w "$W" '.store == "file://\($w)/st\ufffdre"' "$W/json" >"$W/null" || fail "$words: $(cat "$W/json")"
+done
+serve_odd() {
+    background "$GRANARY" serve "$odd/set:v1" --socket "$W/odd.sock" --cache "$oddcache:64M" >"$W/serve.out" 2>"$W/serve.err"
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+}
+serve_odd
+json status "$W/odd.sock"
+jq -e '(.stores[0].url_hex | test("ff")) and (.cache_directories[0].path_hex | test("ff"))' "$W/json" >"$W/null" || fail "$(cat "$W/json")"
+kill "$BACKGROUND_PID" && wait "$BACKGROUND_PID"
+json cache fsck "$oddcache"
+mv "$odd" "$W/away"
+serve_odd
+kill "$BACKGROUND_PID" && wait "$BACKGROUND_PID"
+mv "$W/away" "$odd"
+rm -r "$odd/packs"
+! "$GRANARY" verify "$odd/set:v1" --json >"$W/json" 2>"$W/err" || fail "verify without packs"
+jq -e '.problem_count > 0 and (.problems | length) == .problem_count' "$W/json" >"$W/null" || fail "problems are missing: $(cat "$W/json")"
+
 echo "== completion"
 # shellcheck source=/dev/null
 . "$GRANARY_SOURCE/cli/completion/granary.bash"

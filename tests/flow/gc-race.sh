@@ -84,7 +84,7 @@ collector() {
         wait $gc || status=$?
         if [ $status = 0 ]; then
             jq -r .swept "$W/gc-$me.json" >>"$W/swept"
-        elif ! grep -q "another gc is sweeping\|nothing was removed" "$err"; then
+        elif ! grep -q "another gc or unnest is removing\|nothing was removed" "$err"; then
             wrong "collector $me: $(cat "$err")"
         fi
     done

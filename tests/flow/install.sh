@@ -34,6 +34,18 @@ echo "== the units call the installed program, the helpers are it"
 ! grep -h '^Exec' "$W/granary$prefix"/lib/systemd/system/* | grep -v "^Exec[A-Za-z]*=-\?$prefix/bin/granary " || fail "a unit calls something else"
 [ "$(readlink -f "$W/granary$prefix/sbin/mount.granary")" = "$W/granary$prefix/bin/granary" ] || fail "mount.granary"
 
+echo "== the servers say what they take, and what is wrong"
+for server in granary-nbd granary-fuse; do
+    program=$W/all$prefix/libexec/granary/$server
+    "$program" --help >"$W/help" 2>&1 || fail "$server --help fails"
+    sed -n 1p "$W/help" | grep "^usage: $server " >"$W/null" || fail "$server --help: $(cat "$W/help")"
+    [ "$("$program" --version)" = "$("$W/granary$prefix/bin/granary" --version)" ] || fail "$server --version"
+    status=0
+    "$program" -t 0 3 2>"$W/err" || status=$?
+    [ $status = 2 ] || fail "$server -t 0: exit $status"
+    grep -e "-t" "$W/err" | grep -v '^usage' >"$W/null" || fail "$server -t 0: $(cat "$W/err")"
+done
+
 echo "== it serves by the server beside it"
 mkdir "$W/tree"
 head -c 300000 /dev/urandom >"$W/tree/file"

@@ -49,6 +49,26 @@ rotate revoke '{"key": "OLD"}' revoked NEW
 keys TEMPORARY one
 rotate expire '{"token": "one"}' expired TEMPORARY two
 
+echo "== keys that nobody replaces: reads fail, and the status says why until other keys are there"
+keys LAST
+background "$GRANARY" serve s3://lake/one --socket "$W/sock" --cache "$W/cache-refused:64M" --warm none 2>"$W/err"
+wait_for 60 listens "$W/sock"
+"$probe" "$uri" cache 0 1048576
+"$GRANARY" status --quick "$W/sock" >"$W/status" || fail "not healthy before: $(cat "$W/status")"
+tell revoke '{"key": "LAST"}' >"$W/null"
+for offset in 2 3 4; do ! "$probe" "$uri" cache $((offset << 20)) 65536 2>"$W/null" || fail "read with refused keys"; done
+status=0
+"$GRANARY" status --quick "$W/sock" >"$W/status" || status=$?
+[ $status = 3 ] || fail "status ends with $status while the store refuses the keys: $(cat "$W/status")"
+grep -q '^failing: store s3://lake has been refusing for .*does not know the access key' "$W/status" || fail "$(cat "$W/status")"
+"$GRANARY" status --quick --json "$W/sock" >"$W/json" || [ $? = 3 ]
+jq -e '.stores[0].state == "refusing" and .stores[0].refusals >= 3' "$W/json" >"$W/null" || fail "$(jq -c .stores "$W/json")"
+keys FRESH
+"$probe" "$uri" cache $((2 << 20)) 65536
+"$GRANARY" status --quick "$W/sock" >"$W/status" || fail "not healthy with new keys: $(cat "$W/status")"
+kill "$BACKGROUND_PID"
+wait "$BACKGROUND_PID" || fail "the server's exit: $?"
+
 echo "== keys that nobody replaces: the sentence of the refusal"
 tell revoke '{"key": "NEW"}' >"$W/null"
 keys NEW

@@ -114,7 +114,8 @@ echo "== umount leaves nothing, and the second time there is nothing to do"
 nothing_left
 "$GRANARY" umount --json "$dir" | jq -e '.unmounted == false' >"$W/null" || fail "the second umount"
 [ -s "$log" ] || fail "the log is gone, or empty"
-! grep -vE '^serving |^20[0-9-]{8}T[0-9:]{8}Z (error|warning|info|debug) ' "$log" >"$W/out" || fail "lines without time and level: $(cat "$W/out")"
+grep -qE '^20[0-9-]{8}T[0-9:]{8}Z info granary: serving .* at ' "$log" || fail "the log does not say what is served"
+! grep -vE '^20[0-9-]{8}T[0-9:]{8}Z (error|warning|info|debug) ' "$log" >"$W/out" || fail "lines without time and level: $(cat "$W/out")"
 
 echo "== the cache is kept: the store's packs may be gone"
 mv "$W/store/packs" "$W/packs"

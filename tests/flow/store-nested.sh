@@ -70,6 +70,65 @@ for tag in v1 v2 inner-v1 inner-v2; do "$GRANARY" verify -q --deep "$W/outer/fac
 "$GRANARY" unnest "$W/outer" >"$W/out"
 grep -q '^there is no store among the images' "$W/out" || fail "$(cat "$W/out")"
 
+# nested DIR: a store with another one in its images/
+nested() {
+    rm -rf "$1"
+    cp -a "$lake" "$1"
+    cp -a "$W/b/images/." "$1/images"
+}
+
+echo "== a build that waits for an unnest fails when that has ended, and names the outer store"
+nested "$W/closing"
+inner=$W/closing/images
+mkdir -p "$inner/trash"
+printf '{"format":"granary-lease","version":1,"started":1,"renewed":%s,"host":"h","pid":1,"image":""}' "$(date +%s)" \
+    >"$inner/trash/sweeping"
+"$GRANARY" build -q "$W/tree" "$inner/faces:late" >"$W/out" 2>"$W/err" &
+build=$!
+wait_for 60 bash -c "compgen -G '$inner/builds/*' >'$W/null'"
+rm "$inner/granary.json" "$inner/trash/sweeping"
+status=0
+wait $build || status=$?
+[ $status = 1 ] || fail "a build into a store that has gone: exit $status: $(cat "$W/err")"
+grep -q "images is no longer a store: .* has moved its images into .*/closing; nothing was published, write .*/closing/NAME" \
+    "$W/err" || fail "it says $(cat "$W/err")"
+[ ! -e "$inner/granary.json" ] || fail "it made the store anew"
+[ -z "$(ls "$inner/builds")" ] || fail "its lease is left"
+
+echo "== builds race an unnest: each is either in the outer store or has failed"
+raced=0 closed=0
+for round in $(seq 8); do
+    nested "$W/race"
+    builds=()
+    for n in 1 2 3; do
+        { sleep "0.$((RANDOM % (3 * n)))"
+          "$GRANARY" build -q "$W/tree" "$W/race/images/dogs:r$n" >"$W/null" 2>"$W/err-$n"; } &
+        builds+=($!)
+    done
+    for ((i = 0; ; i++)); do
+        status=0
+        "$GRANARY" unnest -q "$W/race" >"$W/out" 2>"$W/err" || status=$?
+        [ $status != 0 ] || break
+        grep -q 'a build into it is running\|was published meanwhile' "$W/err" || fail "round $round: $(cat "$W/err")"
+        [ $i -lt 1000 ] || fail "round $round: unnest never comes to its turn"
+    done
+    for n in 1 2 3; do
+        status=0
+        wait "${builds[$((n - 1))]}" || status=$?
+        if [ $status = 0 ]; then
+            "$GRANARY" verify -q --deep "$W/race/dogs:r$n" || fail "round $round: what build $n published is lost"
+            raced=$((raced + 1))
+        else
+            grep -q 'is no longer a store\|inside or around the store' "$W/err-$n" || fail "round $round: $(cat "$W/err-$n")"
+            closed=$((closed + 1))
+        fi
+    done
+    [ ! -e "$W/race/images/granary.json" ] || fail "round $round: the inner store was made anew"
+    "$GRANARY" images "$W/race" >"$W/out" 2>"$W/err"
+    [ ! -s "$W/err" ] || fail "round $round: images warns: $(cat "$W/err")"
+done
+echo "$raced builds were published, $closed found no store"
+
 echo "== a tag that was copied from another name"
 "$GRANARY" build -q "$W/tree" "$lake/dogs:v1" >"$W/out"
 cp "$lake/images/dogs/v1" "$lake/images/faces/v9"

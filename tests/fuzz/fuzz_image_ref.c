@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     enum object_kind kind;
     CLEANUP_FREE char *text = strndup((const char *)data, len);
     FUZZ_CHECK(text);
-    (void)object_key_parse(text, &kind, &name);
+    (void)!object_key_parse(text, &kind, &name);
     int rc = image_ref_parse_store(text, &ref);
     FUZZ_CHECK(rc == 0 || rc == -EINVAL);
     rc = image_ref_parse(text, &ref);

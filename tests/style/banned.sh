@@ -33,12 +33,15 @@ check_timed_waits() {
     return $bad
 }
 
-# The operations of stores and sources are called by store_*() and source_*(), which check what all of them must keep.
+# The operations of stores and sources are called by store_*() and source_*(), which check what all of them must keep:
+# not through the table, and not through a local variable that points to it.
 check_hops() {
-    local files names='get|get_small|put|list|stat|remove|probe_conditional|get_until|get_fresh|counters|health'
-    names+='|origin|report_bad|counts|look|streams|set_known|name_shard|read|cancel'
-    mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(cachecore/store/store|imagebuild/source/source)\.c$')
-    ! code_of "${files[@]}" | grep -E "[>.]ops->($names) ?\("
+    local files bad=0 names='get|get_small|put|list|list_after|stat|remove|probe_conditional|get_until|get_fresh|counters'
+    names+='|health|origin|report_bad|counts|look|streams|set_known|name_shard|read|cancel'
+    mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(cachecore/store/store|imagebuild/source/source)\.[ch]$')
+    ! code_of "${files[@]}" | grep -E "(^|[^A-Za-z0-9_])ops->($names) ?\(" || bad=1
+    ! code_of "${files[@]}" | grep -E "struct (store|source)_ops \*" || bad=1
+    return $bad
 }
 
 # Memory that is short is said in one sentence, by error_no_memory().
@@ -49,6 +52,8 @@ check_no_memory() {
 }
 
 can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, arg); }' 'ops->get'
+can_fail check_hops a.c 'int f(void) { return ops->list_after(s, "", key, visit, arg); }' 'ops->list_after'
+can_fail check_hops a.c 'const struct store_ops *o = s->ops;' 'store_ops'
 can_fail check_no_memory a.c 'int f(void) { return error_set(-ENOMEM, "walk: out of memory"); }' 'out of memory'
 can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended
 can_fail check_banned a.c 'void f(void) { strcpy(a, b); }' strcpy

@@ -1,5 +1,6 @@
 #!/bin/bash
 # cppcheck finds nothing in the product's code.
+# ctest: long
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 command -v cppcheck >/dev/null || skip "no cppcheck here (apt-get install cppcheck)"

@@ -1,6 +1,6 @@
 /* hostile_tree DIR [full]: fills an empty directory with what a filesystem image may get wrong: names of any bytes,
  * sizes around every border, a sparse file over 4 GiB, hard links, attributes, owners and times at their limits, device
- * nodes, directories of 20,000 entries (full: 100,000) and of 3,000 subdirectories (66,000).
+ * nodes, directories of 6,000 entries (full: 100,000) and of 1,000 subdirectories (66,000).
  *
  * Deterministic but for the times of directories. What the filesystem below DIR or the user's rights do not allow
  * (attributes, device nodes, owners) is left out with a line on standard error.
@@ -71,13 +71,13 @@ static void make_crowds(bool full)
 {
     char name[64];
     enter("crowd");
-    for (unsigned i = 0; i < (full ? 100000u : 20000u); i++) {
+    for (unsigned i = 0; i < (full ? 100000u : 6000u); i++) {
         snprintf(name, sizeof name, "%x-%u", i * 2654435761u, i);
         file(name, 0, 0);
     }
     leave();
     enter("subdirectories");
-    for (unsigned i = 0; i < (full ? 66000u : 3000u); i++) {
+    for (unsigned i = 0; i < (full ? 66000u : 1000u); i++) {
         snprintf(name, sizeof name, "s%u", i);
         if (mkdir(name, 0755))
             die("mkdir", name);

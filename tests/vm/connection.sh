@@ -1,6 +1,6 @@
 #!/bin/bash
 # One connection of four dies, by TCP through a proxy that has a process for each: no read fails, and it is replaced.
-# ctest: lock=vm
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The keeper as a process: it has two of root's capabilities and no more, and with those reaches a server of another user, whose
 # socket is that user's alone, after that died. Where systemd runs and has the keeper's unit, systemd starts it; else granary does.
-# ctest: lock=vm
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 [ "$(id -u)" = 0 ] || skip "only root can be several users"
@@ -29,7 +29,7 @@ mount_it() {
 echo "== little is left of root"
 /usr/bin/setpriv --reuid 1001 --regid 1001 --clear-groups granary serve file:///store/set --socket /home/server/s >/serve.log 2>&1 &
 server=$!
-until_true "grep -q '^serving' /serve.log"
+until_true "grep -q 'serving ' /serve.log"
 [ "$(stat -c '%a %u' /home/server/s)" = "600 1001" ]
 mount_it --socket /home/server/s
 grep -E '^(Cap|NoNew)' /proc/$keeper/status

@@ -115,7 +115,7 @@ umount /mnt/data
 nbd-client -d $device
 granary serve file:///store/perl --cache /cache2:64M --socket /other.sock >/other.out 2>&1 &
 other=$!
-until_true "grep -q '^serving' /other.out"
+until_true "grep -q 'serving ' /other.out"
 nbd-client -unix /other.sock $device -N perl
 granary umount /mnt/data
 [ "$(cat /sys/block/${device#/dev/}/size)" != 0 ] || { echo "the other's attachment is gone"; exit 1; }

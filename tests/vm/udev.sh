@@ -1,7 +1,7 @@
 #!/bin/bash
 # The udev rule, in the guest with systemd-udevd and its own rules: a device that granary attached is neither probed by blkid nor
 # watched, and udisks is told to ignore it; one that nbd-client attached is all that as ever.
-# ctest: lock=vm
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 rules=/usr/lib/udev/rules.d
@@ -35,7 +35,7 @@ watched $device && { echo "it is watched"; exit 1; }
 
 echo "== another program's"
 granary serve file:///store/set --socket /s.sock >/serve.log 2>&1 &
-until_true "grep -qs '^serving' /serve.log"
+until_true "grep -qs 'serving ' /serve.log"
 nbd-client -unix /s.sock /dev/nbd5 -N set -R
 probed() { properties /dev/nbd5 >/other && grep -qx ID_FS_TYPE=erofs /other; }
 until_true probed

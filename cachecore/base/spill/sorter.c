@@ -58,7 +58,6 @@ struct sorter {
     size_t memory; /* bytes */
     struct bytes arena;
     VEC(struct ref) refs;
-    size_t shared;
     struct scratch *scratch;
     VEC(struct run) runs;
     struct bytes out; /* records to be written to the scratch */

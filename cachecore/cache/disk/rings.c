@@ -162,13 +162,11 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
     rs->calls = config->calls;
     rs->stats = stats;
     int rc = copy_fds(rs, config);
-    if (rc) {
-        close_fds(rs);
-        free(rs);
-        return rc;
-    }
-    *out = rs;
-    return 0;
+    if (rc)
+        rings_free(rs);
+    else
+        *out = rs;
+    return rc;
 }
 
 /* Take the zombies whose disk has answered off their list. */

@@ -412,8 +412,8 @@ static void hand_out(struct space *s, uint32_t id, const struct space_request *r
 /* ---- quotas ---- */
 
 /* Return the slot of a quota that was used longest ago, among those met in a bounded search from where the last one
- * ended; SPACE_NONE: none that may be evicted. */
-static uint32_t own_victim(struct space *s, unsigned group)
+ * ended, but for the n that are chosen already; SPACE_NONE: none that may be evicted. */
+static uint32_t own_victim(struct space *s, unsigned group, const uint32_t *chosen, unsigned n)
 {
     struct space_group *g = &s->groups[group - 1];
     uint32_t best = SPACE_NONE;
@@ -425,14 +425,18 @@ static uint32_t own_victim(struct space *s, unsigned group)
         }
         uint32_t id = g->slab << SPACE_SLOT_BITS | g->slot++;
         const struct slot *slot = space_slot_at(s, id);
-        if (slot->group == group && slot->state == SLOT_READY && !space_kept(slot->flags) && !space_busy_at(s, id) &&
-            (best == SPACE_NONE || older(slot->used, space_slot_at(s, best)->used)))
+        bool taken = false;
+        for (unsigned i = 0; i < n; i++)
+            taken |= chosen[i] == id;
+        if (!taken && slot->group == group && slot->state == SLOT_READY && !space_kept(slot->flags) &&
+            !space_busy_at(s, id) && (best == SPACE_NONE || older(slot->used, space_slot_at(s, best)->used)))
             best = id;
     }
     return best;
 }
 
-/* Make a quota that is full evict its own chunks. -EDQUOT: it cannot, or the policy keeps what it has. */
+/* Make a quota that is full evict its own chunks, all that are needed or none. -EDQUOT: it cannot, or the policy keeps
+ * what it has. */
 static int charge(struct space *s, const struct space_request *request)
 {
     if (!request->group || request->flags & RECORD_META)
@@ -444,18 +448,25 @@ static int charge(struct space *s, const struct space_request *request)
     enum cache_media media = media_of_last_resort(s, request);
     bool admitted = request->force || home_of(s, &request->digest, media) == SPACE_NONE ||
                     evict_admit(s->evict, pool_of_request(s, request, media), space_key_of(&request->digest).word[1]);
-    for (unsigned i = 0; admitted && i < OWN_TRIES && g->used + size > g->quota.limit; i++) {
-        uint32_t id = own_victim(s, request->group);
-        if (id == SPACE_NONE)
+    uint32_t victims[OWN_TRIES];
+    unsigned n = 0;
+    uint64_t freed = 0;
+    while (admitted && n < OWN_TRIES && g->used - freed + size > g->quota.limit) {
+        victims[n] = own_victim(s, request->group, victims, n);
+        if (victims[n] == SPACE_NONE)
             break;
-        space_forget(s, id);
-        space_make_free_first(s, id);
+        freed += cache_class_slot_size(space_slab_of(s, victims[n++])->class);
+    }
+    if (g->used - freed + size > g->quota.limit) {
+        s->quota_refusals++;
+        return -EDQUOT;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        space_forget(s, victims[i]);
+        space_make_free_first(s, victims[i]);
         s->evictions++;
     }
-    if (g->used + size <= g->quota.limit)
-        return 0;
-    s->quota_refusals++;
-    return -EDQUOT;
+    return 0;
 }
 
 int space_alloc(struct space *s, const struct space_request *request, struct space_slot *out)

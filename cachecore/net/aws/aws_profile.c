@@ -50,8 +50,10 @@ static char *trim(char *text)
     return text;
 }
 
-/* Take one line NAME=VALUE. Within a file the last line wins; a value that an earlier file set (`before`) stays. */
-static void aws_profile_take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
+/* Take one line NAME=VALUE. Within a file the last line wins; a value that an earlier file set (`before`) stays.
+ * -ENOMEM.
+ */
+static int aws_profile_take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
 {
     const struct {
         const char *name;
@@ -69,14 +71,17 @@ static void aws_profile_take_line(char *line, struct aws_profile *p, const struc
     };
     char *equals = strchr(line, '=');
     if (!equals)
-        return;
+        return 0;
     *equals = 0;
     const char *name = trim(line), *value = trim(equals + 1);
     for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
         if (strcmp(name, table[i].name) == 0 && !table[i].set) {
             wipe(table[i].value);
             *table[i].value = *value ? strdup(value) : NULL;
+            if (*value && !*table[i].value)
+                return error_no_memory();
         }
+    return 0;
 }
 
 /* Is this the title of the profile's section: "name", or in the config file "profile name"? */
@@ -89,12 +94,13 @@ static bool is_section_of(char *title, const char *name)
 }
 
 /* Take the profile's lines out of a file's text, which is modified. */
-static void take_text(char *text, struct aws_profile *p)
+static int take_text(char *text, struct aws_profile *p)
 {
     const struct aws_profile before = *p;
     bool inside = false;
     char *rest = text, *line;
-    while ((line = strsep(&rest, "\n"))) {
+    int rc = 0;
+    while (!rc && (line = strsep(&rest, "\n"))) {
         line = trim(line);
         if (*line == '#' || *line == ';')
             continue;
@@ -103,30 +109,34 @@ static void take_text(char *text, struct aws_profile *p)
             *end = 0;
             inside = is_section_of(line + 1, p->name);
         } else if (inside) {
-            aws_profile_take_line(line, p, &before);
+            rc = aws_profile_take_line(line, p, &before);
         }
     }
+    return rc;
 }
 
-/* Return a file's path, from the variable or below HOME; NULL: HOME is not set. */
-static char *path_of(const char *variable, const char *below_home)
+/* Make a file's path, from the variable or below HOME; *out is NULL if HOME is not set. */
+static int path_of(const char *variable, const char *below_home, char **out)
 {
     const char *set = getenv(variable), *home = getenv("HOME");
-    if (set && *set)
-        return strdup(set);
-    char *path = NULL;
-    if (!home || asprintf(&path, "%s/%s", home, below_home) < 0)
-        return NULL;
-    return path;
+    bool given = set && *set;
+    *out = NULL;
+    if (!given && !home)
+        return 0;
+    if (asprintf(out, "%s%s%s", given ? set : home, given ? "" : "/", given ? "" : below_home) >= 0)
+        return 0;
+    *out = NULL;
+    return error_no_memory();
 }
 
 static int take_file(const char *path, struct aws_profile *p)
 {
     struct bytes text = BYTES_INIT(FILE_MAX);
     int rc = io_read_file(path, &text);
-    char *string = rc ? NULL : bytes_string(&text);
-    if (string)
-        take_text(string, p);
+    if (!rc)
+        rc = bytes_append(&text, "", 1);
+    if (!rc)
+        rc = take_text((char *)text.data, p);
     if (text.data)
         explicit_bzero(text.data, text.cap);
     bytes_release(&text);
@@ -136,13 +146,15 @@ static int take_file(const char *path, struct aws_profile *p)
 int aws_profile_load(struct aws_profile *out)
 {
     const char *name = getenv("AWS_PROFILE");
-    *out = (struct aws_profile){.named = name && *name,
-                                .file = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")};
-    out->name = strdup(out->named ? name : "default");
-    if (!out->name)
-        return error_no_memory();
-    CLEANUP_FREE char *config = path_of("AWS_CONFIG_FILE", ".aws/config");
-    int rc = out->file ? take_file(out->file, out) : 0;
+    CLEANUP_FREE char *config = NULL;
+    *out = (struct aws_profile){.named = name && *name};
+    int rc = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", &out->file);
+    if (!rc)
+        rc = path_of("AWS_CONFIG_FILE", ".aws/config", &config);
+    if (!rc && !(out->name = strdup(out->named ? name : "default")))
+        rc = error_no_memory();
+    if (!rc && out->file)
+        rc = take_file(out->file, out);
     if (!rc && config)
         rc = take_file(config, out);
     if (rc)

@@ -36,7 +36,8 @@ static bool usable(const char *value)
     return true;
 }
 
-int credentials_check(const char *where, struct credentials *c)
+/* Check that both keys are there and may stand in an HTTP header. -EINVAL: not so; *c is released. */
+static int credentials_check(const char *where, struct credentials *c)
 {
     const char *bad = NULL;
     if (!c->access_key || !c->secret_key)
@@ -50,6 +51,28 @@ int credentials_check(const char *where, struct credentials *c)
                      bad);
 }
 
+/* Copy text, which may be NULL, to *out. */
+static int copy(const char *text, char **out)
+{
+    *out = text ? strdup(text) : NULL;
+    return *out || !text ? 0 : error_no_memory();
+}
+
+int credentials_copy(const char *where, const char *access, const char *secret, const char *token,
+                     struct credentials *out)
+{
+    *out = (struct credentials){0};
+    int rc = copy(access, &out->access_key);
+    if (!rc)
+        rc = copy(secret, &out->secret_key);
+    if (!rc)
+        rc = copy(token, &out->session_token);
+    if (!rc)
+        return credentials_check(where, out);
+    credentials_release(out);
+    return rc;
+}
+
 static const char *credentials_set_value(const char *name)
 {
     const char *value = getenv(name);
@@ -59,11 +82,6 @@ static const char *credentials_set_value(const char *name)
 bool credentials_in_environment(void)
 {
     return credentials_set_value("AWS_ACCESS_KEY_ID") || credentials_set_value("AWS_SECRET_ACCESS_KEY");
-}
-
-static char *copy_of(const char *text)
-{
-    return text ? strdup(text) : NULL;
 }
 
 int credentials_from_profile(struct aws_profile *p, struct credentials *out)
@@ -86,10 +104,9 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 int credentials_load(struct credentials *out)
 {
     if (credentials_in_environment()) { /* one key alone is an error, not a reason to go on to the files */
-        *out = (struct credentials){.access_key = copy_of(credentials_set_value("AWS_ACCESS_KEY_ID")),
-                                    .secret_key = copy_of(credentials_set_value("AWS_SECRET_ACCESS_KEY")),
-                                    .session_token = copy_of(credentials_set_value("AWS_SESSION_TOKEN"))};
-        return credentials_check("the environment", out);
+        return credentials_copy("the environment", credentials_set_value("AWS_ACCESS_KEY_ID"),
+                                credentials_set_value("AWS_SECRET_ACCESS_KEY"),
+                                credentials_set_value("AWS_SESSION_TOKEN"), out);
     }
     *out = (struct credentials){0};
     struct aws_profile p CLEANUP(aws_profile_release) = {0};

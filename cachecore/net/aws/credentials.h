@@ -22,9 +22,10 @@ GR_MUST_CHECK int credentials_load(struct credentials *out);
 GR_MUST_CHECK int credentials_from_profile(struct aws_profile *p, struct credentials *out);
 /* Is AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY set? */
 bool credentials_in_environment(void);
-/* Check that both keys are there and may stand in an HTTP header. -EINVAL: not so; *c is released. where: their source,
- * for the sentence. */
-GR_MUST_CHECK int credentials_check(const char *where, struct credentials *c);
+/* Copy the keys to *out, with no expiry, and check that both are there and may stand in an HTTP header. Each may be
+ * NULL. where: their source, for the sentence. -EINVAL: not so; -ENOMEM. */
+GR_MUST_CHECK int credentials_copy(const char *where, const char *access, const char *secret, const char *token,
+                                   struct credentials *out);
 /* Wipe and free the keys. */
 void credentials_release(struct credentials *c);
 

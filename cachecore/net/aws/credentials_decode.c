@@ -32,13 +32,13 @@ static int parse_expiration(const char *text, int64_t *out)
 static int credentials_decode_take(const char *service, const char *access, const char *secret, const char *token,
                                    const char *expiration, struct credentials *out)
 {
+    int64_t expires = 0;
     *out = (struct credentials){0};
-    if (!access || !secret || (expiration && parse_expiration(expiration, &out->expires)))
+    if (!access || !secret || (expiration && parse_expiration(expiration, &expires)))
         return unexpected(service);
-    out->access_key = strdup(access);
-    out->secret_key = strdup(secret);
-    out->session_token = token && *token ? strdup(token) : NULL;
-    return credentials_check(service, out);
+    int rc = credentials_copy(service, access, secret, token && *token ? token : NULL, out);
+    out->expires = rc ? 0 : expires;
+    return rc;
 }
 
 int credentials_decode_json(const char *service, const void *json, size_t len, struct credentials *out)

@@ -7,17 +7,22 @@
  */
 #include "net/aws/credentials_remote.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "net/aws/credentials_decode.h"
 #include "net/http_error.h"
+
+DEFINE_CLEANUP(curlu, CURLU *, curl_url_cleanup)
+DEFINE_CLEANUP(curl_text, char *, curl_free)
 
 enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
 
@@ -45,6 +50,10 @@ static void wipe_response(struct http_response *r)
 static int credentials_remote_ask(struct http *h, struct http_request *request, const char *service,
                                   struct http_response *out)
 {
+    char shown[HTTP_SHOWN_MAX];
+    if (http_port_missing(request->url))
+        return error_set(-EINVAL, "S3 credentials from %s: its address '%s' has a ':' and no port behind it", service,
+                         http_shown(request->url, shown));
     int rc = http_do(h, request, out);
     if (rc)
         return error_prefix(rc, "S3 credentials from %s", service);
@@ -136,22 +145,25 @@ bool credentials_in_container(void)
 }
 
 /* May this URL be asked for credentials? The answer is a secret, so plain HTTP is allowed only to this machine and to
- * the addresses that AWS reserves for these services. */
-static bool may_ask(const char *url)
+ * the addresses that AWS reserves for these services. libcurl's own parser finds the host, because libcurl sends the
+ * request: of http://localhost:x@elsewhere/ the host is elsewhere. *out is set unless out of memory. */
+static int may_ask(const char *url, bool *out)
 {
     static const char *const hosts[] = {"127.0.0.1",     "localhost",      "[::1]",
                                         "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
-    if (strncmp(url, "https://", 8) == 0)
-        return true;
-    if (strncmp(url, "http://", 7))
-        return false;
-    url += 7;
-    for (size_t i = 0; i < GR_ARRAY_SIZE(hosts); i++) {
-        size_t len = strlen(hosts[i]);
-        if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
-            return true;
-    }
-    return false;
+    CLEANUP(cleanup_curlu) CURLU *u = curl_url();
+    CURLUcode code = u ? curl_url_set(u, CURLUPART_URL, url, CURLU_PATH_AS_IS) : CURLUE_OUT_OF_MEMORY;
+    CLEANUP(cleanup_curl_text) char *scheme = NULL, *host = NULL;
+    if (!code)
+        code = curl_url_get(u, CURLUPART_SCHEME, &scheme, 0);
+    if (!code)
+        code = curl_url_get(u, CURLUPART_HOST, &host, 0);
+    if (code == CURLUE_OUT_OF_MEMORY)
+        return error_no_memory();
+    *out = !code && !strcmp(scheme, "https");
+    for (size_t i = 0; !code && !strcmp(scheme, "http") && i < GR_ARRAY_SIZE(hosts); i++)
+        *out |= !strcasecmp(host, hosts[i]);
+    return 0;
 }
 
 /* Make the Authorization header if a token is configured; else leave *out empty. */
@@ -175,14 +187,19 @@ int credentials_from_container(struct http *h, struct credentials *out)
     const char *relative = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *full = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     char url[URL_MAX];
+    bool allowed = false;
     snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
-    if (!may_ask(url))
-        return error_set(-EINVAL,
-                         "S3 credentials: AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or of this machine");
+    int rc = may_ask(url, &allowed);
+    if (rc)
+        return rc;
+    if (!allowed)
+        return error_set(-EINVAL, "S3 credentials: %s must be https, or of this machine",
+                         relative ? "what AWS_CONTAINER_CREDENTIALS_RELATIVE_URI adds to http://169.254.170.2"
+                                  : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     struct bytes header CLEANUP(wipe_bytes) = BYTES_INIT(HEADER_MAX);
     struct http_response answer CLEANUP(wipe_response) = {0};
     struct http_request request = {.method = "GET", .url = url};
-    int rc = authorization(&header);
+    rc = authorization(&header);
     if (!rc && header.len && !(request.headers[0] = bytes_string(&header)))
         rc = error_no_memory();
     if (!rc)

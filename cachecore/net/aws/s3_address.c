@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "net/aws/aws_profile.h"
+#include "net/http.h"
 
 #define LOWER_AND_DIGITS "abcdefghijklmnopqrstuvwxyz0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -84,7 +85,7 @@ static int set_base(struct s3_address *a, const char *bucket, size_t scheme, boo
 static int set_given_endpoint(struct s3_address *a, const char *bucket, const char *endpoint, enum style style)
 {
     size_t scheme = strncmp(endpoint, "http://", 7) == 0 ? 7 : strncmp(endpoint, "https://", 8) == 0 ? 8 : 0;
-    if (!scheme || !endpoint[scheme] || endpoint[scheme] == '/')
+    if (!scheme || !endpoint[scheme] || endpoint[scheme] == '/' || http_port_missing(endpoint))
         return error_set(-EINVAL, "S3 endpoint '%.200s': it must look like https://host or http://host:port",
                          strchr(endpoint, '@') ? "(not shown)" : endpoint);
     if (endpoint[scheme + strcspn(endpoint + scheme, "@?# ")])

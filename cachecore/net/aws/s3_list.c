@@ -49,6 +49,7 @@ struct decoder {
     VEC(size_t) places;      /* key_at and etag_at of each object; offsets, since the arena moves while it grows */
     bool truncated, url_encoded;
     const char *failed; /* the first problem; NULL: none */
+    bool no_memory;     /* that problem is not the answer's */
 };
 
 /* Refuse the answer and stop the parser. expat may still call a handler once more. */
@@ -57,6 +58,13 @@ static void s3_list_refuse(struct decoder *d, const char *why)
     if (!d->failed)
         d->failed = why;
     XML_StopParser(d->parser, XML_FALSE);
+}
+
+/* The same for -ENOMEM, or for rc of a buffer whose limit the answer exceeds. */
+static void s3_list_no_room(struct decoder *d, int rc, const char *why)
+{
+    d->no_memory |= !d->failed && rc == -ENOMEM;
+    s3_list_refuse(d, why);
 }
 
 /* Return the field that an element at this place is; NONE: it is skipped. */
@@ -116,8 +124,9 @@ static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **a
 static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
 {
     struct decoder *d = arg;
-    if (d->field != NONE && bytes_append(&d->text, text, (size_t)len))
-        s3_list_refuse(d, "a field is too long");
+    int rc = d->field != NONE ? bytes_append(&d->text, text, (size_t)len) : 0;
+    if (rc)
+        s3_list_no_room(d, rc, "a field is too long");
 }
 
 static void take_size(struct decoder *d, const char *text)
@@ -155,19 +164,24 @@ static void take_time(struct decoder *d, char *text)
 static size_t s3_list_keep(struct decoder *d)
 {
     size_t at = d->page->arena.len;
-    if (bytes_append(&d->page->arena, d->text.data, d->text.len) || bytes_append(&d->page->arena, "", 1))
-        s3_list_refuse(d, "it is too long");
+    int rc = bytes_append(&d->page->arena, d->text.data, d->text.len);
+    if (!rc)
+        rc = bytes_append(&d->page->arena, "", 1);
+    if (rc)
+        s3_list_no_room(d, rc, "it is too long");
     return at;
 }
 
 /* Store the field whose end tag was read. */
 static void take_field(struct decoder *d)
 {
-    char *text = bytes_string(&d->text);
-    if (!text) {
-        s3_list_refuse(d, "a field is too long");
+    int rc = bytes_append(&d->text, "", 1);
+    if (rc) {
+        s3_list_no_room(d, rc, "a field is too long");
         return;
     }
+    d->text.len--; /* the NUL stays behind the text */
+    char *text = (char *)d->text.data;
     switch (d->field) {
     case KEY:
         d->key_at = s3_list_keep(d);
@@ -191,9 +205,10 @@ static void take_field(struct decoder *d)
         d->url_encoded = strcmp(text, "url") == 0;
         break;
     case TOKEN:
+        free(d->page->token); /* of a field that stands twice: the second one is refused, but ends here all the same */
         d->page->token = strdup(text);
         if (!d->page->token)
-            s3_list_refuse(d, "out of memory");
+            s3_list_no_room(d, -ENOMEM, "");
         break;
     case NONE:
         break;
@@ -216,7 +231,7 @@ static void s3_list_take_object(struct decoder *d)
         s3_list_refuse(d, "it holds too many objects");
     else if (vec_push(&d->page->objects, d->object) || vec_push(&d->places, d->key_at) ||
              vec_push(&d->places, d->etag_at))
-        s3_list_refuse(d, "out of memory");
+        s3_list_no_room(d, -ENOMEM, "");
 }
 
 static void XMLCALL on_end(void *arg, const XML_Char *name)
@@ -268,7 +283,7 @@ static int complete_objects(struct decoder *d)
 static int finish(struct decoder *d)
 {
     if (d->failed)
-        return s3_list_refused(d->failed);
+        return d->no_memory ? error_no_memory() : s3_list_refused(d->failed);
     if (d->truncated && (!d->page->token || !*d->page->token))
         return s3_list_refused("it says that more follows but not where");
     if (!d->truncated) {
@@ -294,6 +309,8 @@ static int s3_list_run(struct decoder *d, const void *xml, size_t len)
     XML_SetCharacterDataHandler(d->parser, on_text);
     XML_SetStartDoctypeDeclHandler(d->parser, on_doctype);
     if (XML_Parse(d->parser, xml, (int)len, 1) != XML_STATUS_OK && !d->failed) {
+        if (XML_GetErrorCode(d->parser) == XML_ERROR_NO_MEMORY)
+            return error_no_memory();
         if (len && ends_early(XML_GetErrorCode(d->parser)))
             return error_set(-EAGAIN, "S3 listing: the server's answer ends in the middle");
         XML_Size line = XML_GetCurrentLineNumber(d->parser);

@@ -110,13 +110,17 @@ static int fitness(const struct token *t, const char *const *services, size_t co
     return best;
 }
 
-/* Return the token in base64url; NULL: it is too long, or memory is short. */
-static char *url_form(const struct token *t)
+/* Write the token in base64url. */
+static int url_form(const struct token *t, char **out)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     size_t len = (size_t)(t->end - t->begin);
-    char *text = len <= HADOOP_TOKEN_TEXT_MAX / 4 * 3 ? malloc((len + 2) / 3 * 4 + 1) : NULL, *w = text;
-    for (size_t i = 0; text && i < len; i += 3) {
+    if (len > HADOOP_TOKEN_TEXT_MAX / 4 * 3)
+        return damaged();
+    char *w = *out = malloc((len + 2) / 3 * 4 + 1);
+    if (!w)
+        return error_no_memory();
+    for (size_t i = 0; i < len; i += 3) {
         size_t have = GR_MIN(len - i, (size_t)3);
         uint32_t group = (uint32_t)t->begin[i] << 16;
         group |= have > 1 ? (uint32_t)t->begin[i + 1] << 8 : 0;
@@ -124,9 +128,8 @@ static char *url_form(const struct token *t)
         for (size_t k = 0; k <= have; k++)
             *w++ = digits[group >> (18 - 6 * k) & 63];
     }
-    if (text)
-        *w = 0;
-    return text;
+    *w = 0;
+    return 0;
 }
 
 /* Decode Hadoop's format behind its first five bytes. */
@@ -150,8 +153,7 @@ static int decode_writable(struct reader r, const char *const *services, size_t 
         return rc;
     if (!chosen_fits)
         return error_set(-ENOENT, "Hadoop token file: it holds no HDFS delegation token; fetch one (hdfs fetchdt)");
-    *out = url_form(&chosen);
-    return *out ? 0 : damaged();
+    return url_form(&chosen, out);
 }
 
 static bool is_digit(char c)

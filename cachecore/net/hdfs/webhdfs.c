@@ -69,8 +69,10 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
     int rc = start_after ? bytes_printf(&query, "&startAfter=") : 0;
     if (!rc && start_after)
         rc = http_percent_encode(&query, start_after, strlen(start_after), false);
-    if (rc || !bytes_string(&query))
-        return error_no_memory();
+    if (!rc)
+        rc = bytes_append(&query, "", 1);
+    if (rc)
+        return rc == -EMSGSIZE ? error_set(-EINVAL, "%s: a name is too long", w->address.name) : rc;
     const struct webhdfs_question q = {.method = "GET",
                                        .op = "LISTSTATUS_BATCH",
                                        .path = path,

@@ -33,6 +33,8 @@ static int webhdfs_reply_parse(const void *data, size_t len, json_t **out)
     if (len > WEBHDFS_BODY_MAX)
         return strange("it is too long");
     *out = json_loadb(data, len, JSON_REJECT_DUPLICATES, &error);
+    if (!*out && json_error_code(&error) == json_error_out_of_memory)
+        return error_no_memory();
     return *out ? 0 : strange("no valid JSON");
 }
 

@@ -132,7 +132,8 @@ static void test_text__sizes_in_both_spellings(void **state)
     assert_int_equal(v, 1610612736);
     assert_int_equal(text_parse_size("cache", "4096", &v), 0);
     assert_int_equal(v, 4096);
-    static const char *const bad[] = {"", "-1", "x", "10Q", "0x10", "1e30", "nan", "10GG", "10 G", "inf"};
+    static const char *const bad[] = {"",     "-1",  "x",   "10Q",  "0x10", "1e30", "nan", "10GG",
+                                      "10 G", "inf", "1e3", "1E3K", " 1",   "\t1K", ".",   "1.5.5"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++)
         assert_int_equal(text_parse_size("cache", bad[i], &v), -EINVAL);
     assert_int_equal(text_parse_uint("jobs", "17", 1, 16, &v), -EINVAL);

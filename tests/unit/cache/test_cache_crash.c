@@ -3,8 +3,8 @@
  * (crash_disk.h). What little is synced (when resizing) is not counted on: a crash may leave any of the versions each
  * sector ever had. Made from the record, and opened:
  *
- *   - every prefix of the writes, which is also kill -9 at every moment (sanitizers: every seventh or less);
- *   - every third prefix (all with GRANARY_FULL) with the next write torn: some sectors of it, or up to a byte;
+ *   - every third prefix of the writes (all with GRANARY_FULL), which is also kill -9 at that moment, as it is and with
+ *     the next write torn: some sectors of it, or up to a byte (sanitizers: every 21st or less);
  *   - random subsets of the next writes on top of a prefix, reordered, whole or torn, and random subsets of all writes
  *     there ever were: as many as there is time for (GRANARY_FULL: minutes; GRANARY_SEED=N: others).
  *
@@ -221,12 +221,12 @@ static void check_state(struct crash *c, uint64_t budget)
 
 static void try_prefixes(struct crash *c)
 {
-    size_t torn_step = full_or(PREFIX_STEP, TORN_STEP);
+    const size_t step = full_or(PREFIX_STEP, 3 * PREFIX_STEP), torn_step = full_or(PREFIX_STEP, TORN_STEP);
     disk_rewind();
     for (size_t i = 0; i < the_disk.events.len; i++) {
         const struct disk_event *e = &the_disk.events.items[i];
         uint64_t budget = c->budgets.items[i];
-        if (i % PREFIX_STEP == 0)
+        if (i % step == 0)
             check_state(c, budget);
         if (i % torn_step == 0) {
             disk_apply_torn(e, (enum tear)(i % TEARS), world_random(&c->seed));

@@ -251,10 +251,10 @@ static void test_space_room__a_chunk_moves_to_the_other_medium(void **state)
     space_release(&s);
 }
 
-/* Put chunk n of 128 KiB, charged to the group. */
-static int put_charged(struct space *s, uint64_t n, unsigned group, unsigned flags)
+/* Put chunk n of len bytes, charged to the group. */
+static int put_charged_len(struct space *s, uint64_t n, uint32_t len, unsigned group, unsigned flags)
 {
-    struct space_request request = request_of(n, 128 << 10, flags);
+    struct space_request request = request_of(n, len, flags);
     struct space_slot slot;
     request.group = (uint8_t)group;
     request.owner = group ? s->groups[group - 1].quota.owner : 0;
@@ -262,6 +262,12 @@ static int put_charged(struct space *s, uint64_t n, unsigned group, unsigned fla
     if (!rc)
         space_commit(s, slot.id);
     return rc;
+}
+
+/* Put chunk n of 128 KiB, charged to the group. */
+static int put_charged(struct space *s, uint64_t n, unsigned group, unsigned flags)
+{
+    return put_charged_len(s, n, 128 << 10, group, flags);
 }
 
 static void test_space_room__a_group_makes_room_among_its_own(void **state)
@@ -307,6 +313,26 @@ static void test_space_room__a_group_without_any_room_is_refused_but_for_metadat
     space_release(&s);
 }
 
+static void test_space_room__a_group_evicts_what_makes_room_or_nothing(void **state)
+{
+    struct space s;
+    open_space(&s, 64 << 20);
+    for (uint64_t i = 100; i < 131; i++) { /* all but 128 KiB is pinned */
+        struct digest d = name_of(i);
+        assert_int_equal(put_charged(&s, i, 1, 0), 0);
+        assert_int_equal(space_set_pinned(&s, space_find(&s, &d), true), 0);
+    }
+    for (uint64_t i = 0; i < 32; i++)
+        assert_int_equal(put_charged_len(&s, i, 4 << 10, 1, 0), 0);
+    assert_int_equal(put_charged(&s, 200, 1, 0), -EDQUOT); /* 32 victims are more than one chunk may have */
+    assert_int_equal(s.evictions, 0);
+    assert_int_equal(put_charged_len(&s, 201, 16 << 10, 1, 0), 0);
+    assert_int_equal(s.evictions, 4);
+    assert_int_equal(s.groups[0].used, 4 << 20);
+    space_check(&s);
+    space_release(&s);
+}
+
 static void test_space_room__a_loaded_slot_is_charged_to_its_owner(void **state)
 {
     struct space s;
@@ -343,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_space_room__a_chunk_moves_to_the_other_medium),
         cmocka_unit_test(test_space_room__a_group_makes_room_among_its_own),
         cmocka_unit_test(test_space_room__a_group_without_any_room_is_refused_but_for_metadata),
+        cmocka_unit_test(test_space_room__a_group_evicts_what_makes_room_or_nothing),
         cmocka_unit_test(test_space_room__a_loaded_slot_is_charged_to_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

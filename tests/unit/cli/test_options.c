@@ -290,6 +290,15 @@ static void test_json_name__is_utf8_whatever_the_bytes(void **state)
     json_name_set(object, "target", "\xc3\xa4", 2);
     assert_string_equal(json_string_value(json_object_get(object, "target")), "\xc3\xa4");
     assert_null(json_object_get(object, "target_hex"));
+    char back[4];
+    assert_true(json_name_get(object, "path", back, sizeof back));
+    assert_string_equal(back, "a\xff"
+                              "b");
+    assert_true(json_name_get(object, "target", back, 3));
+    assert_string_equal(back, "\xc3\xa4");
+    assert_false(json_name_get(object, "path", back, 3));
+    assert_false(json_name_get(object, "target", back, 2));
+    assert_false(json_name_get(object, "none", back, sizeof back));
     json_decref(object);
 }
 

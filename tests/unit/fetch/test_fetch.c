@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
@@ -274,15 +275,15 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
 struct keeper {
     pthread_mutex_t lock;
     struct inflight *kept;
-    enum fetch_priority priority;
+    bool warm;
 };
 
-static void keep_inflight(void *arg, struct inflight *inflight, enum fetch_priority priority)
+static void keep_inflight(void *arg, struct inflight *inflight, bool warm)
 {
     struct keeper *keeper = arg;
     SCOPED_LOCK(&keeper->lock);
     keeper->kept = inflight;
-    keeper->priority = priority;
+    keeper->warm = warm;
 }
 
 static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(void **state)
@@ -298,7 +299,7 @@ static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(vo
         SCOPED_LOCK(&keeper.lock);
         told = keeper.kept != NULL;
     }
-    assert_int_equal(keeper.priority, PRIORITY_WARM);
+    assert_true(keeper.warm);
     assert_true(digest_equal(&inflight_chunk(keeper.kept)->digest, &w.img.refs[4].digest));
     fetch_retire(w.fetch, keeper.kept);
     keeper.kept = NULL;
@@ -309,6 +310,43 @@ static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(vo
         told = keeper.kept != NULL;
     }
     fetch_retire(w.fetch, keeper.kept);
+    world_release(&w);
+}
+
+/* Which of the chunks landed as warm. */
+struct warm_note {
+    struct world *w;
+    _Atomic unsigned landed, warm;
+};
+
+static void note_warm(void *arg, struct inflight *inflight, bool warm)
+{
+    struct warm_note *n = arg;
+    n->warm += warm;
+    fetch_retire(n->w->fetch, inflight);
+    n->landed++;
+}
+
+static void test_fetch__what_warming_waits_for_lands_as_warm_at_any_priority(void **state)
+{
+    struct world w;
+    struct warm_note n = {.w = &w};
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = note_warm, .arg = &n}, 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct inflight *first = start_one(&w, 0, PRIORITY_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    struct inflight *warm = start_one(&w, 1, PRIORITY_WARM), *raised = start_one(&w, 1, PRIORITY_DEMAND);
+    struct inflight *demand = start_one(&w, 2, PRIORITY_DEMAND), *joined = start_one(&w, 2, PRIORITY_WARM);
+    assert_int_equal(count_of(&w, "raised_total"), 1);
+    store_fake_release(w.fake);
+    expect_bytes(&w, first, 0);
+    expect_bytes(&w, warm, 1);
+    expect_bytes(&w, raised, 1);
+    expect_bytes(&w, demand, 2);
+    expect_bytes(&w, joined, 2);
+    while (n.landed < 3)
+        usleep(100);
+    assert_int_equal(n.warm, 2);
     world_release(&w);
 }
 
@@ -404,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_fetch__a_missing_pack_is_absent),
         cmocka_unit_test(test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another),
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
+        cmocka_unit_test(test_fetch__what_warming_waits_for_lands_as_warm_at_any_priority),
         cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
         cmocka_unit_test(test_fetch__random_readers_under_random_faults_get_right_bytes),
         cmocka_unit_test(test_fetch__stored_bytes_are_kept_when_told_to),

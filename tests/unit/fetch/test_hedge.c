@@ -158,7 +158,7 @@ static void let_go(struct world *w)
     pthread_cond_broadcast(&w->changed);
 }
 
-static void on_landed(void *arg, struct inflight *inflight, enum fetch_priority priority)
+static void on_landed(void *arg, struct inflight *inflight, bool warm)
 {
     struct world *w = arg;
     w->landed++;

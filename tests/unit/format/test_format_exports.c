@@ -78,14 +78,17 @@ static void test_export_table__what_is_written_is_read(void **state)
     size_t kept;
     put(&t, "file:///srv/a b/faces:v1", 100, "{\"quoted\":\"\xc3\xa9\\n\"}");
     put(&t, "http://host:81/p/cars:v2", 101, "{cars}");
+    put(&t, "/srv/caf\xe9/\xc3\xa9/cars:v3", 102, "{cars}");
     assert_int_equal(export_table_encode(&t, &text, &kept), 0);
-    assert_int_equal(kept, 2);
+    assert_int_equal(kept, 3);
     assert_int_equal(export_table_decode(text.data, text.len, &back), 0);
     assert_int_equal(back.generation, 7);
-    assert_int_equal(back.entries.len, 2);
-    expect(&back.entries.items[0], "v2", 101, "{cars}");
-    expect(&back.entries.items[1], "v1", 100, "{\"quoted\":\"\xc3\xa9\\n\"}");
-    assert_string_equal(back.entries.items[1].ref.store, "file:///srv/a b");
+    assert_int_equal(back.entries.len, 3);
+    expect(&back.entries.items[0], "v3", 102, "{cars}");
+    expect(&back.entries.items[1], "v2", 101, "{cars}");
+    expect(&back.entries.items[2], "v1", 100, "{\"quoted\":\"\xc3\xa9\\n\"}");
+    assert_string_equal(back.entries.items[2].ref.store, "file:///srv/a b");
+    assert_string_equal(back.entries.items[0].ref.store, "file:///srv/caf\xe9/\xc3\xa9"); /* not all of it is UTF-8 */
 }
 
 static void test_export_table__beyond_its_size_the_oldest_are_left_out(void **state)
@@ -126,6 +129,7 @@ static void test_export_table__no_damage_is_believed(void **state)
     "{\"store\":\"" store "\",\"name\":\"" name "\",\"tag\":\"" tag "\",\"digest\":\"" digest "\"," rest "}"
 #define TABLE(version, entries)                                                                                        \
     "{\"format\":\"granary-exports\",\"version\":" version ",\"generation\":1,\"exports\":" entries "}"
+#define STORE_HEX(hex) "\"store_hex\":\"" hex "\",\"resolved\":1,\"manifest\":\"abc\""
 #define ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" /* SHA-256 of "abc" */
 
 static void test_export_table__contents_that_no_server_writes_are_refused(void **state)
@@ -145,6 +149,9 @@ static void test_export_table__contents_that_no_server_writes_are_refused(void *
         TABLE("1", "[" ENTRY("s3://lake", "faces", "v1", ABC, "\"resolved\":-1,\"manifest\":\"abc\"") "]"),
         TABLE("1", "[" ENTRY("s3://lake", "faces", "v1", ABC, "\"resolved\":1,\"manifest\":\"abd\"") "]"),
         TABLE("1", "[" ENTRY("s3://lake", "faces", "v1", ABC, "\"resolved\":1") "]"),
+        TABLE("1", "[" ENTRY("", "faces", "v1", ABC, STORE_HEX("73333a2f2f6x")) "]"),
+        TABLE("1", "[" ENTRY("", "faces", "v1", ABC, STORE_HEX("73333a2f2f6")) "]"),
+        TABLE("1", "[" ENTRY("", "faces", "v1", ABC, STORE_HEX("73333a2f2f6100")) "]"),
     };
     for (size_t i = 0; i <= GR_ARRAY_SIZE(bodies); i++) {
         const char *body = i ? bodies[i - 1] : good;

@@ -319,7 +319,9 @@ static void test_image__a_node_in_the_wrong_place_is_refused(void **state)
     struct index_child root = put_inner(&w, twice, 2);
     open_with_root(&w, &root);
     expect_read(&w, leaf, 100);
+    uint64_t hits = image_count(&w, "node_hits_total");
     expect_refused(&w, 0);
+    assert_int_equal(image_count(&w, "node_hits_total"), hits + 1); /* the root; the leaf in memory was of no use */
 
     /* A leaf of too few chunks; an inner node where a leaf should be. */
     struct index_child few[2] = {put_leaf(&w, 0, 5), last};

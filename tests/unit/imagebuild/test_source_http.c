@@ -287,7 +287,8 @@ static void test_source_http__a_loop_of_redirects_ends(void **state)
 
 static void test_source_http__addresses_that_cannot_be(void **state)
 {
-    static const char *const wrong[] = {"http://", "http:///x", "http://h/x?y", "http://h/a b", "https://u:secret@h/"};
+    static const char *const wrong[] = {"http://",      "http:///x",    "http://h:/x",
+                                        "http://h/x?y", "http://h/a b", "https://u:secret@h/"};
     struct source *none;
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
         assert_int_equal(source_open(wrong[i], &(struct source_options){0}, &none), -EINVAL);

@@ -1,5 +1,6 @@
 /* A local directory as a source: hostile names, everything stat knows, and files that change. */
 #include "unit/cmocka_all.h"
+#include "unit/counts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -322,14 +323,15 @@ static void test_source_local__no_link_leads_out(void **state)
     assert_int_equal(t.stats.files, 1);
 }
 
-static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(void **state)
+static void test_source_local__thousands_of_levels_and_paths_beyond_path_max(void **state)
 {
-    enum { LEVELS = 4000 };
+    enum { LEVELS_MAX = 4000 };
+    const int levels = (int)full_or(LEVELS_MAX, 1000);
     struct place *p = *state;
-    static char path[LEVELS * 11 + 8];
+    static char path[LEVELS_MAX * 11 + 8];
     size_t len = 0;
     int dir = dup(p->fd);
-    for (int i = 0; i < LEVELS; i++) {
+    for (int i = 0; i < levels; i++) {
         assert_int_equal(mkdirat(dir, "0123456789", 0755), 0);
         int next = openat(dir, "0123456789", O_RDONLY | O_DIRECTORY);
         assert_true(next >= 0);
@@ -343,7 +345,7 @@ static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(vo
     strcpy(path + len, "file");
     len += 4;
     CLEANUP(node_list_free) struct node_list t = list(p, false);
-    assert_int_equal(t.stats.directories, LEVELS + 1);
+    assert_int_equal(t.stats.directories, (size_t)levels + 1);
     assert_int_equal(t.stats.files, 1);
     char data[4];
     struct source_version v = version_of(p, path);
@@ -354,19 +356,20 @@ static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(vo
     close(fd);
 }
 
-static void test_source_local__a_hundred_thousand_entries_in_a_directory(void **state)
+static void test_source_local__many_entries_in_a_directory(void **state)
 {
-    enum { COUNT = 100000 };
+    const int count = (int)full_or(100000, 20000);
     struct place *p = *state;
-    char name[32];
+    char name[32], last[32];
     put_file(p, "first", "", 0);
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "n%06d", i);
         assert_int_equal(symlinkat("x", p->fd, name), 0);
     }
     CLEANUP(node_list_free) struct node_list t = list(p, false);
-    assert_int_equal(t.nodes.len, COUNT + 2); /* the root, "first" */
-    assert_string_equal(t.nodes.items[COUNT + 1].path, "n099999");
+    assert_int_equal(t.nodes.len, (size_t)count + 2); /* the root, "first" */
+    snprintf(last, sizeof last, "n%06d", count - 1);
+    assert_string_equal(t.nodes.items[count + 1].path, last);
 }
 
 static void test_source_local__what_may_not_be_read_is_an_error_that_names_it(void **state)
@@ -475,8 +478,8 @@ int main(void)
         TEST(test_source_local__another_version_is_stale_and_a_lost_file_gone),
         TEST(test_source_local__what_goes_while_it_is_listed_is_counted),
         TEST(test_source_local__no_link_leads_out),
-        TEST(test_source_local__four_thousand_levels_and_paths_beyond_path_max),
-        TEST(test_source_local__a_hundred_thousand_entries_in_a_directory),
+        TEST(test_source_local__thousands_of_levels_and_paths_beyond_path_max),
+        TEST(test_source_local__many_entries_in_a_directory),
         TEST(test_source_local__what_may_not_be_read_is_an_error_that_names_it),
         TEST(test_source_local__slashes_at_the_end_do_not_show),
     };

@@ -293,8 +293,21 @@ static void test_credential_chain__refusals_name_the_service(void **state)
     unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hidden.wrong", 1);
     assert_refused(-EACCES, "status 403");
-    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1.evil.example/x", 1);
-    assert_refused(-EINVAL, "of this machine");
+    static const char *const elsewhere[] = {"http://127.0.0.1.evil.example/x",
+                                            "http://localhost:x@evil.example/",
+                                            "http://localhost@evil.example/",
+                                            "http://127.0.0.1\\@evil.example/",
+                                            "ftp://localhost/x",
+                                            "localhost/x"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(elsewhere); i++) {
+        setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", elsewhere[i], 1);
+        assert_refused(-EINVAL, "of this machine");
+    }
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:/x", 1);
+    assert_refused(-EINVAL, "no port");
+    setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", ":80@evil.example/", 1);
+    assert_refused(-EINVAL, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    unsetenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     use_web_identity();
     setenv("AWS_ROLE_ARN", "arn:other", 1);
     assert_refused(-EACCES, "STS");

@@ -148,6 +148,8 @@ static void test_s3__bad_configuration_is_refused(void **state)
         {"b", "host:80", NULL, "must look like"},
         {"b", "ftp://host", NULL, "must look like"},
         {"b", "http://", NULL, "must look like"},
+        {"b", "http://127.0.0.1:", NULL, "http://127.0.0.1:': it must look like"},
+        {"b", "https://[::1]:/path", NULL, "must look like"},
         {"b", "http://ak:hidden@host", NULL, "neither credentials"},
         {"b", "ak:hidden@host", NULL, "must look like"},
         {"b", "http://host/?x", NULL, "neither"},

@@ -139,6 +139,7 @@ static void test_s3_list__contradictions_are_refused(void **state)
     assert_refused(HEAD "<Contents><Key>a</Key><Key>b</Key><Size>1</Size></Contents>" TAIL, "twice");
     assert_refused(HEAD "<Contents><Key>a</Key><Size>1</Size><Size>1</Size></Contents>" TAIL, "twice");
     assert_refused(HEAD "<IsTruncated>false</IsTruncated><IsTruncated>true</IsTruncated>" TAIL, "twice");
+    assert_refused(HEAD "<NextContinuationToken>a</NextContinuationToken><NextContinuationToken/>" TAIL, "twice");
     assert_refused(HEAD "<Contents><Size>1</Size></Contents>" TAIL, "no key");
     assert_refused(HEAD "<Contents><Key></Key><Size>1</Size></Contents>" TAIL, "no key");
     assert_refused(HEAD "<Contents><Key>a</Key></Contents>" TAIL, "no size");

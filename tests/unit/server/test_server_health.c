@@ -25,6 +25,9 @@ static void test_server_health__a_store_is_what_its_readers_feel(void **state)
     assert_store((struct store_health){.failures = 1}, SERVER_DEGRADED, "failing");
     assert_store((struct store_health){.failures = 1, .read_waits_ms = SERVER_READ_STUCK_MS}, SERVER_FAILING, "stuck");
     assert_store((struct store_health){.failures = 8, .silent = true}, SERVER_FAILING, "silent");
+    assert_store((struct store_health){.refusals = 1}, SERVER_DEGRADED, "refusing");
+    assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING}, SERVER_FAILING, "refusing");
+    assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING, .failures = 1}, SERVER_FAILING, "failing");
 }
 
 static void test_server_health__a_directory_or_a_tier_degrades(void **state)

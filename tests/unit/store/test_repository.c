@@ -357,6 +357,8 @@ static void test_repository__tags_are_fetched_side_by_side_and_visited_in_order(
     assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), 150);
 }
 
+static const struct nesting place = {.is_store = true};
+
 static void test_lease__lives_while_it_is_renewed(void **state)
 {
     struct store_fake *f = *state;
@@ -364,14 +366,15 @@ static void test_lease__lives_while_it_is_renewed(void **state)
     struct lease_handle *l;
     uint64_t live;
     int64_t now = time(NULL);
-    assert_int_equal(lease_begin(s, "s3://b/faces", &l), 0);
+    assert_int_equal(repository_check(s, true), 0);
+    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
     assert_int_equal(store_fake_count(f, "builds/"), 1);
     uint64_t puts = store_fake_calls(f, FAKE_PUT);
     assert_int_equal(lease_renew(l), 0);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
     assert_int_equal(lease_renew_at(l, clock_boot_ms() + LEASE_RENEW_MS + 1), 0);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), puts + 1);
-    assert_false(lease_lapsed(l));
+    assert_int_equal(lease_lapses(l), 0);
     assert_int_equal(lease_count_live(s, now, 3600, true, &live), 0);
     assert_int_equal(live, 1);
     /* a grace period of nothing does not make a running build's lease dead */
@@ -384,7 +387,7 @@ static void test_lease__lives_while_it_is_renewed(void **state)
     assert_int_equal(store_fake_count(f, "builds/"), 0);
     assert_int_equal(warnings, 0);
 
-    assert_int_equal(lease_begin(s, "s3://b/faces", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
     store_fake_set_dead(f, -EACCES);
     lease_end(l);
     assert_int_equal(warnings, 1);
@@ -430,9 +433,10 @@ static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
     struct store *s = store_fake_store(f);
     struct sweeping sweeping = {.looks = 0};
     struct lease_handle *l;
+    assert_int_equal(repository_check(s, true), 0);
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
-    assert_int_equal(lease_begin(s, "x", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
     assert_int_equal(sweeping.looks, 3);
     assert_int_equal(store_fake_count(f, "builds/"), 1);
     lease_end(l);
@@ -442,7 +446,7 @@ static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     assert_int_equal(lease_encode(&dead, &doc), 0);
     store_fake_put(f, "trash/sweeping", doc.data, doc.len);
-    assert_int_equal(lease_begin(s, "x", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
     lease_end(l);
 }
 
@@ -454,12 +458,13 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
     struct sweeping sweeping = {.looks = 0};
     struct lease_handle *l;
     const uint64_t too_long = LEASE_LIFE_MIN_S * 1000 + 1000;
-    assert_int_equal(lease_begin(s, "x", &l), 0);
+    assert_int_equal(repository_check(s, true), 0);
+    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
     assert_int_equal(lease_renew_at(l, clock_boot_ms() + too_long), 0);
     assert_int_equal(sweeping.looks, 3);
-    assert_true(lease_lapsed(l));
+    assert_int_equal(lease_lapses(l), 1);
     lease_end(l);
     store_fake_set_hook(f, NULL, NULL);
 

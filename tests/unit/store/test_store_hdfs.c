@@ -184,7 +184,7 @@ static void test_store_hdfs__lists_in_the_order_of_keys_and_goes_on(void **state
     }
     for (size_t from = 0; from < GR_ARRAY_SIZE(keys); from++) { /* behind each of them */
         struct seen s = {0};
-        assert_int_equal(w->plain->ops->list_after(w->plain, "", keys[from], see, &s), 0);
+        assert_int_equal(store_list_after(w->plain, "", keys[from], see, &s), 0);
         assert_int_equal(s.keys.len, GR_ARRAY_SIZE(keys) - 1 - from);
         for (size_t i = 0; i < s.keys.len; i++) {
             assert_string_equal(s.keys.items[i], keys[from + 1 + i]);

@@ -117,6 +117,30 @@ static void test_store_retry__lasting_failures_are_passed_on_at_once(void **stat
     }
 }
 
+static void test_store_retry__lasting_refusals_are_the_stores_health_until_it_accepts_one(void **state)
+{
+    BOTH(LONG);
+    struct store_item item;
+    struct store_health health;
+    store_fake_put(b.fake, "k", "x", 1);
+    fault(b.fake, FAKE_STAT, FAKE_FAIL, 2, -EACCES, 0);
+    for (unsigned i = 1; i <= 2; i++) {
+        assert_int_equal(store_stat(b.store, "k", &item), -EACCES);
+        store_health(b.store, &health);
+        assert_int_equal(health.refusals, i);
+        assert_int_equal(health.failures, 0);
+        assert_string_equal(health.last, error_text());
+    }
+    assert_int_equal(store_stat(b.store, "none", &item), -ENOENT); /* the keys are good again */
+    store_health(b.store, &health);
+    assert_int_equal(health.refusals, 0);
+    assert_string_equal(health.last, "");
+    int calls = 0;
+    assert_int_equal(store_get(b.store, "k", 0, 1, refuse, &calls), -EAGAIN); /* the sink, not the store */
+    store_health(b.store, &health);
+    assert_int_equal(health.refusals, 0);
+}
+
 static void test_store_retry__gives_up_at_its_deadline_and_says_so(void **state)
 {
     uint64_t tries = 0;
@@ -318,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_store_retry__a_get_that_broke_behind_its_last_byte_is_done),
         cmocka_unit_test(test_store_retry__what_the_callers_sink_says_is_final),
         cmocka_unit_test(test_store_retry__lasting_failures_are_passed_on_at_once),
+        cmocka_unit_test(test_store_retry__lasting_refusals_are_the_stores_health_until_it_accepts_one),
         cmocka_unit_test(test_store_retry__gives_up_at_its_deadline_and_says_so),
         cmocka_unit_test(test_store_retry__every_operation_is_repeated),
         cmocka_unit_test(test_store_retry__a_small_get_that_was_lost_is_not_there_twice),

@@ -248,7 +248,7 @@ static void *image_reader(void *arg)
 
 /* ---- life ---- */
 
-static void on_landed(void *arg, struct inflight *inflight, enum fetch_priority priority)
+static void on_landed(void *arg, struct inflight *inflight, bool warm)
 {
     struct storm *s = arg;
     if (atomic_fetch_add(&s->landed, 1) % 64 == 0)

@@ -6,11 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
+#include "store/lease.h"
 #include "store/repository.h"
 #include "upkeep/copy.h"
 #include "upkeep/verify.h"
@@ -22,6 +25,15 @@ struct fixture {
     unsigned puts_unleased, leases;
 };
 
+/* How long the machine has slept since a test began. */
+static _Atomic uint64_t slept_ms;
+
+int __wrap_lease_renew(struct lease_handle *l);
+int __wrap_lease_renew(struct lease_handle *l)
+{
+    return lease_renew_at(l, clock_boot_ms() + slept_ms);
+}
+
 static const struct copy_name as_faces = {.name = "faces", .tag = "latest", .created = 1700000000};
 
 static int setup(void **state)
@@ -30,6 +42,7 @@ static int setup(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     f->from = store_fake_new();
     f->to = store_fake_new();
+    slept_ms = 0;
     f->image = (struct image_fake){.size = 4 << 20, .chunk_size = 64 << 10, .pack_chunks = 4};
     f->image.entries = &root;
     f->image.entry_count = 1;
@@ -217,6 +230,74 @@ static void test_copy__looks_again_at_what_was_there(void **state)
     check_whole(f);
 }
 
+/* The machine sleeps until the lease is dead, and a gc takes a pack that this copy has put. */
+static void sleep_and_lose_a_pack(struct fixture *f)
+{
+    char key[OBJECT_KEY_MAX];
+    store_fake_set_hook(f->to, NULL, NULL);
+    slept_ms = (LEASE_LIFE_MIN_S + 1) * 1000;
+    assert_true(store_fake_remove(f->to, a_pack(f, key)));
+}
+
+static void sleep_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        sleep_and_lose_a_pack(arg);
+}
+
+static void test_copy__looks_again_when_its_lease_lapsed_after_it_looked(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_set_hook(f->to, sleep_at_manifest, f);
+    assert_int_equal(copy(f), -EAGAIN);
+    assert_non_null(strstr(error_text(), "run the same command again"));
+    assert_int_equal(store_fake_count(f->to, "images/"), 0);
+    slept_ms = 0;
+    assert_int_equal(copy(f), 0);
+    check_whole(f);
+}
+
+static void remove_store_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        (void)store_fake_remove(fake, "granary.json");
+}
+
+static void test_copy__publishes_nothing_where_the_store_has_gone(void **state)
+{
+    struct fixture *f = *state;
+    const struct copy_options before = {.threads = 1, .place = {.is_store = true}};
+    assert_int_equal(copy_with(f, &before), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_int_equal(store_fake_count(f->to, ""), 0); /* nor was it made anew */
+    store_fake_set_hook(f->to, remove_store_at_manifest, f);
+    assert_int_equal(copy(f), -ENOENT);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+    assert_int_equal(store_fake_count(f->to, "images/"), 0);
+}
+
+/* The other workers have looked by now, and the caller's thread renews the lease before this one has. */
+static void sleep_while_it_looks(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op != FAKE_STAT || strncmp(key, "packs/", 6) != 0 || store_fake_count(fake, "packs/") < 16)
+        return;
+    sleep_and_lose_a_pack(arg);
+    usleep(2 * PARALLEL_STEP_MS * 1000);
+}
+
+static void test_copy__looks_again_when_its_lease_lapsed_while_it_looked(void **state)
+{
+    struct fixture *f = *state;
+    char key[OBJECT_KEY_MAX];
+    CLEANUP_BYTES pack = BYTES_INIT(1 << 20);
+    object_key(OBJECT_PACK, &f->image.refs[0].object, key);
+    assert_true(store_fake_get(f->from, key, &pack));
+    store_fake_put(f->to, key, pack.data, pack.len); /* was there before, so it is looked at again */
+    store_fake_set_hook(f->to, sleep_while_it_looks, f);
+    assert_int_equal(copy(f), -EAGAIN);
+    assert_int_equal(store_fake_count(f->to, "images/"), 0);
+}
+
 static void watch_lease(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
     struct fixture *f = arg;
@@ -324,6 +405,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy__reads_nothing_of_what_both_stores_say_is_the_same, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__takes_marks_off_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_at_what_was_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_after_it_looked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_while_it_looked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__publishes_nothing_where_the_store_has_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__holds_a_lease_throughout, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__an_object_larger_than_its_memory_goes_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__ends_when_interrupted, setup, teardown),

@@ -17,6 +17,9 @@
 enum { DAY = 24 * 3600, GRACE = 14 * DAY };
 #define EPOCH INT64_C(2000000000) /* the tests' time begins here */
 
+static const struct gc_step no_step;
+static const struct nesting place = {.is_store = true};
+
 struct fixture {
     struct store_fake *fake;
     struct store *store;
@@ -186,7 +189,7 @@ static void test_gc__never_sweeps_under_a_lease(void **state)
     pass(f, GRACE);
     run(f, 0, false);
     pass(f, GRACE);
-    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
     struct gc_result r = run(f, 0, false);
     assert_int_equal(r.live_leases, 1);
     assert_int_equal(r.swept, 0);
@@ -295,9 +298,9 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     struct fixture *f = *state;
     struct lease_handle *l;
     ripen(f);
-    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
     assert_int_equal(run(f, 0, false).swept, 0);
-    assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true), 0);
+    assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &no_step), 0);
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
     lease_end(l);
     /* given up before gc saw it: marked anew, not swept */
@@ -320,7 +323,7 @@ static void hold_and_publish(void *arg, struct store_fake *fake, enum store_fake
         return;
     p->came = true; /* packs and index nodes have been marked */
     struct tag t = {.digest = p->f->images[0].digest, .created = p->f->now};
-    assert_int_equal(gc_hold_parent(p->f->store, &p->f->images[0].digest, false), 0);
+    assert_int_equal(gc_hold_parent(p->f->store, &p->f->images[0].digest, false, &no_step), 0);
     assert_int_equal(repository_publish(p->f->store, "faces", "next", &t, false), 0);
 }
 
@@ -349,9 +352,9 @@ static void check_lost(struct fixture *f, uint64_t seed, enum object_kind kind, 
     const struct digest *lost = kind == OBJECT_MANIFEST ? &img->digest
                                 : kind == OBJECT_PACK   ? &img->refs[9].object
                                                         : &img->manifest.index_root.digest;
-    assert_int_equal(gc_hold_parent(f->store, &img->digest, true), 0);
+    assert_int_equal(gc_hold_parent(f->store, &img->digest, true, &no_step), 0);
     assert_true(store_fake_remove(f->fake, object_key(kind, lost, key)));
-    assert_int_equal(gc_hold_parent(f->store, &img->digest, look), -EAGAIN);
+    assert_int_equal(gc_hold_parent(f->store, &img->digest, look, &no_step), -EAGAIN);
     assert_non_null(strstr(error_text(), "nothing was published"));
 }
 
@@ -369,7 +372,7 @@ static void test_gc__an_image_that_had_a_name_meanwhile_waits_anew(void **state)
     struct fixture *f = *state;
     ripen(f);
     assert_true(store_fake_count(f->fake, "trash/") > 0);
-    assert_int_equal(gc_unmark_image(f->store, &f->images[0].digest), 0);
+    assert_int_equal(gc_unmark_image(f->store, &f->images[0].digest, &no_step), 0);
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
     struct gc_result r = run(f, 0, false);
     assert_int_equal(r.swept, 0);
@@ -379,7 +382,7 @@ static void test_gc__an_image_that_had_a_name_meanwhile_waits_anew(void **state)
     pass(f, GRACE);
     assert_true(run(f, 0, false).swept > 0); /* no marks are left: nothing is walked */
     store_fake_reset_counters(f->fake);
-    assert_int_equal(gc_unmark_image(f->store, &f->images[1].digest), 0);
+    assert_int_equal(gc_unmark_image(f->store, &f->images[1].digest, &no_step), 0);
     assert_int_equal(store_fake_calls(f->fake, FAKE_GET_SMALL), 0);
 }
 

@@ -109,6 +109,7 @@ static void *collector_main(void *arg)
         if (rc && rc != -EAGAIN && rc != -EBADMSG)
             went_wrong(r, "gc");
         atomic_fetch_add(&r->swept, rc ? 0 : (unsigned)result.swept);
+        nap(1); /* else the builders hardly get the store's lock on a busy machine */
     }
     return NULL;
 }
@@ -154,9 +155,11 @@ static int read_tag(void *arg, const char *name, const char *tag, const struct t
 static void *reader_main(void *arg)
 {
     struct race *r = arg;
-    while (!atomic_load(&r->stop))
+    while (!atomic_load(&r->stop)) {
         if (repository_tags(r->store, NULL, read_tag, r))
             went_wrong(r, "tags");
+        nap(1);
+    }
     return NULL;
 }
 

@@ -2,12 +2,16 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
 #include "store/lease.h"
@@ -22,6 +26,17 @@ struct fixture {
     struct unnest_result result;
     const char *dir;
 };
+
+static const struct nesting inner_place = {.is_store = true};
+
+/* How often an announcement still counts as live. */
+static _Atomic unsigned live_looks;
+
+bool __wrap_lease_is_live(const struct lease_handle *l);
+bool __wrap_lease_is_live(const struct lease_handle *l)
+{
+    return live_looks && live_looks--;
+}
 
 struct moving {
     struct store_fake *from, *to;
@@ -52,6 +67,7 @@ static void make_place(struct fixture *f, const char *dir)
     const struct image_fake small = {
         .size = 512 << 10, .chunk_size = 64 << 10, .pack_chunks = 4, .entries = &root, .entry_count = 1};
     struct store_fake *before = store_fake_new();
+    live_looks = 1000;
     *f = (struct fixture){.fake = store_fake_new(), .ours = small, .theirs = small, .dir = dir};
     f->theirs.seed = 5;
     image_fake_put(&f->ours, f->fake, "manifests"); /* an image may be called so */
@@ -115,6 +131,7 @@ static void check_moved(struct fixture *f)
     assert_int_equal(repository_check(f->inner, false), -ENOENT);
     assert_int_equal(store_fake_count(f->fake, "images/images/"), 0);
     assert_int_equal(store_fake_count(f->fake, "images/packs/"), 0);
+    assert_false(store_fake_has(f->fake, "images/trash/sweeping"));
     assert_int_equal(store_fake_count(f->fake, "builds/"), 0);
 }
 
@@ -168,8 +185,8 @@ static void test_unnest__a_dry_run_changes_nothing_and_says_the_same(void **stat
     assert_int_equal(unnest_as(f, false), 0);
     assert_int_equal(said.removed, f->result.removed);
     assert_int_equal(said.removed_bytes, f->result.removed_bytes);
-    assert_int_equal(said.left, f->result.left);
     assert_int_equal(said.left, store_fake_count(f->fake, "images/manifests/")); /* the outer store's own tags */
+    assert_int_equal(f->result.left, store_fake_count(f->fake, "images/"));      /* and those that it has got */
 }
 
 static void test_unnest__in_a_directory_of_an_image(void **state)
@@ -213,6 +230,16 @@ static bool fails_from(struct fixture *f, enum store_fake_op op, unsigned n)
     return true;
 }
 
+/* Ten minutes pass after a run was killed: its announcement counts no more. */
+static void let_announcement_die(struct fixture *f)
+{
+    const struct lease dead = {.renewed = time(NULL) - LEASE_SWEEP_DEAD_S - 1, .host = "h", .image = ""};
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    assert_int_equal(lease_encode(&dead, &doc), 0);
+    if (store_fake_has(f->fake, "images/trash/sweeping"))
+        store_fake_put(f->fake, "images/trash/sweeping", doc.data, doc.len);
+}
+
 /* The lease of a copy that was killed is of the outer store, and keeps nobody from going on. */
 static unsigned end_everywhere(enum store_fake_op op)
 {
@@ -220,6 +247,7 @@ static unsigned end_everywhere(enum store_fake_op op)
     for (unsigned n = 0;; n++) {
         make_place(&f, "images");
         bool failed = fails_from(&f, op, n);
+        let_announcement_die(&f);
         if (failed && unnest_as(&f, false))
             fail_msg("after %u: %s", n, error_text());
         assert_true(is_whole(f.outer, "cats", "v1", &f.theirs));
@@ -313,7 +341,7 @@ static void test_unnest__waits_for_no_build(void **state)
 {
     struct fixture *f = *state;
     CLEANUP(cleanup_lease_handle) struct lease_handle *build = NULL;
-    assert_int_equal(lease_begin(f->inner, "faces", &build), 0);
+    assert_int_equal(lease_begin(f->inner, &inner_place, "faces", &build), 0);
     assert_int_equal(unnest_as(f, false), -EBUSY);
     assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
 }
@@ -339,6 +367,118 @@ static void test_unnest__what_was_published_meanwhile_stays(void **state)
     assert_true(is_whole(f->outer, "faces", "new", &f->theirs));
 }
 
+/* A build begins after the last look at the inner store's leases, or just before the announcement. */
+static void begin_at_announcement(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strcmp(key, "images/trash/sweeping"))
+        store_fake_put(fake, "images/builds/new", "{}", 2);
+}
+
+static void test_unnest__gives_way_to_a_build_that_begins_before_it_removes(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_set_hook(f->fake, begin_at_announcement, f);
+    assert_int_equal(unnest_as(f, false), -EBUSY);
+    store_fake_set_hook(f->fake, NULL, NULL);
+    assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
+    assert_int_equal(store_fake_count(f->fake, "images/trash/"), 0);
+    assert_true(store_fake_remove(f->fake, "images/builds/new"));
+    assert_int_equal(unnest_as(f, false), 0);
+    check_moved(f);
+}
+
+struct late_build {
+    struct fixture *f;
+    pthread_t thread;
+    bool begun;
+    int rc;
+    char sentence[ERROR_TEXT_MAX];
+};
+
+static void *build_late(void *arg)
+{
+    struct late_build *b = arg;
+    struct lease_handle *lease = NULL;
+    b->rc = lease_begin(b->f->inner, &inner_place, "faces", &lease);
+    snprintf(b->sentence, sizeof b->sentence, "%s", error_text());
+    lease_end(lease);
+    return NULL;
+}
+
+/* The first removal waits until the build's lease is there. */
+static void begin_at_removal(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct late_build *b = arg;
+    if (b->begun || op != FAKE_REMOVE || strncmp(key, "images/images/", 14) != 0)
+        return;
+    b->begun = true;
+    assert_int_equal(pthread_create(&b->thread, NULL, build_late, b), 0);
+    while (!store_fake_count(fake, "images/builds/"))
+        usleep(1000);
+}
+
+static void test_unnest__a_build_that_begins_while_it_removes_waits_and_finds_no_store(void **state)
+{
+    struct fixture *f = *state;
+    struct late_build b = {.f = f};
+    store_fake_set_hook(f->fake, begin_at_removal, &b);
+    assert_int_equal(unnest_as(f, false), 0);
+    assert_true(b.begun);
+    assert_int_equal(pthread_join(b.thread, NULL), 0);
+    assert_int_equal(b.rc, -ENOENT);
+    assert_non_null(strstr(b.sentence, "is no longer a store"));
+    check_moved(f);
+}
+
+static void test_unnest__stops_where_its_announcement_has_died(void **state)
+{
+    struct fixture *f = *state;
+    live_looks = 2;
+    assert_int_equal(unnest_as(f, false), -EAGAIN);
+    assert_int_equal(f->result.removed, 2);
+    assert_int_equal(repository_check(f->inner, false), 0);
+    live_looks = 1000;
+    assert_int_equal(unnest_as(f, false), 0);
+    check_moved(f);
+}
+
+static void test_unnest__finds_what_a_run_left_that_was_killed_at_its_end(void **state)
+{
+    struct fixture *f = *state;
+    char found[256] = "";
+    log_to(NULL, LOG_LEVEL_ERROR);
+    store_fake_put(f->fake, "images/builds/old", "{\"format\":\"granary-lease\"}", 26);
+    assert_true(store_fake_set_mtime(f->fake, "images/builds/old", 1700000000));
+    store_fake_add_fault(
+        f->fake, &(struct store_fake_fault){.op = FAKE_REMOVE, .key_prefix = "images/builds/", .code = -EACCES});
+    store_fake_add_fault(f->fake,
+                         &(struct store_fake_fault){.op = FAKE_REMOVE, .key_prefix = "images/trash/", .code = -EACCES});
+    assert_int_equal(unnest_as(f, false), -EACCES);
+    store_fake_clear_faults(f->fake);
+    log_to(NULL, LOG_LEVEL_INFO);
+    assert_int_equal(repository_check(f->inner, false), -ENOENT);
+    assert_int_equal(unnest_find(f->outer, note_dir, found), 0);
+    assert_string_equal(found, "images ");
+    assert_int_equal(unnest_as(f, false), -EAGAIN);
+    let_announcement_die(f);
+    assert_int_equal(unnest_as(f, false), 0);
+    check_moved(f);
+    assert_int_equal(store_fake_count(f->fake, "images/builds/"), 0);
+    found[0] = '\0';
+    assert_int_equal(unnest_find(f->outer, note_dir, found), 0);
+    assert_string_equal(found, "");
+}
+
+/* The inner store's announcement would lie there. */
+static void test_unnest__a_tag_in_the_way_of_its_announcement_stays(void **state)
+{
+    struct fixture *f = *state;
+    publish(f->outer, "trash", "sweeping", &f->ours);
+    assert_int_equal(unnest_as(f, false), -EEXIST);
+    assert_true(is_whole(f->outer, "trash", "sweeping", &f->ours));
+    assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_unnest__##name, setup, teardown)
 
 int main(void)
@@ -357,6 +497,11 @@ int main(void)
         TEST(what_is_no_tag_of_the_inner_store_stays),
         TEST(waits_for_no_build),
         TEST(what_was_published_meanwhile_stays),
+        TEST(gives_way_to_a_build_that_begins_before_it_removes),
+        TEST(a_build_that_begins_while_it_removes_waits_and_finds_no_store),
+        TEST(stops_where_its_announcement_has_died),
+        TEST(finds_what_a_run_left_that_was_killed_at_its_end),
+        TEST(a_tag_in_the_way_of_its_announcement_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
