@@ -187,13 +187,13 @@ static struct store *find_store_locked(struct stack *s, const char *url)
 static int check_store_locked(struct stack *s, const char *url)
 {
     if (s->config.tier_count && s->stores.len)
-        return error_set(-EINVAL,
-                         "shared tiers answer for one store, and the images are of two: %s and %s; serve each store's "
-                         "images by a server of their own",
-                         s->stores.items[0].url, url);
+        return error_set(
+            -EINVAL,
+            "shared cache proxies serve one store, and the images are in two: %s and %s; serve each store's "
+            "images by its own server",
+            s->stores.items[0].url, url);
     if (s->stores.len == STORES_MAX)
-        return error_set(-ENOSPC, "a server reads from at most %d stores, in all its life; start another one",
-                         STORES_MAX);
+        return error_set(-ENOSPC, "a server opens at most %d stores in its lifetime; start another server", STORES_MAX);
     return 0;
 }
 

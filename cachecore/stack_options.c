@@ -152,7 +152,7 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
     if (rc)
         return rc;
     if (c->tier_count == STORE_TIERS_MAX)
-        return error_set(-EINVAL, "%s...: more than %d shared caches", what, STORE_TIERS_MAX);
+        return error_set(-EINVAL, "%s...: more than %d shared cache proxies", what, STORE_TIERS_MAX);
     c->tiers[c->tier_count] = stack_options_keep(o, value, strlen(value));
     return c->tiers[c->tier_count++] ? 0 : error_no_memory();
 }
@@ -344,7 +344,7 @@ int stack_options_complete(struct stack_options *o)
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
     /* Without a cache, cache-only mode would fail every read. */
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
-        return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
+        return error_set(-EINVAL, "fence=warmed needs a cache, or nothing can be read; give cache=DIR:SIZE");
     if (o->stack.cache.fenced)
         /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;

@@ -47,7 +47,7 @@ enum stack_option_type {
     OWN(image, NONE, "image", "", "[NAME=]STORE/IMAGE[:TAG]", set_image,                                               \
         "(required, repeatable) an image to export, e.g. s3://bucket/prefix/faces:latest or /srv/store/faces, under\n" \
         "    NAME, else under the image's own name; \"image=\" may be left out")                                       \
-    OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]|none", set_cache,                                               \
+    OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]|none", set_cache,                                          \
         "keep chunks in DIR, at most SIZE bytes, e.g. 200G, or a share of the free space there, e.g. 90%; may be repeated")                                   \
     VALUE(cache_compressed, FLAG, "cache-compressed", "cache-compressed", "no|yes",                                    \
           STACK_OPTION_WORD, "", "", false, "no", stack.cache.compressed,                                              \
@@ -63,7 +63,7 @@ enum stack_option_type {
           STACK_OPTION_TIME, "1s", "10m", false, "2s", stack.cache.disk_timeout_ms,                                    \
         "a read waits this long for the caches' disks, then its chunks are fetched")                                   \
     OWN(eviction, TEXT, "eviction", "eviction", "POLICY", set_eviction,                                                \
-        "what makes room there: auto, lru, s3fifo or sticky (default auto)")                                           \
+        "eviction policy: auto, lru, s3fifo or sticky (default auto)")                                                 \
     VALUE(fence, TEXT, "fence", "fence", "none|warmed",                                                                \
           STACK_OPTION_WORD, "", "", false, "none", stack.cache.fenced,                                                \
         "cache-only mode (warmed): reads of what is not cached fail with EIO; only warming fetches")                   \
@@ -73,7 +73,7 @@ enum stack_option_type {
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
     OWN(tiers, LIST, "l2", "l2", "URL", set_l2,                                                                        \
-        "a caching HTTP proxy in front of the store, asked for packs first; may be repeated")                          \
+        "a shared cache proxy in front of the store, asked first for packs; may be repeated")                          \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \
@@ -87,10 +87,11 @@ enum stack_option_type {
         "fetched ahead of a sequential reader, at most; 0: none")                                                      \
     VALUE(fill, TEXT, "fill", "fill", "auto|off",                                                                      \
           STACK_OPTION_WORD, "", "", false, "auto", stack.no_completion,                                               \
-        "complete what shuffled reads touch in the background, where the cache can hold the image")                    \
+        "complete regions read in random order, in the background, where the cache can hold the image")                \
     VALUE(hedge, TEXT, "hedge", "hedge", "PERCENT",                                                                    \
           STACK_OPTION_COUNT, "0", "50", true, "5", stack.cache.fetch.hedge_percent,                                   \
-        "hedged requests, in a hundred: a second GET when the first is slower than 95 in a hundred lately; 0: none")   \
+        "hedged requests, in percent of demand GETs: a second GET when the first is slower than 95 % of "              \
+        "recent ones; 0: none")                                                                                        \
     VALUE(connections, TEXT, "connections", "store-connections", "N",                                                  \
           STACK_OPTION_COUNT, "1", "256", false, "64", stack.cache.fetch.workers,                                      \
         "requests to stores at a time, at most")                                                                       \
@@ -100,9 +101,9 @@ enum stack_option_type {
     OWN(endpoint, URL, "endpoint", "endpoint", "URL", set_endpoint,                                                    \
         "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)")                                                      \
     OWN(control, NONE, "control", "", "PATH", set_control,                                                             \
-        "a unix socket that answers GET /metrics and GET /status, and that granary status, cache, warm, trace ask")    \
+        "a unix socket that answers GET /metrics and GET /status, for granary status, cache, warm and trace")          \
     OWN(exports, NONE, "exports", "", "FILE", set_exports,                                                             \
-        "note there the exports that the control socket adds, and serve them from the start when FILE exists")
+        "keep there the exports that the control socket adds, and serve them from the start when FILE exists")
 /* clang-format on */
 
 /* The help text of a VALUE row. */

@@ -100,8 +100,8 @@ static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
         s->front_end(s->front_end_arg, &f);
     }
     const struct counter_row rows[] = {
-        {"granary_front_connections", "Connections of clients now", f.connections},
-        {"granary_front_connections_limit", "Connections of clients at most", f.connections_max},
+        {"granary_front_connections", "Client connections now", f.connections},
+        {"granary_front_connections_limit", "Client connections at most", f.connections_max},
         {"granary_front_threads", "Threads that read for clients now, busy or idle", f.threads},
         {"granary_front_threads_limit", "Threads that read for clients at most", f.threads_max},
         {"granary_front_reply_bytes", "Memory that replies hold now", f.reply_bytes},
@@ -122,12 +122,12 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         store_counters(at.store, add_row, &stores);
     }
     show_sums(&images, visit, arg);
-    visit(arg, &(struct counter_row){"granary_slow_reads_total", "Reads that took as long as slow-read= says",
-                                     counter_get(&s->slow.total)});
+    visit(arg, &(struct counter_row){"granary_slow_reads_total",
+                                     "Reads that took at least as long as slow-read=", counter_get(&s->slow.total)});
     show_sums(&stores, visit, arg);
-    visit(arg, &(struct counter_row){"granary_store_connections_waiting",
-                                     "Requests that wait for a place among the connections to stores",
-                                     http_slots_waiting(&s->slots)});
+    visit(arg,
+          &(struct counter_row){"granary_store_connections_waiting",
+                                "Requests that wait for a free connection to a store", http_slots_waiting(&s->slots)});
     show_front_end(s, visit, arg);
 }
 

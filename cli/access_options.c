@@ -8,10 +8,10 @@
 static int check_tls(const struct access_values *v, bool listens_tcp)
 {
     if ((v->tls_certificates || v->tls_psk) && !listens_tcp)
-        (void)error_set(0, "--%s needs --listen HOST:PORT: the kernel comes by the unix socket, and cannot speak TLS",
+        (void)error_set(0, "--%s needs --listen HOST:PORT: the kernel connects to the unix socket and cannot speak TLS",
                         v->tls_psk ? "tls-psk" : "tls-certificates");
     else if (v->tls_certificates && v->tls_psk)
-        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to tell who comes");
+        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to authenticate clients");
     else if (v->tls_verify_peer && !v->tls_certificates)
         (void)error_set(0, "--tls-verify-peer needs --tls-certificates DIR");
     else

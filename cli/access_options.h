@@ -17,15 +17,15 @@ struct access_values {
     {OPTION_TEXT, 0, "socket-mode", "MODE", offsetof(type, member.socket_mode), 0, 0,                                  \
      "the unix socket's mode (default 0600; with a group 0660)"},                                                      \
     {OPTION_TEXT, 0, "socket-owner", "[USER][:GROUP]", offsetof(type, member.socket_owner), 0, 0,                      \
-     "its owner: who may connect to it reads the images"},                                                             \
+     "its owner; users who may connect can read the images"},                                                          \
     {OPTION_TEXT, 0, "control-mode", "MODE", offsetof(type, member.control_mode), 0, 0,                                \
      "the control socket's mode"},                                                                                     \
     {OPTION_TEXT, 0, "control-owner", "[USER][:GROUP]", offsetof(type, member.control_owner), 0, 0,                    \
-     "its owner: who may connect to it evicts, pins and warms"},                                                       \
+     "its owner; users who may connect can evict, pin and warm"},                                                      \
     {OPTION_TEXT, 0, "tls-certificates", "DIR", offsetof(type, member.tls_certificates), 0, 0,                         \
-     "with --listen: TLS alone, by ca-cert.pem, server-cert.pem and server-key.pem in DIR"},                           \
+     "with --listen: only TLS, with ca-cert.pem, server-cert.pem and server-key.pem in DIR"},                          \
     {OPTION_TEXT, 0, "tls-psk", "FILE", offsetof(type, member.tls_psk), 0, 0,                                          \
-     "with --listen: TLS alone, for clients with a key of FILE"},                                                      \
+     "with --listen: only TLS, for clients with a key in FILE"},                                                       \
     {OPTION_FLAG, 0, "tls-verify-peer", NULL, offsetof(type, member.tls_verify_peer), 0, 0,                            \
      "only clients with a certificate that ca-cert.pem signed"}
 /* clang-format on */

@@ -13,9 +13,9 @@ struct keep_times {
 /* clang-format off */
 #define KEEP_ROWS(type, member)                                                                                        \
     {OPTION_DURATION, 0, "nbd-timeout", "TIME", offsetof(type, member.timeout_s), 0, 0,                                \
-     "a request that the server has not answered for so long is sent again (default 10s)"},                            \
+     "a request that the server has not answered for this long is sent again (default 10s)"},                          \
     {OPTION_DURATION, 0, "dead-timeout", "TIME", offsetof(type, member.dead_s), 0, 0,                                  \
-     "reads wait so long for a server that is gone, then fail (default 10m)"}
+     "reads wait this long for a server that is gone, then fail (default 10m)"}
 /* clang-format on */
 
 #define KEEP_TIMES_UNSET                                                                                               \

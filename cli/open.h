@@ -54,7 +54,7 @@ enum { OPEN_LOOKUP_S = 10 };
 #define OPEN_TIMEOUT_ROW(type, usual)                                                                                  \
     {                                                                                                                  \
         OPTION_DURATION, 0, "timeout", "TIME", offsetof(type, access.timeout_s), 0, 0,                                 \
-            "give up a request to a store that fails or is silent for so long (default: " usual ")"                    \
+            "give up a request to a store that fails or is silent for this long (default: " usual ")"                  \
     }
 
 #endif

@@ -86,7 +86,7 @@ int server_options_check(const struct server_values *v)
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;
     if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory) {
-        (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: nothing else can be read");
+        (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
         return CLI_USAGE;
     }
     if (of_cache && none) {

@@ -127,7 +127,7 @@ static int resume(struct build *b)
     if (!rc)
         rc = parent_plan(b->parent, &b->planned);
     if (rc == -EBADMSG || rc == -ENOENT) {
-        log_warning("build: begins anew, since what an earlier run left is damaged: %s", error_text());
+        log_warning("build: starts over, since what an earlier run left is damaged: %s", error_text());
         parent_free(steal_ptr(&b->parent));
         return 0;
     }

@@ -61,9 +61,9 @@ int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint6
     if (!rc && (!digest_equal(&doc.key, &name) || doc.image.fs != id->fs || doc.image.chunk_size != id->chunk_size))
         rc = error_set(-EBADMSG, "it belongs to another build");
     if (!rc && doc.image.front_len != data_begin)
-        rc = error_set(-EBADMSG, "the source has become so much larger that bodies begin elsewhere");
+        rc = error_set(-EBADMSG, "the source has grown so much that file contents begin elsewhere");
     if (rc == -EBADMSG || rc == -EMSGSIZE) {
-        log_warning("build: begins anew, since the checkpoint %s cannot be used: %s", key, error_text());
+        log_warning("build: starts over, since the checkpoint %s cannot be used: %s", key, error_text());
         return 0;
     }
     *out = doc.image;

@@ -181,8 +181,9 @@ static void warn_of_plain_tcp(const struct plugin_client_peer *peer)
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     bool plain = peer->address_len && nbdkit_is_tls() == 0 && !is_loopback(&peer->address);
     if (plain && !atomic_flag_test_and_set(&warned))
-        log_warning("a client reads over TCP without TLS from another address: whoever reaches the port reads the "
-                    "images, and the network sees them; start nbdkit with -U SOCKET, or with --tls=require");
+        log_warning(
+            "a client reads over TCP without TLS from another address: anyone who reaches the port can read the "
+            "images, and the network sees them; start nbdkit with -U SOCKET, or with --tls=require");
 }
 
 /* Make the client of the connection that this thread opens. */

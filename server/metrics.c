@@ -92,14 +92,14 @@ static const struct export_metric export_metrics[] = {
     {"granary_export_reads_total", "Reads of an export", {{NULL, AT(reads)}}, 1},
     {"granary_export_read_bytes_total", "Bytes read of an export", {{NULL, AT(read_bytes)}}, 1},
     {"granary_export_served_total",
-     "Pieces of chunks that reads of an export were served, by where they came from",
+     "Pieces of chunks served to reads of an export, by where they came from",
      {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
       {"disk", AT(served.pieces[CACHE_FROM_DISK])},
       {"tier", AT(served.pieces[CACHE_FROM_TIER])},
       {"store", AT(served.pieces[CACHE_FROM_STORE])}},
      4},
     {"granary_export_served_bytes_total",
-     "Bytes that reads of an export were served, by where they came from",
+     "Bytes served to reads of an export, by where they came from",
      {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
       {"disk", AT(served.bytes[CACHE_FROM_DISK])},
       {"tier", AT(served.bytes[CACHE_FROM_TIER])},
@@ -107,11 +107,14 @@ static const struct export_metric export_metrics[] = {
       {"hole", AT(hole_bytes)}},
      5},
     {"granary_fence_refusals_total",
-     "Reads of an export refused because what they want is not cached (fence=warmed)",
+     "Reads of an export refused in cache-only mode (fence=warmed), since their data is not cached",
      {{NULL, AT(fence_refusals)}},
      1},
-    {"granary_export_prefetches_total", "Ranges of an export asked to be cached", {{NULL, AT(prefetches)}}, 1},
-    {"granary_export_prefetch_bytes_total", "Bytes of an export asked to be cached", {{NULL, AT(prefetch_bytes)}}, 1},
+    {"granary_export_prefetches_total", "Ranges of an export that clients asked to cache", {{NULL, AT(prefetches)}}, 1},
+    {"granary_export_prefetch_bytes_total",
+     "Bytes of an export that clients asked to cache",
+     {{NULL, AT(prefetch_bytes)}},
+     1},
 };
 
 /* Append a name as a label's value. Bytes that are not UTF-8 are written as \xNN, so that different names stay
@@ -254,7 +257,7 @@ static const struct up_metric {
     int (*append)(struct stack *stack, struct bytes *out, const char *name);
 } up_metrics[] = {
     {"granary_cache_directory_up", "Whether a cache directory is read and written", append_directories},
-    {"granary_tier_up", "Whether a shared tier is asked", append_tiers},
+    {"granary_tier_up", "Whether a shared cache proxy is in use", append_tiers},
     {"granary_store_up", "Whether a store answers", append_stores},
 };
 

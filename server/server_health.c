@@ -90,7 +90,7 @@ static void judge_tiers(struct stack *stack, struct judgement *j)
     size_t n = stack_tiers(stack, tiers);
     for (size_t i = 0; i < n; i++)
         if (is_worst(j, server_health_of_tier(&tiers[i])))
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "shared tier %s is down", tiers[i].url);
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", tiers[i].url);
 }
 
 enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX])

@@ -157,7 +157,7 @@ int keep_claim(const char *device, int *out_fd)
     int rc = 0;
     for (int i = 0; !rc && i < CLAIM_TRIES; i++)
         rc = claim_once(device, out_fd);
-    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "others begin to keep %s all the time; try again", device);
+    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "other processes begin to keep %s all the time; try again", device);
 }
 
 /* The file is removed only if it is still the one that was locked: a new attachment may have replaced it. */

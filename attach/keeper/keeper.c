@@ -187,9 +187,9 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     uint64_t deadline = clock_now_ms() + START_MS;
     while (keep_holder(s->device) != pid) {
         if (!process_alive(&keeper))
-            return error_set(-EIO, "the keeper of %s ended at once", s->device);
+            return error_set(-EIO, "the reconnect daemon of %s ended at once", s->device);
         if (clock_now_ms() > deadline)
-            return error_set(-ETIMEDOUT, "the keeper of %s did not get to work within %d s", s->device,
+            return error_set(-ETIMEDOUT, "the reconnect daemon of %s did not start within %d s", s->device,
                              START_MS / 1000);
         usleep(STEP_US);
     }

@@ -49,7 +49,7 @@ static int start_keeper(const struct mount_state *s, const struct keep_state *k)
         return log;
     int rc = keeper_start(k, log);
     if (rc == -EIO)
-        return service_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc);
+        return service_log_explain(s->run_dir, "keep.log", "the device's reconnect daemon failed", rc);
     return rc ? rc : 1;
 }
 

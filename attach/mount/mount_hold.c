@@ -90,9 +90,9 @@ static void tend_keeper(struct hold *h)
 {
     int rc = mount_device_tend(h->state);
     if (rc > 0)
-        log_warning("%s: its keeper was gone; there is another one", h->state->device);
+        log_warning("%s: its reconnect daemon had ended; another one is running", h->state->device);
     else if (rc)
-        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: no new keeper in place of one that is gone: %s",
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its reconnect daemon has ended, and no other can be started: %s",
                     h->state->device, error_text());
 }
 

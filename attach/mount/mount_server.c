@@ -244,7 +244,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
             log_info("the server of other mounts had died; it is started again");
         if (rc != -ENOENT && rc != -EBADMSG)
             return rc ? rc : state_save(s);
-        log_warning("other mounts have lost their server, and get no other: %s", error_text());
+        log_warning("the server of other mounts had died, and no other can be started: %s", error_text());
     }
     if (s->server.pid || joins_users(c, s))
         return state_save(s);

@@ -163,9 +163,9 @@ static void heal(struct mount_state *s)
     if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || mountinfo_at(s->dir, &device) > 0 ||
         check_elsewhere(s))
         return;
-    log_info("taking down what a mount on %s has left", s->dir);
+    log_info("cleaning up after a mount on %s", s->dir);
     if (unmount_take_down(s, false))
-        log_warning("what a mount on %s has left stays: %s", s->dir, error_text());
+        log_warning("cannot clean up after a mount on %s: %s", s->dir, error_text());
 }
 
 /* Remove the run directory of a mount that was killed before it saved a state. */
@@ -199,7 +199,7 @@ void unmount_stale(const char *but_id)
 {
     states all = {0};
     if (state_each(unmount_collect, &all))
-        log_warning("what killed mounts have left is not all looked for: %s", error_text());
+        log_warning("cannot look for everything that killed mounts have left: %s", error_text());
     for (size_t i = 0; i < all.len; i++)
         if (strcmp(all.items[i].id, but_id) != 0)
             heal(&all.items[i]);

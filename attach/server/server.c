@@ -166,7 +166,7 @@ static int died(struct server *s, int status)
     if (s->heir)
         upgrade_failed(&s->upgrade, "%s before it served: %s" TRIED_ON, how, child_output_last(&s->output));
     if (!s->announced && ++s->failed_starts >= GIVE_UP_AFTER)
-        return error_set(-EIO, "%s before it served, %u times in a row; its last words: %s", how, s->failed_starts,
+        return error_set(-EIO, "%s before it served, %u times in a row; its last message: %s", how, s->failed_starts,
                          child_output_last(&s->output));
     if (lived >= PAUSE_MAX_MS)
         s->deaths = 0;

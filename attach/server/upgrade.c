@@ -45,7 +45,7 @@ static void answer(struct upgrade *u, const char *line)
     if (u->asker_fd < 0)
         return;
     if (send(u->asker_fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        log_warning("upgrade: nobody waits for its outcome any more: %s", strerror(errno));
+        log_warning("upgrade: the client that asked for it is gone: %s", strerror(errno));
     close(steal_fd(&u->asker_fd));
 }
 
@@ -200,7 +200,7 @@ bool upgrade_checked(struct upgrade *u)
     const char *why = u->output.last;
     const char *said = strstr(why, own); /* behind the time and the level */
     why = said ? said + sizeof own - 1 : why;
-    upgrade_failed(u, "nothing is changed: %s cannot serve in this one's place: %s", u->program,
+    upgrade_failed(u, "nothing is changed: %s cannot take over from this server: %s", u->program,
                    WIFSIGNALED(status) ? "it was killed while it was checked"
                    : *why              ? why
                                        : "it does not say why");

@@ -77,9 +77,9 @@ static void show_traffic(const struct view *v)
          g->quota_refusals},
         {"granary_cache_fill_queue_bytes", "Bytes of chunks that have arrived and are not written yet.",
          fill_queued_bytes(&v->c->fill)},
-        {"granary_cache_fill_errors_total", "Chunks not kept because the disk refused them.",
+        {"granary_cache_fill_errors_total", "Chunks not kept because writing them to disk failed.",
          counter_get(&s->fill_errors)},
-        {"granary_cache_read_errors_total", "Reads of the cache that the disk failed.", counter_get(&s->read_errors)},
+        {"granary_cache_read_errors_total", "Reads of the cache that failed on disk.", counter_get(&s->read_errors)},
         {"granary_cache_read_timeouts_total", "Reads of the cache that the disk did not answer in time.",
          counter_get(&s->read_timeouts)},
         {"granary_cache_crc_errors_total", "Reads of the cache whose bytes differed from their checksum.",
@@ -114,14 +114,15 @@ static void show_slots(const struct view *v)
 {
     const struct gauges *g = &v->gauges;
     const struct counter_row rows[] = {
-        {"granary_cache_evictions_total", "Chunks that made room for others.", g->evictions},
+        {"granary_cache_evictions_total", "Chunks evicted to make room for others.", g->evictions},
         {"granary_cache_eviction_followed",
-         "What makes room now: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-firm, 6 parts.", g->followed},
+         "Eviction policy in use: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-firm, 6 parts.", g->followed},
         {"granary_cache_entries", "Chunks in the cache.", g->entries},
         {"granary_cache_used_bytes", "Bytes of slots in use.", g->used},
         {"granary_cache_metadata_bytes", "Bytes of slots that hold index nodes and manifests.", g->meta},
-        {"granary_cache_capacity_bytes", "Bytes of slots there are.", g->capacity},
-        {"granary_cache_yielded_bytes", "Bytes of slots given back to a filesystem that is short of room.", g->yielded},
+        {"granary_cache_capacity_bytes", "Bytes of all slots.", g->capacity},
+        {"granary_cache_yielded_bytes", "Bytes of slots given back to a filesystem that is short of space.",
+         g->yielded},
         {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", g->budget},
     };
     show(v, rows, GR_ARRAY_SIZE(rows));
@@ -136,11 +137,11 @@ static void show_memory_and_moves(const struct view *v)
         {"granary_cache_memory_hit_bytes_total", "Bytes served from memory.", m->hit_bytes},
         {"granary_cache_memory_entries", "Chunks in memory.", m->entries},
         {"granary_cache_memory_used_bytes", "Bytes of slots of memory in use.", m->used_bytes},
-        {"granary_cache_memory_capacity_bytes", "Bytes of slots of memory there are.", m->capacity},
-        {"granary_cache_memory_evictions_total", "Chunks in memory that made room for others.", m->evictions},
-        {"granary_cache_memory_lifts_total", "Chunks read whole from disk for the memory.", counter_get(&up->lifts)},
+        {"granary_cache_memory_capacity_bytes", "Bytes of all slots of memory.", m->capacity},
+        {"granary_cache_memory_evictions_total", "Chunks evicted from memory to make room for others.", m->evictions},
+        {"granary_cache_memory_lifts_total", "Chunks read whole from disk into memory.", counter_get(&up->lifts)},
         {"granary_cache_moves_total", "Chunks moved from a slow directory to a fast one.", counter_get(&up->moves)},
-        {"granary_cache_moves_dropped_total", "Chunks not lifted or moved because the mover was behind.",
+        {"granary_cache_moves_dropped_total", "Chunks not read into memory or moved because the mover was behind.",
          v->c->hot ? hot_dropped(v->c->hot) : 0},
     };
     show(v, rows, GR_ARRAY_SIZE(rows));
@@ -150,9 +151,10 @@ static void show_rings(const struct view *v)
 {
     struct cache *c = v->c;
     const struct counter_row rows[] = {
-        {"granary_cache_rings_lost_total", "Reads and writes left to a disk that did not answer in time.",
+        {"granary_cache_rings_lost_total",
+         "Rings of reads and writes abandoned because their disk did not answer in time.",
          counter_get(&c->reader_stats.lost) + counter_get(&c->writer_stats.lost)},
-        {"granary_cache_rings", "io_urings there are.",
+        {"granary_cache_rings", "io_urings open now.",
          counter_get(&c->reader_stats.rings) + counter_get(&c->writer_stats.rings)},
         {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->reader_stats.reads)},
         {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->reader_stats.preads)},
@@ -181,7 +183,7 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
 void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)
 {
     const struct histogram_row disk_reads = {
-        "granary_cache_disk_read_seconds", "How long the hits of a read on disk took together.", {0}, 0};
+        "granary_cache_disk_read_seconds", "How long all disk hits of one read took together.", {0}, 0};
     const struct histogram_row waits = {
         "granary_fetch_wait_seconds", "How long reads waited for a chunk's fetch, the queue included", {0}, 0};
     histogram_show(&c->disk_reads, disk_reads, visit, arg);

@@ -77,7 +77,7 @@ static bool yield_one(struct cache *c, unsigned dir)
     if (slab == SPACE_NONE)
         return false;
     if (first)
-        log_warning("cache: %s: its filesystem is short of room; giving some back", c->dirs[dir]->path);
+        log_warning("cache: %s: its filesystem is short of space; giving some back", c->dirs[dir]->path);
     return !change_slab(c, dir, slab, CACHE_PUNCH);
 }
 
@@ -101,7 +101,7 @@ static bool regain_one(struct cache *c, unsigned dir)
         pthread_cond_broadcast(&c->changed);
     }
     if (last)
-        log_info("cache: %s: has all its room again", c->dirs[dir]->path);
+        log_info("cache: %s: has all its space again", c->dirs[dir]->path);
     return true;
 }
 

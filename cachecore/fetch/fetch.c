@@ -123,46 +123,48 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
          counter_get(&c->chunks[PRIORITY_READAHEAD])},
         {"granary_fetch_warm_chunks_total", "Chunks whose fetch a warm request started",
          counter_get(&c->chunks[PRIORITY_WARM])},
-        {"granary_fetch_joins_total", "Readers who found a chunk's fetch in the air and shared it",
-         counter_get(&c->joins)},
-        {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
-        {"granary_fetch_merged_total", "Chunks queued into a get that other requests had queued",
-         counter_get(&c->merged)},
-        {"granary_fetch_dropped_total", "Chunks that nobody waited for, dropped because the queue was full",
+        {"granary_fetch_joins_total", "Reads that joined an in-flight fetch of the same chunk", counter_get(&c->joins)},
+        {"granary_fetch_raised_total", "Queued chunks raised to a higher priority", counter_get(&c->raised)},
+        {"granary_fetch_merged_total", "Chunks added to a GET that other requests had queued", counter_get(&c->merged)},
+        {"granary_fetch_dropped_total", "Chunks without a waiting reader, dropped because the queue was full",
          counter_get(&c->dropped)},
-        {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",
-         counter_get(&c->requests)},
-        {"granary_fetch_chunk_bytes_total", "Stored bytes of the chunks asked of stores", counter_get(&c->chunk_bytes)},
-        {"granary_fetch_bytes_total", "Bytes asked of stores, gaps between chunks included", counter_get(&c->bytes)},
-        {"granary_fetch_warm_bytes_total", "Those of them that were asked for warming", counter_get(&c->warm_bytes)},
+        {"granary_fetch_requests_total", "Ranged GETs sent to stores, retries not counted", counter_get(&c->requests)},
+        {"granary_fetch_chunk_bytes_total", "Stored bytes of the chunks requested from stores",
+         counter_get(&c->chunk_bytes)},
+        {"granary_fetch_bytes_total", "Bytes requested from stores, gaps between chunks included",
+         counter_get(&c->bytes)},
+        {"granary_fetch_warm_bytes_total", "Bytes requested from stores for warming, part of granary_fetch_bytes_total",
+         counter_get(&c->warm_bytes)},
         {"granary_fetch_refetches_total",
-         "Chunks asked for once more, over another connection, after wrong bytes or a broken get",
+         "Chunks requested again, over another connection, after wrong bytes or a broken GET",
          counter_get(&c->refetches)},
         {"granary_fetch_origin_refetches_total",
-         "Chunks asked of the store itself after that, because a shared tier gave wrong bytes again",
+         "Chunks requested from the store itself, because a shared cache proxy gave wrong bytes twice",
          counter_get(&c->origin_refetches)},
-        {"granary_fetch_healed_total", "Chunks that were right when they were asked for again",
+        {"granary_fetch_healed_total", "Chunks that were right when they were requested again",
          counter_get(&c->healed)},
         {"granary_fetch_verify_failures_total", "Times a chunk arrived short or did not match its checksums",
          counter_get(&c->verify_failures)},
-        {"granary_fetch_hedges_total", "Second gets sent because the first was silent for long",
+        {"granary_fetch_hedges_total", "Hedged requests: second GETs sent because the first was slow",
          counter_get(&c->hedges)},
-        {"granary_fetch_hedge_wins_total", "Second gets that brought a chunk before the first",
+        {"granary_fetch_hedge_wins_total", "Hedged requests that delivered a chunk before the first GET",
          counter_get(&c->hedge_wins)},
-        {"granary_fetch_errors_total", "Chunks whose fetch failed for good", counter_get(&c->errors)},
-        {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", inflights},
+        {"granary_fetch_errors_total", "Chunks whose fetch failed and was given up", counter_get(&c->errors)},
+        {"granary_fetch_in_flight", "In-flight fetches now, and fetched chunks that are being written to the cache",
+         inflights},
         {"granary_fetch_queued", "Chunks waiting for a worker now", queued},
-        {"granary_fetch_demand_queued", "Chunks waiting on the demand lane, before all others",
+        {"granary_fetch_demand_queued", "Chunks queued with the priority of demand reads, before all others",
          queues[PRIORITY_DEMAND]},
-        {"granary_fetch_readahead_queued", "Chunks waiting on the readahead lane", queues[PRIORITY_READAHEAD]},
-        {"granary_fetch_warm_queued", "Chunks waiting on the warm lane, behind all others", queues[PRIORITY_WARM]},
-        {"granary_fetch_busy_workers", "Workers in a get now", busy},
-        {"granary_fetch_limit", "Gets that may be in the air now", limit},
-        {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},
-        {"granary_fetch_warm_in_air_bytes", "Bytes that gets for warming are still to bring", warm},
-        {"granary_fetch_readahead_in_air_bytes", "Bytes that gets for readahead are still to bring", ahead},
-        {"granary_fetch_readahead_window_bytes", "Bytes that may be so", ahead_window},
-        {"granary_fetch_warm_beside_bytes", "Bytes that may be so while anybody reads", window},
+        {"granary_fetch_readahead_queued", "Chunks queued with the priority of readahead", queues[PRIORITY_READAHEAD]},
+        {"granary_fetch_warm_queued", "Chunks queued with the priority of warming, behind all others",
+         queues[PRIORITY_WARM]},
+        {"granary_fetch_busy_workers", "Workers with a GET in flight now", busy},
+        {"granary_fetch_limit", "GETs that may be in flight now", limit},
+        {"granary_fetch_limit_phase", "Phase of adjusting granary_fetch_limit: 0 rise, 1 rest, 2 up, 3 down", phase},
+        {"granary_fetch_warm_in_air_bytes", "Bytes in flight for warming", warm},
+        {"granary_fetch_readahead_in_air_bytes", "Bytes in flight for readahead", ahead},
+        {"granary_fetch_readahead_window_bytes", "Bytes that may be in flight for readahead", ahead_window},
+        {"granary_fetch_warm_beside_bytes", "Bytes that may be in flight for warming while clients read", window},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);
@@ -170,14 +172,15 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)
 {
-    const struct histogram_row queue = {"granary_fetch_queue_seconds",
-                                        "How long chunks that somebody waits for waited for a place among the gets",
-                                        {0},
-                                        0};
+    const struct histogram_row queue = {
+        "granary_fetch_queue_seconds", "How long chunks that a read waits for were queued before their GET", {0}, 0};
     const struct histogram_row gets = {
-        "granary_store_get_seconds", "How long ranged gets of stores took, retries and decoding included", {0}, 0};
+        "granary_store_get_seconds", "How long ranged GETs from stores took, retries and decoding included", {0}, 0};
     const struct histogram_row tier_gets = {
-        "granary_tier_get_seconds", "How long ranged gets took that a shared tier answered, decoding included", {0}, 0};
+        "granary_tier_get_seconds",
+        "How long ranged GETs took that a shared cache proxy answered, decoding included",
+        {0},
+        0};
     histogram_show(&f->queue, queue, visit, arg);
     histogram_show(&f->gets, gets, visit, arg);
     histogram_show(&f->tier_gets, tier_gets, visit, arg);

@@ -249,7 +249,7 @@ static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
     counter_add(&run->f->counters.healed, 1);
     object_key(ref->kind, &ref->object, key);
-    log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right",
+    log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; requested again, it is right",
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
     if (run->again[i] == -EBADMSG && of_tier)

@@ -104,7 +104,7 @@ static int wait_landed(struct inflight *inflight, const struct client_wait *wait
     while (!inflight->landed && !client_wait_is_over(wait))
         pthread_cond_wait(&inflight->landing, &inflight->lock);
     if (!inflight->landed)
-        return error_set(-ECANCELED, "fetch: who asked for it has gone");
+        return error_set(-ECANCELED, "fetch: the client is gone");
     if (!inflight->plain)
         return error_restore(&inflight->error);
     *out = buf_ref(inflight->plain);

@@ -238,8 +238,8 @@ static int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
     return error_set(-EIO,
-                     "the bytes at offset %llu are not cached, and this server reads only what is (fence=warmed); "
-                     "'granary ls IMAGE --at %llu' names the file, 'granary warm' has it cached",
+                     "the bytes at offset %llu are not cached, and this server is in cache-only mode (fence=warmed); "
+                     "'granary ls IMAGE --at %llu' names the file, 'granary warm' caches it",
                      (unsigned long long)off, (unsigned long long)off);
 }
 
@@ -453,17 +453,19 @@ void image_counters(struct image *img, counter_visit *visit, void *arg)
         {"granary_image_reads_total", "Reads", counter_get(&img->reads)},
         {"granary_image_read_bytes_total", "Bytes read", counter_get(&img->read_bytes)},
         {"granary_image_hole_bytes_total", "Bytes read that were holes", counter_get(&img->hole_bytes)},
-        {"granary_image_prefetches_total", "Ranges asked to be cached", counter_get(&img->prefetches)},
-        {"granary_image_prefetch_bytes_total", "Bytes asked to be cached", counter_get(&img->prefetch_bytes)},
+        {"granary_image_prefetches_total", "Ranges that clients asked to cache", counter_get(&img->prefetches)},
+        {"granary_image_prefetch_bytes_total", "Bytes that clients asked to cache", counter_get(&img->prefetch_bytes)},
         {"granary_image_readahead_bytes_total",
          "Bytes of chunks fetched ahead of sequential readers and of page faults", counter_get(&img->readahead_bytes)},
-        {"granary_image_completion_bytes_total", "Bytes of chunks fetched to complete what is read here and there",
+        {"granary_image_completion_bytes_total",
+         "Bytes of chunks fetched by completion of regions that are read in random order",
          counter_get(&img->completion_bytes)},
         {"granary_image_ahead_used_bytes_total", "Bytes of chunks fetched ahead that were read afterwards",
          counter_get(&img->ahead_used_bytes)},
         {"granary_image_node_hits_total", "Index nodes found in memory", nodes.hits},
-        {"granary_image_node_misses_total", "Index nodes asked of the cache", nodes.misses},
-        {"granary_image_node_evictions_total", "Index nodes dropped for others", nodes.evictions},
+        {"granary_image_node_misses_total", "Index nodes not in memory, read through the cache", nodes.misses},
+        {"granary_image_node_evictions_total", "Index nodes evicted from memory to make room for others",
+         nodes.evictions},
         {"granary_image_node_bytes", "Memory held by decoded index nodes now", nodes.bytes},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)

@@ -196,7 +196,7 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         pthread_cond_broadcast(&b->changed);
     }
     if (tell)
-        log_warning("%.400s; until store %s answers, it is asked by one request at a time", error_text(), b->name);
+        log_warning("%.400s; until store %s answers, one request at a time probes it", error_text(), b->name);
     return open;
 }
 
@@ -234,10 +234,10 @@ void breaker_counters(struct breaker *b, counter_visit *visit, void *arg)
     struct store_health now;
     breaker_look(b, &now);
     const struct counter_row rows[] = {
-        {"granary_store_breaker_open", "Stores that do not answer now: one request at a time asks them", now.silent},
-        {"granary_store_breaker_waiting", "Operations that wait for a store to answer another one", now.waiting},
+        {"granary_store_breaker_open", "Stores that do not answer now: one request at a time probes each", now.silent},
+        {"granary_store_breaker_waiting", "Operations that wait while another one probes their store", now.waiting},
         {"granary_store_breaker_opens_total", "Times a store was found not to answer", counter_get(&b->opens)},
-        {"granary_store_breaker_probes_total", "Tries that asked a store that did not answer", counter_get(&b->probes)},
+        {"granary_store_breaker_probes_total", "Probes of a store that did not answer", counter_get(&b->probes)},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);

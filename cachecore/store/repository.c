@@ -421,7 +421,7 @@ static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct
     const char *name, *tag;
     if (tag_is_other_document(doc->data, doc->len)) {
         if (!passed->others++)
-            log_warning("%s: %s, and whatever else there is like it, is no tag and passed over: another store was made "
+            log_warning("%s: %s is no tag, and is skipped with everything else like it: another store was made "
                         "inside this one; 'granary unnest %s' moves its images out of it",
                         s->url, key, s->url);
         return 0;

@@ -376,12 +376,15 @@ static void retry_health(struct store *s, struct store_health *out)
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_retry *r = (struct store_retry *)s;
-    visit(arg, &(struct counter_row){"granary_store_gets_total", "Ranged gets sent to stores themselves, retries too",
-                                     counter_get(&r->gets)});
-    visit(arg, &(struct counter_row){"granary_store_get_bytes_total", "Bytes that stores themselves gave for them",
+    visit(arg,
+          &(struct counter_row){"granary_store_gets_total",
+                                "Ranged GETs sent to the stores themselves, retries included", counter_get(&r->gets)});
+    visit(arg, &(struct counter_row){"granary_store_get_bytes_total",
+                                     "Bytes received from the stores themselves for ranged GETs",
                                      counter_get(&r->got_bytes)});
-    visit(arg, &(struct counter_row){"granary_store_retries_total",
-                                     "Store operations tried again after a passing failure", counter_get(&r->retries)});
+    visit(arg,
+          &(struct counter_row){"granary_store_retries_total", "Store operations tried again after a transient failure",
+                                counter_get(&r->retries)});
     visit(arg, &(struct counter_row){"granary_store_retries_exhausted_total",
                                      "Store operations given up at their deadline", counter_get(&r->exhausted)});
     breaker_counters(&r->breaker, visit, arg);

@@ -167,9 +167,9 @@ static void complete(struct store_tiers *t, struct tier *tier, bool good, bool t
             went_down = bad_locked(tier, trial, now);
     }
     if (good && trial)
-        log_info("shared tier %s answers again", tier->store->url);
+        log_info("shared cache proxy %s answers again", tier->store->url);
     if (went_down)
-        log_warning("shared tier %s is passed over until it answers again: %.300s", tier->store->url, error_text());
+        log_warning("shared cache proxy %s is skipped until it answers again: %.300s", tier->store->url, error_text());
 }
 
 /* End a trial that decides nothing, because the reader stopped or the store failed too: another request may try. */
@@ -273,7 +273,7 @@ static void tiers_report_bad(struct store *s, const char *key)
     if (!tier || !through_tiers(key))
         return;
     counter_add(&tier->wrong, 1);
-    (void)error_set(-EBADMSG, "what it gives of %s is wrong", key);
+    (void)error_set(-EBADMSG, "it gave wrong bytes of %s", key);
     complete(t, tier, false, false);
 }
 
@@ -351,15 +351,15 @@ static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
         down += reports[i].down;
     }
     const struct counter_row rows[] = {
-        {"granary_tiers", "Shared tiers in front of the store", n},
-        {"granary_tiers_down", "Shared tiers that are passed over now", down},
-        {"granary_tier_requests_total", "Gets sent to shared tiers", sum.requests},
-        {"granary_tier_bytes_total", "Bytes that shared tiers gave", sum.bytes},
-        {"granary_tier_failures_total", "Gets that a shared tier did not answer whole", sum.failures},
-        {"granary_tier_fallthroughs_total", "Gets of packs and index nodes that went to the store after all",
+        {"granary_tiers", "Shared cache proxies in front of the store", n},
+        {"granary_tiers_down", "Shared cache proxies that are skipped now", down},
+        {"granary_tier_requests_total", "GETs sent to shared cache proxies", sum.requests},
+        {"granary_tier_bytes_total", "Bytes received from shared cache proxies", sum.bytes},
+        {"granary_tier_failures_total", "GETs that a shared cache proxy did not answer in full", sum.failures},
+        {"granary_tier_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
          counter_get(&self(s)->fallen_through)},
-        {"granary_tier_wrong_total", "Chunks whose bytes from a shared tier were wrong, and right when asked for again",
-         sum.wrong},
+        {"granary_tier_wrong_total",
+         "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again", sum.wrong},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);
@@ -379,7 +379,7 @@ static int check_names(struct store *const *tiers, size_t n)
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++)
             if (!strcmp(tiers[i]->url, tiers[k]->url))
-                return error_set(-EINVAL, "the shared tier %s is given twice", tiers[i]->url);
+                return error_set(-EINVAL, "the shared cache proxy %s is given twice", tiers[i]->url);
     return 0;
 }
 
@@ -435,7 +435,7 @@ int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t 
             while (i)
                 store_close(tiers[--i]);
             store_close(origin);
-            return error_prefix(rc, "shared tier");
+            return error_prefix(rc, "shared cache proxy");
         }
     }
     return store_tiers_open(origin, tiers, n, out);

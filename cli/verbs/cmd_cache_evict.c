@@ -15,7 +15,7 @@ struct evict_values {
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "all", NULL, AT(all), "every chunk in the cache, whatever image it belongs to"},
-    {OPTION_FLAG, 0, "pinned", NULL, AT(pinned), "what is pinned, too"},
+    {OPTION_FLAG, 0, "pinned", NULL, AT(pinned), "pinned chunks, too"},
     CACHE_CALL_ROWS(struct evict_values),
     {0},
 };
@@ -58,7 +58,7 @@ const struct verb verb_cache_evict = {
     .details = "NAME is an export or a mount point. With a GLOB the chunks of its files whose full paths match are "
                "dropped; * also\n"
                "matches /. A chunk that holds parts of several files is dropped when any of them matches. Reads go on\n"
-               "meanwhile; what they want is fetched again.",
+               "meanwhile; what they need is fetched again.",
     .options = rows,
     .values_size = sizeof(struct evict_values),
     .run = cmd_cache_evict_run,

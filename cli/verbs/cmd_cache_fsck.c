@@ -135,7 +135,7 @@ const struct verb verb_cache_fsck = {
     .min_operands = 1,
     .max_operands = 16,
     .summary = "Check every chunk in cache directories that no server uses",
-    .details = "Reads every record and every byte it speaks of, and compares the checksums and the SHA-256. A chunk\n"
+    .details = "Reads every record and every byte it describes, and compares the checksums and the SHA-256. A chunk\n"
                "that is bad does no harm: a server finds it out at the first read and fetches it again. After a power\n"
                "loss some may be. Exit code 0 when none was found, 1 when any was, also when --repair forgot it.",
     .options = rows,

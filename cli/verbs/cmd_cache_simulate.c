@@ -28,7 +28,7 @@ enum { RUNS_MAX = EVICT_POLICIES + 1, WORDS_MAX = 4 /* one more than a line has 
 
 static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "trace", "FILE", AT(trace),
-     "the chunks asked for, one a line: DIGEST [LENGTH [WANTED]]; - reads standard input"},
+     "the chunks that were read, one a line: DIGEST [LENGTH [WANTED]]; - reads standard input"},
     {OPTION_SIZE, 0, "size", "SIZE", offsetof(struct simulate_values, size), 1, 0, "bytes the cache has for chunks"},
     {OPTION_LIST, 0, "policy", "POLICY", AT(policies),
      "auto, lru, s3fifo or sticky; several may be given (default all)"},
@@ -106,7 +106,7 @@ static int read_lines(const char *path, FILE *from, struct evict_trace *t)
     if (!rc && ferror(from))
         return error_set(-EIO, "%s: cannot be read", path);
     if (!rc && !t->asks.len)
-        return error_set(-EINVAL, "%s: no chunk is asked for in it", path);
+        return error_set(-EINVAL, "%s: it names no chunk", path);
     return rc;
 }
 
@@ -222,7 +222,7 @@ static void print_epochs(const struct runs *runs)
 static void print_runs(const struct evict_trace *t, uint64_t size, const struct runs *runs)
 {
     char bytes[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
-    printf("%zu asks for %zu chunks of %s together, cache %s (%.1f %%)\n\n", t->asks.len, t->chunks.len,
+    printf("%zu reads of %zu chunks, %s together, cache %s (%.1f %%)\n\n", t->asks.len, t->chunks.len,
            text_format_size(t->bytes, bytes), text_format_size(size, room), 100 * ratio(size, t->bytes));
     printf("%-8s %12s %9s %12s %12s %12s  %s\n", "policy", "hits", "hit ratio", "bytes hit", "evictions",
            "not admitted", "follows");
@@ -266,8 +266,8 @@ const struct verb verb_cache_simulate = {
     .summary = "Replay a trace through the eviction policies",
     .details =
         "Says how often each policy of serve --eviction would have found a chunk in a cache of SIZE, and beside\n"
-        "them the optimum: what is possible for who knows the future. It is exact when all chunks are equally\n"
-        "long. In the trace, DIGEST is hex digits, LENGTH is 128K when it is not given, # begins a comment, and\n"
+        "them the optimum: the best that is possible if the future is known. It is exact when all chunks are\n"
+        "equally long. In the trace, DIGEST is hex digits, LENGTH is 64K by default, # begins a comment, and\n"
         "the word epoch on a line of its own begins an epoch, whose hits are shown apart.",
     .options = rows,
     .values_size = sizeof(struct simulate_values),

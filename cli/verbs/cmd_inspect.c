@@ -171,8 +171,8 @@ static void print_files(const struct manifest *m, const struct image_stats *s)
            (unsigned long long)m->counts.symlinks, (unsigned long long)m->counts.hard_links,
            (unsigned long long)m->counts.others);
     print_size("file bytes", m->counts.bytes);
-    printf("%-14s %llu, dedupe ratio %.2f\n", "bodies", (unsigned long long)s->contents, dedupe(s));
-    print_part("padding", s->padding, s->content_bytes, "the bodies");
+    printf("%-14s %llu, dedupe ratio %.2f\n", "contents", (unsigned long long)s->contents, dedupe(s));
+    print_part("padding", s->padding, s->content_bytes, "the contents");
 }
 
 /* A missing pack is the one thing here that makes an image unreadable, so it is printed in capitals. */
@@ -275,7 +275,7 @@ const struct verb verb_inspect = {
     .summary = "Show an image's sizes, counts and digests",
     .details = "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are in\n"
                "no file: what those of earlier builds left in chunks that are still needed, and the rest of the chunk\n"
-               "behind a build's last file. The others' bytes in the packs are other images', or nobody's.",
+               "behind a build's last file. The others' bytes in the packs belong to other images, or to none.",
     .options = rows,
     .values_size = sizeof(struct inspect_values),
     .defaults = &defaults,

@@ -104,7 +104,7 @@ const struct verb verb_keep = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "Keep an attached /dev/nbdN alive when its server ends",
-    .details = "Gives the kernel new connections in place of dead ones, to the very image alone, until the device is\n"
+    .details = "Gives the kernel new connections in place of dead ones, only to the same image, until the device is\n"
                "detached. 'granary mount' starts one by itself; one that was killed is started again by this, and a\n"
                "device that nbd-client attached is adopted with --socket or --connect.",
     .options = rows,

@@ -270,7 +270,7 @@ struct umount_values {
 
 static const struct option_row umount_rows[] = {
     {OPTION_FLAG, 0, "force", NULL, offsetof(struct umount_values, force), 0, 0,
-     "end what still reads there with EIO: for mounts whose server is gone"},
+     "fail what still reads there with EIO: for mounts whose server is gone"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct umount_values, json), 0, 0, "print one JSON object"},
     {0},
 };

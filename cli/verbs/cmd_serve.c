@@ -48,7 +48,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads that read, in all; a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
-    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the server takes the options, and end"},
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "check whether the server accepts the options, and exit"},
     {0},
 };
 
@@ -99,7 +99,7 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
     snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
     c->control = v->control ? v->control : control;
     if (c->socket && !strcmp(c->socket, c->control)) {
-        (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
+        (void)error_set(0, "--control %s is the socket that clients connect to; give it another path", c->control);
         return CLI_USAGE;
     }
     bool all_given = v->socket || v->fuse || (v->listen && v->control);
@@ -215,7 +215,7 @@ static int check(const struct serve_values *v)
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->fuse && (v->socket || v->listen))
-        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of clients");
+        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of client");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;

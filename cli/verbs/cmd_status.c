@@ -32,7 +32,7 @@ struct status_values {
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "quick", NULL, offsetof(struct status_values, quick), 0, 0,
-     "what the server can say at once: not how much of each image is cached"},
+     "only what the server knows at once, not how much of each image is cached"},
     {OPTION_FLAG, 'v', "verbose", NULL, offsetof(struct status_values, verbose), 0, 0,
      "show every counter that is not zero, too"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0,
@@ -93,7 +93,10 @@ static void print_cached(json_t *cached)
                (unsigned long long)(chunks + unknown));
 }
 
-static const char *const sources[] = {"memory", "disk", "tier", "store", "hole"};
+/* Where bytes come from: the name in /status, and the word printed for it. */
+static const struct {
+    const char *name, *shown;
+} sources[] = {{"memory", "memory"}, {"disk", "disk"}, {"tier", "proxies"}, {"store", "store"}, {"hole", "hole"}};
 
 /* Print rates, with ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)
@@ -102,9 +105,9 @@ static void print_rates(json_t *of)
     printf("%.1f reads/s, %s/s", server_rate(of, "reads"),
            text_format_size((uint64_t)server_rate(of, "read_bytes"), size));
     for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
-        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        snprintf(key, sizeof key, "%s_bytes", sources[i].name);
         if (server_rate(of, key) >= 1)
-            printf(", %s/s from %s", text_format_size((uint64_t)server_rate(of, key), size), sources[i]);
+            printf(", %s/s from %s", text_format_size((uint64_t)server_rate(of, key), size), sources[i].shown);
     }
     putchar('\n');
 }
@@ -116,13 +119,14 @@ static void print_traffic(json_t *export)
     printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)control_number(export, "reads"),
            100 * json_number_value(json_object_get(export, "hit_ratio")));
     for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
-        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        snprintf(key, sizeof key, "%s_bytes", sources[i].name);
         if (control_number(export, key))
-            printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i]);
+            printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i].shown);
     }
     putchar('\n');
     if (control_number(export, "fence_refusals"))
-        printf("    %llu reads refused by the fence\n", (unsigned long long)control_number(export, "fence_refusals"));
+        printf("    %llu reads refused in cache-only mode\n",
+               (unsigned long long)control_number(export, "fence_refusals"));
 }
 
 static void print_mounts(json_t *export)
@@ -137,7 +141,8 @@ static void print_mounts(json_t *export)
     }
 }
 
-/* Print an export's devices. One without a keeper fails when its server ends, so the remedy is printed with it. */
+/* Print an export's devices. One without a reconnect daemon fails when its server ends, so the remedy is printed with
+ * it. */
 static void print_devices(json_t *export)
 {
     size_t i;
@@ -147,9 +152,9 @@ static void print_devices(json_t *export)
         const char *name = server_status_text(device, "device");
         uint64_t keeper = control_number(device, "keeper");
         if (keeper)
-            printf("    %s: keeper %llu\n", name, (unsigned long long)keeper);
+            printf("    %s: reconnect daemon %llu\n", name, (unsigned long long)keeper);
         else
-            printf("    %s: no keeper: run 'granary keep %s'\n", name, name);
+            printf("    %s: no reconnect daemon: run 'granary keep %s'\n", name, name);
     }
 }
 
@@ -229,7 +234,7 @@ static void print_tiers(json_t *status)
     size_t i;
     json_t *tier, *tiers = json_object_get(status, "shared_tiers");
     if (json_array_size(tiers))
-        printf("shared tiers\n");
+        printf("shared cache proxies\n");
     json_array_foreach(tiers, i, tier)
     {
         char size[TEXT_SIZE_MAX];
@@ -286,7 +291,7 @@ static void print_status(json_t *status, bool verbose)
     if (json_object_get(status, "log"))
         printf("log: %s\n", server_status_text(status, "log"));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
-        printf("fence: only what is cached is read\n");
+        printf("cache-only mode: reads of what is not cached fail\n");
     printf("exports\n");
     print_exports(status);
     print_directories(status);
@@ -301,7 +306,7 @@ static void print_status(json_t *status, bool verbose)
            (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
            (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
            100 * json_number_value(json_object_get(status, "hit_ratio")));
-    printf("amplification %.2f (bytes asked of stores, but for warming, for each that was read)\n",
+    printf("amplification %.2f (bytes fetched, warming not counted, for each byte that was read)\n",
            json_number_value(json_object_get(status, "amplification")));
     if (verbose) {
         printf("counters that are not zero\n");
@@ -426,14 +431,13 @@ const struct verb verb_status = {
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
-    .details =
-        "TARGET is a mount point, of which that mount alone is shown, or a server's control socket; without one\n"
-        "all servers of this machine are: that of 'granary serve' and those of mounts.\n"
-        "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
-        "store fails now and then or keeps a read waiting for 5 s, a shared tier is down, a cache directory\n"
-        "failed lately; failing (3): a store does not answer, refuses every request, or keeps a read waiting\n"
-        "for 30 s, or the server does not answer. Rates are those of the last ten seconds. What is cached is\n"
-        "looked up by the part of the index that is cached: no store is asked.",
+    .details = "TARGET is a mount point, and that mount alone is shown, or a server's control socket. Without it, all\n"
+               "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
+               "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
+               "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down, or a cache\n"
+               "directory failed lately; failing (3): a store does not answer, refuses every request, or keeps a read\n"
+               "waiting for 30 s, or the server does not answer. Rates are those of the last ten seconds. What is\n"
+               "cached is looked up in the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = cmd_status_run,

@@ -37,7 +37,7 @@ static const struct top_values defaults = {.interval = 2};
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "once", NULL, offsetof(struct top_values, once), 0, 0, "one table, like --count 1"},
     {OPTION_NUMBER, 'n', "count", "N", offsetof(struct top_values, count), 1, 0,
-     "so many tables (default: until interrupted)"},
+     "end after N tables (default: at an interrupt)"},
     {OPTION_NUMBER, 0, "interval", "SECONDS", offsetof(struct top_values, interval), 1, 3600,
      "time between tables, over which rates are taken (default 2)"},
     {0},
@@ -106,7 +106,7 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     fprintf(t->to, "\n%s, reads take up to p50 %s, p99 %s\n", server_status_text(status, "health"),
             format_latency(server_latency_us(status, before, 50), median),
             format_latency(server_latency_us(status, before, 99), slow));
-    fprintf(t->to, "hit ratio %.1f %%, %llu gets in flight, %llu chunks queued\n",
+    fprintf(t->to, "hit ratio %.1f %%, %llu GETs in flight, %llu chunks queued\n",
             100 * json_number_value(json_object_get(status, "hit_ratio")),
             (unsigned long long)server_status_counter(status, "granary_fetch_busy_workers"),
             (unsigned long long)server_status_counter(status, "granary_fetch_queued"));
@@ -114,7 +114,8 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     for (const char *const *rate = server_rate_names + 2; *rate; rate++)
         if (shows(t, *rate)) {
             char head[16];
-            snprintf(head, sizeof head, "%.*s/s", (int)strcspn(*rate, "_"), *rate);
+            const char *source = strcmp(*rate, "tier_bytes") ? *rate : "proxies";
+            snprintf(head, sizeof head, "%.*s/s", (int)strcspn(source, "_"), source);
             fprintf(t->to, " %10s", head);
         }
     fprintf(t->to, "  export\n");
@@ -231,7 +232,7 @@ const struct verb verb_top = {
     .name = "top",
     .operands = "[TARGET]",
     .max_operands = 1,
-    .summary = "Show live what a server's exports are read, and where it comes from",
+    .summary = "Show live how much is read of a server's exports, and where the bytes come from",
     .details = "TARGET is a mount point or a server's control socket; the default is that of\n"
                "'granary serve', else the only one.\n"
                "A table every two seconds, the busiest export first; the last row is the sum. hits is the share of\n"

@@ -35,7 +35,7 @@ struct record_values {
 
 static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
-    {OPTION_DURATION, 0, "for", "TIME", AT(for_s), "end after so long, e.g. 90s, 5m (default: at an interrupt)"},
+    {OPTION_DURATION, 0, "for", "TIME", AT(for_s), "end after this time, e.g. 90s, 5m (default: at an interrupt)"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was recorded as one JSON object"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
     {0},

@@ -123,7 +123,7 @@ static int cmd_unnest_run(const struct invocation *inv)
         return print_json(
             json_pack("{s:o,s:b,s:O}", "store", json_lossy(ref.store), "dry_run", v->dry_run, "stores", stores));
     if (!w.found)
-        printf("no store stands among the images of %s\n", store->url);
+        printf("there is no store among the images of %s\n", store->url);
     return 0;
 }
 
@@ -135,7 +135,8 @@ const struct verb verb_unnest = {
     .summary = "Move the images of a store made inside a store out of it",
     .details = "Where a component of a path was forgotten or was one too many, a store may stand among the images of\n"
                "another. Copies the images of the inner store, with their tags, into STORE, and then removes the\n"
-               "inner store. Whoever builds into that, or reads from it, must be told the new address first.",
+               "inner store. First give the new address to everybody who builds into the inner store or\n"
+               "reads from it.",
     .interrupted = "nothing is lost, and the next run goes on",
     .options = rows,
     .values_size = sizeof(struct unnest_values),

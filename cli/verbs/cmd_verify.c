@@ -37,8 +37,8 @@ static const struct option_row rows[] = {
      "about N files of it (default 300)"},
     {OPTION_FLAG, 0, "all", NULL, AT(all), "all files of it"},
     {OPTION_FLAG, 0, "repair", NULL, AT(repair),
-     "rebuild damaged and missing packs from SOURCE; reads everything, as --deep"},
-    {OPTION_LIST, 0, "add", "DIR=SOURCE", AT(source.add), "a further source, as the image was built with"},
+     "rebuild damaged and missing packs from SOURCE; reads everything, like --deep"},
+    {OPTION_LIST, 0, "add", "DIR=SOURCE", AT(source.add), "another source, as the image was built with"},
     {OPTION_TEXT, 0, "prefix-strip", "PATH", AT(source.prefix_strip), "as the image was built with"},
     {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
     {OPTION_TEXT, 0, "http-token-file", "FILE", AT(http_token_file), "bearer token for the web server of SOURCE"},
@@ -309,7 +309,7 @@ const struct verb verb_verify = {
                "With --deep every byte is read and hashed as well. Exit code 1 when anything is wrong.\n\n"
                "With --against SOURCE, files of the source are read and compared with the catalog: one that is the\n"
                "version of the image and has other bytes is a problem, one that has changed since is only counted.\n"
-               "With --repair as well, packs that are damaged or missing are put together again from SOURCE.",
+               "With --repair as well, packs that are damaged or missing are rebuilt from SOURCE.",
     .options = rows,
     .values_size = sizeof(struct verify_values),
     .defaults = &defaults,

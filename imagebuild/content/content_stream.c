@@ -64,7 +64,7 @@ void content_stream_free(struct content_stream *s)
 /* Fail: the source delivers another number of bytes than it listed. */
 static int wrong_length(const struct source_entry *e)
 {
-    return error_set(-EBADMSG, "source: '%.*s' does not have the %llu bytes it is said to have",
+    return error_set(-EBADMSG, "source: '%.*s' does not have the %llu bytes that were listed",
                      (int)GR_MIN(e->path_len, (size_t)300), e->path, (unsigned long long)e->size);
 }
 

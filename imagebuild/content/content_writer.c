@@ -132,7 +132,7 @@ static int take_content(struct content_writer *w, struct node *n, bool *out_vani
         if (rc < 0)
             return rc;
         if (!rc || part.rank != n->rank)
-            return error_set(-EIO, "build: bodies came out of step with the nodes: a bug, nothing was published");
+            return error_set(-EIO, "build: contents and nodes are not in the same order: a bug, nothing was published");
         *out_vanished = part.vanished;
         if (part.vanished)
             return 0;

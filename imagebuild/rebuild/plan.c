@@ -80,7 +80,7 @@ static int plan_keep(struct plan *p, struct node *n, const struct catalog_entry 
     }
     const struct catalog_extent *at = e->extents;
     if (at->len != n->size || !live_map_fits(p->config->live, at->offset, at->len)) {
-        (void)error_set(-EBADMSG, "build: the parent's catalog says of '%.*s' that it lies where no file can",
+        (void)error_set(-EBADMSG, "build: the parent's catalog places '%.*s' where no file can be",
                         (int)GR_MIN(e->path_len, (size_t)200), e->path);
         return parent_failed(-EBADMSG);
     }

@@ -66,7 +66,7 @@ struct sink {
     struct region regions[SINK_REGIONS];
 };
 
-static const char *const region_names[SINK_REGIONS] = {"front", "holes", "scrub", "bodies", "metadata"};
+static const char *const region_names[SINK_REGIONS] = {"front", "holes", "scrub", "contents", "metadata"};
 
 /* Return whether a leaf has free chunks, which SINK_HOLES may write. SINK_SCRUB mostly writes to such leaves too. */
 static bool has_holes(void *arg, uint64_t leaf)
@@ -218,7 +218,7 @@ void sink_free(struct sink *s)
 
 static int misuse(enum sink_region region, uint64_t address, const char *what)
 {
-    return error_set(-EIO, "build: the %s lane writes at %" PRIu64 ", %s: a bug, nothing was published",
+    return error_set(-EIO, "build: the %s region is written at %" PRIu64 ", %s: a bug, nothing was published",
                      region_names[region], address, what);
 }
 
@@ -235,15 +235,15 @@ static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
     const uint64_t address = chunk * s->config.chunk_size;
     for (int i = 0; i < SINK_REGIONS; i++)
         if (i != (int)region && s->regions[i].used && s->regions[i].chunk == chunk)
-            return misuse(region, address, "in a chunk of another lane");
+            return misuse(region, address, "in a chunk of another region");
     if (!is_high(region)) {
         s->low_next = GR_MAX(s->low_next, chunk + 1);
-        return s->bordered && chunk >= s->border ? misuse(region, address, "behind the bodies") : 0;
+        return s->bordered && chunk >= s->border ? misuse(region, address, "behind the contents") : 0;
     }
     if (chunk < s->low_next)
         return misuse(region, address, "before the end of what stays");
     if (region == SINK_METADATA && s->regions[SINK_DATA].used && chunk <= s->regions[SINK_DATA].chunk)
-        return misuse(region, address, "before the end of the bodies");
+        return misuse(region, address, "before the end of the contents");
     if (!s->bordered) {
         s->bordered = true;
         s->border = chunk;

@@ -475,7 +475,7 @@ static int check_url(const char *url)
     const char *host = strstr(url, "://") + 3;
     size_t len = strcspn(host, "/");
     if (memchr(host, '@', len))
-        return error_set(-EINVAL, "source: credentials do not belong into the address; put them into "
+        return error_set(-EINVAL, "source: credentials do not belong in the address; put them into "
                                   "~/.netrc, or a token into what --http-token-file names");
     if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
         return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",

@@ -217,7 +217,7 @@ static int set_dir(struct source_join *s, size_t i, const char *dir)
     }
     for (size_t j = 0; j < i; j++)
         if (!strcmp(s->parts[j].dir, p->dir))
-            return error_set(-EINVAL, "two sources are to stand at '/%s' of the image; name different directories",
+            return error_set(-EINVAL, "two sources would be put at '/%s' of the image; name different directories",
                              p->dir);
     return 0;
 }

@@ -121,7 +121,7 @@ int archive_index_find(struct archive_index *m, const struct source_entry *link,
         return rc;
     if (!rc)
         return error_set(-EINVAL,
-                         "'%.*s' is a hard link to '%.*s', which does not stand before it in its archive, or was left "
+                         "'%.*s' is a hard link to '%.*s', which does not come before it in its archive, or was left "
                          "out; leave out both, or pack them anew",
                          (int)GR_MIN(link->path_len, (size_t)150), link->path,
                          (int)GR_MIN(link->target_len, (size_t)150), link->target);

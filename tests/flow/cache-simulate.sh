@@ -47,7 +47,7 @@ done
 printf 'aa 1K\naa 2K\n' >"$W/bad"
 refused 1 'bad, line 2: the chunk had another length before' --trace "$W/bad" --size 1M
 : >"$W/empty"
-refused 1 'no chunk is asked for' --trace "$W/empty" --size 1M
+refused 1 'it names no chunk' --trace "$W/empty" --size 1M
 refused 1 'No such file' --trace "$W/absent" --size 1M
 refused 1 'cannot be read' --trace "$W" --size 1M
 refused 2 "'fifo' is none of auto, lru, s3fifo, sticky" --trace "$W/trace" --size 1M --policy fifo

@@ -27,7 +27,7 @@ serve
 [ "$(status .counters.granary_fetch_requests_total)" = 0 ] || fail "something was fetched: $(status .)"
 status .fence | grep warmed >"$W/null" || fail "$(status .)"
 "$GRANARY" status "$W/nbd" >"$W/out"
-grep -q '^fence: only what is cached is read' "$W/out" && grep -q '1 reads refused by the fence' "$W/out" || fail "$(cat "$W/out")"
+grep -q '^cache-only mode: reads of what is not cached fail' "$W/out" && grep -q '1 reads refused in cache-only mode' "$W/out" || fail "$(cat "$W/out")"
 grep -q "bytes at offset $OFF1 are not cached" "$W/server.err" || fail "$(cat "$W/server.err")"
 "$GRANARY" ls "$W/store/faces" --at "$OFF1" | grep 1.bin >"$W/null" || fail "no file at $OFF1"
 

@@ -95,6 +95,6 @@ refused() {
     grep -qF -- "$text" "$W/refused.err" || { cat "$W/refused.err" >&2; fail "'$text' was not said for: $*"; }
 }
 "$GRANARY_BUILD/tests/fake/fake_image" "$W/other" x 9 >/dev/null
-refused "shared tiers answer for one store" "${images[0]}" "image=$W/other/x" "${tiers[0]}"
+refused "shared cache proxies serve one store" "${images[0]}" "image=$W/other/x" "${tiers[0]}"
 refused "given twice" "${images[0]}" "${tiers[0]}" "${tiers[0]}/"
 refused "write the http:// or https:// address" "${images[0]}" l2=cache1:8080

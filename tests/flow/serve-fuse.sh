@@ -49,7 +49,7 @@ refused 1 "No such file" cat "$dir/three"
 getfattr --only-values -n user.granary "$dir/one" | grep "image $(digest_of "$W/store/one") " >"$W/null" || fail "the image is not told"
 grep -zqFx "control=$dir.control" "/proc/$FRONT/cmdline" || fail "ps shows other parameters: $(tr '\0' ' ' <"/proc/$FRONT/cmdline")"
 ! setpriv --reuid 65534 --clear-groups ls "$dir" 2>"$W/null" || fail "others may look"
-refused 2 "one kind of clients" "$GRANARY" serve "$store/one" --fuse "$W/other" --socket "$W/sock"
+refused 2 "one kind of client" "$GRANARY" serve "$store/one" --fuse "$W/other" --socket "$W/sock"
 refused 1 "already" "$GRANARY" serve "$store/two" --fuse "$dir" --control "$W/other.control"
 
 echo "== the store is silent: what is cached is read, the rest waits; a killed reader is in nobody's way"

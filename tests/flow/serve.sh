@@ -73,7 +73,7 @@ echo "== top's title and latency; on a narrow terminal lines are cut, and every 
 "$GRANARY" top "$W/nbd.sock" --once --interval 1 >"$W/top"
 [ "$(head -n 1 "$W/top")" = "granary top: every 1 s, $W/nbd.sock" ] || fail "the title: $(cat "$W/top")"
 [ "$(sed -n 2p "$W/top")" = "healthy, reads take up to p50 -, p99 -" ] || fail "the latency of nothing: $(cat "$W/top")"
-sed -n 4p "$W/top" | grep -x ' *reads/s *read/s *hits *memory/s *disk/s *tier/s *store/s *export' >"$W/null" || fail "the head: $(cat "$W/top")"
+sed -n 4p "$W/top" | grep -x ' *reads/s *read/s *hits *memory/s *disk/s *proxies/s *store/s *export' >"$W/null" || fail "the head: $(cat "$W/top")"
 background bash -c "while nbdcopy '$uri' null:; do :; done"
 READER=$BACKGROUND_PID
 latency_shown() {
@@ -92,7 +92,7 @@ lines_on() {
 lines_on 60
 grep -qa '  one$' "$W/top" && grep -qa 'disk/s    store/s  export$' "$W/top" || fail "60 columns: $(cat "$W/top")"
 lines_on 30
-[ "$(wc -l <"$W/top")" = 7 ] && grep -qax 'hit ratio [0-9.]* %, [0-9]* gets i[n fl]*' "$W/top" || fail "30 columns: $(cat "$W/top")"
+[ "$(wc -l <"$W/top")" = 7 ] && grep -qax 'hit ratio [0-9.]* %, [0-9]* GETs i[n fl]*' "$W/top" || fail "30 columns: $(cat "$W/top")"
 
 echo "== the server is killed: started again; a tag moved meanwhile changes nothing"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"

@@ -54,5 +54,5 @@ cmp "$W/copy" "$W/image"
 status --json | jq -e '.health == "healthy" and .stores[0] == {url: "http://127.0.0.1:'"$port"'", state: "answering"}' >"$W/healthy" ||
     fail "not healthy again: $(status --json)"
 # which come there by a pipe
-wait_for 60 grep -q "until store http://127.0.0.1:$port answers, it is asked by one request at a time" "$W/err"
+wait_for 60 grep -q "until store http://127.0.0.1:$port answers, one request at a time probes it" "$W/err"
 wait_for 60 grep -q "store http://127.0.0.1:$port answers again, after" "$W/err"

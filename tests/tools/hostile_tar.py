@@ -103,7 +103,7 @@ same = {
 
 DAMAGED = "is damaged, or no tar of its name's kind: "
 CUT = DAMAGED + "Truncated tar archive"
-MISSING = "which does not stand before it in its archive"
+MISSING = "which does not come before it in its archive"
 noise = bytes(i * i * 7 % 251 for i in range(9000))
 refused = {
     "dotdot.tar": (good + member(b"a/../../up", b"x") + END, "'a/../../up' has '..' in its path"),

@@ -79,7 +79,7 @@ echo "== a keeper that is killed is there again"
 keeper_of() { granary keep $device 2>&1 | sed -n 's/^.*granary: keep: process \([0-9]*\) keeps .* already$/\1/p'; }
 old=$(keeper_of)
 kill -9 $old
-until_true 'grep -q "there is another one" /mount.err'
+until_true 'grep -q "another one is running" /mount.err'
 new=$(keeper_of)
 [ -n "$new" ] && [ "$new" != "$old" ]
 

@@ -38,9 +38,9 @@ end_readers "server frozen"
 start_readers
 granary keep $device 2>/err && { echo "two keepers"; exit 1; }
 keeper=$(sed -n 's/^.*granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /err)
-granary status --quick /mnt/data | grep -x "    $device: keeper $keeper"
+granary status --quick /mnt/data | grep -x "    $device: reconnect daemon $keeper"
 kill -9 $keeper
-until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no keeper: run '"'granary keep $device'"'"'
+until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no reconnect daemon: run '"'granary keep $device'"'"'
 granary status --quick --json /mnt/data | grep -E '"keeper": ?null'
 kill_child
 another_child

@@ -255,7 +255,7 @@ static void say_state(const struct cache_dir *d, enum cache_direction direction,
                                          : strerror(-rc);
     switch (cache_dir_state(d, direction)) {
     case HEALTH_NORMAL:
-        log_warning("cache: %s: %s has been well for a while", d->path, direction_names[direction]);
+        log_warning("cache: %s: %s has worked for a while without a failure", d->path, direction_names[direction]);
         break;
     case HEALTH_SUSPECT:
         if (before == HEALTH_DOWN)

@@ -237,7 +237,7 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
  * lost; without any, the ring goes on without io_uring. */
 static void give_up_uring(struct ring *r, int rc)
 {
-    log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
+    log_warning("cache: an io_uring failed (%s); using pread instead", strerror(-rc));
     if (r->in_flight)
         ring_lose(r);
     else

@@ -218,8 +218,7 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
         w->failed = 0;
     }
     log_warning(
-        "image sha256:%s: fetching in the background what lies beside what is read has failed, %llu times since "
-        "this was last said: %.300s",
+        "image sha256:%s: fetching in the background has failed, %llu times since the last such message: %.300s",
         digest_hex(&w->img->digest, hex), (unsigned long long)failed, error_text());
 }
 

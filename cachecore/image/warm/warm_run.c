@@ -203,7 +203,7 @@ static int warm_item(void *arg, size_t i)
     if (batch < batches)
         return warm_batch(w, batch);
     if (!is_ended(w) && !has_failed(w) && warm_index_leaf(w->c->img, batch - batches))
-        log_debug("image: an index node is left to its readers: %s", error_text());
+        log_debug("image: an index node was not cached: %s", error_text());
     return 0;
 }
 

@@ -74,7 +74,7 @@ static int hdfs_address_parse_url(const char *url, struct hdfs_address *a)
     const char *host = url + strlen(a->tls ? tls_scheme : plain_scheme);
     size_t len = strcspn(host, "/"), path_len = strlen(host + len);
     if (memchr(host, '@', len))
-        return error_set(-EINVAL, "HDFS: a user does not belong into the address; set HADOOP_USER_NAME");
+        return error_set(-EINVAL, "HDFS: a user does not belong in the address; set HADOOP_USER_NAME");
     while (path_len && host[len + path_len - 1] == '/')
         path_len--;
     a->name = strndup(url, (size_t)(host - url) + len);

@@ -23,8 +23,8 @@ static const struct known {
     {"ParentNotDirectoryException", -ENOENT, "what is above it is no directory"},
     {"AccessControlException", -EACCES, "permission denied"},
     {"AuthorizationException", -EACCES, "permission denied"},
-    {"SecurityException", -EACCES, "the server does not believe who asks"},
-    {"AuthenticationException", -EACCES, "the server does not believe who asks"},
+    {"SecurityException", -EACCES, "the server does not accept the user's identity"},
+    {"AuthenticationException", -EACCES, "the server does not accept the user's identity"},
     {"InvalidToken", -EACCES, "the delegation token is not valid or has expired; fetch a new one (hdfs fetchdt)"},
     {"NSQuotaExceededException", -ENOSPC, "the quota of names is used up"},
     {"DSQuotaExceededException", -ENOSPC, "the quota of space is used up"},
@@ -72,7 +72,7 @@ static int by_status(const struct webhdfs_refusal *q, int status)
 {
     if (status == 401)
         return error_set(-EACCES,
-                         "%s: %s wants proof of who asks (status 401); Kerberos is not spoken here: fetch a delegation "
+                         "%s: %s requires authentication (status 401); Kerberos is not supported: fetch a delegation "
                          "token (hdfs fetchdt) and set HADOOP_TOKEN_FILE_LOCATION",
                          q->what, q->host);
     int rc = http_status_errno(status);

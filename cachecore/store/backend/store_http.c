@@ -195,7 +195,7 @@ static int check_url(const char *url)
     const char *host = strstr(url, "://") + 3;
     size_t len = strcspn(host, "/");
     if (memchr(host, '@', len))
-        return error_set(-EINVAL, "http store: credentials do not belong into the address; restrict access by network");
+        return error_set(-EINVAL, "http store: credentials do not belong in the address; restrict access by network");
     if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
         return error_set(-EINVAL, "store %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
                          url);

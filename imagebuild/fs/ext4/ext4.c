@@ -22,8 +22,8 @@ int ext4_check(struct ext4 *e, errcode_t code)
 int ext4_take_block(struct ext4 *e, uint64_t *out)
 {
     if (e->next == e->space.region_end)
-        return error_set(-EFBIG,
-                         "ext4: no room is left for metadata behind the bodies; build again with --parent none");
+        return error_set(
+            -EFBIG, "ext4: no space is left for metadata behind the file contents; build again with --parent none");
     *out = e->next++;
     /* metadata lies in one ascending run, so allocation is a counter */
     ext2fs_mark_block_bitmap2(e->e2->block_map, *out);

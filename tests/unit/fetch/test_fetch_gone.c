@@ -85,7 +85,7 @@ static void test_fetch_gone__who_has_gone_before_is_not_waited_for(void **state)
     store_fake_hold(w.fake, FAKE_GET);
     struct inflight *inflight = start_one(&w, 5, PRIORITY_DEMAND);
     client_bind_thread(&gone);
-    expect_error(inflight_ref(inflight), -ECANCELED, "has gone");
+    expect_error(inflight_ref(inflight), -ECANCELED, "the client is gone");
     client_bind_thread(NULL);
     store_fake_release(w.fake);
     expect_bytes(&w, inflight_ref(inflight), 5);

@@ -121,15 +121,15 @@ static void check_misuse(enum sink_region region, uint64_t at, enum sink_region 
     close_pipeline(&w);
 }
 
-static void test_sink__the_lanes_rules_are_checked(void **state)
+static void test_sink__the_regions_rules_are_checked(void **state)
 {
     check_misuse(SINK_DATA, 9 * CHUNK, SINK_DATA, 9 * CHUNK + 4, "before the end of its last write");
-    check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another lane");
-    check_misuse(SINK_DATA, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another lane");
-    check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the bodies");
+    check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another region");
+    check_misuse(SINK_DATA, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another region");
+    check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the contents");
     check_misuse(SINK_METADATA, 2 * CHUNK, SINK_DATA, 3 * CHUNK, "after the metadata has begun");
     check_misuse(SINK_HOLES, 5 * CHUNK, SINK_DATA, 4 * CHUNK, "before the end of what stays");
-    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the bodies");
+    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the contents");
 }
 
 /* Not noticed at once, but before anything could be published. */
@@ -450,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_sink__what_was_written_is_read_back),
         cmocka_unit_test(test_sink__result_does_not_depend_on_threads_or_pieces),
         cmocka_unit_test(test_sink__lanes_interleave),
-        cmocka_unit_test(test_sink__the_lanes_rules_are_checked),
+        cmocka_unit_test(test_sink__the_regions_rules_are_checked),
         cmocka_unit_test(test_sink__a_chunk_written_twice_is_noticed),
         cmocka_unit_test(test_sink__zeros_are_holes),
         cmocka_unit_test(test_sink__packs_keep_to_their_size),

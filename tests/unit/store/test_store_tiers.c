@@ -297,7 +297,7 @@ static void test_store_tiers__an_address_with_a_password_is_refused_unseen(void 
     struct store *store;
     assert_int_equal(store_tiers_open_urls(store_fake_store(fake), wrong, 2, &options, &store), -EINVAL);
     assert_null(strstr(error_text(), "secret"));
-    assert_non_null(strstr(error_text(), "shared tier: "));
+    assert_non_null(strstr(error_text(), "shared cache proxy: "));
 }
 
 /* ---- with the fetch above ---- */
