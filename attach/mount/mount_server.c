@@ -58,8 +58,10 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
     int rc = bytes_append(&text, s->method, strlen(s->method) + 1);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
         rc = bytes_append(&text, c->server_options[i], strlen(c->server_options[i]) + 1);
+    if (rc == -EMSGSIZE)
+        return error_set(-E2BIG, "the server's options are longer than %d bytes together", OPTIONS_MAX);
     if (rc)
-        return error_set(rc, "out of memory");
+        return error_no_memory();
     struct digest d = digest_of(text.data, text.len);
     snprintf(s->server_dir, sizeof s->server_dir, "%s/" PREFIX "%.16s", STATE_ROOT, digest_hex(&d, hex));
     snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, is_fuse(s) ? "fuse" : "nbd.sock");

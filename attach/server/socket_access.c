@@ -33,6 +33,8 @@ int socket_access_parse(const char *option, const char *mode, const char *owner,
     CLEANUP_FREE char *user = owner ? strdup(owner) : NULL;
     char *group = user ? strchr(user, ':') : NULL;
     int rc = 0;
+    if (owner && !user)
+        return error_no_memory();
     if (group)
         *group++ = 0;
     snprintf(what, sizeof what, "--%s-owner", option);

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "net/http.h"
 
-enum { LINK_MAX_BYTES = 64 << 10 }; /* longer links are ignored */
+enum { LINK_MAX_BYTES = 64 << 10 }; /* links of this length and longer ones are ignored */
 
 /* A page that is being decoded; p is the position in it. */
 struct decoder {
@@ -121,6 +121,8 @@ static bool is_child(const char *name, size_t len)
 /* Visit the child that d->link names, if it names one. */
 static int take_link(struct decoder *d)
 {
+    if (d->link.len == LINK_MAX_BYTES) /* no room for the NUL */
+        return 0;
     char *link = bytes_string(&d->link);
     if (!link)
         return error_no_memory();

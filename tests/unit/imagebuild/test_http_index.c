@@ -63,6 +63,21 @@ static void test_http_index__only_children_are_taken(void **state)
     assert_index(HTML("<a title='>' href='x'></a><a data-href='no'></a><a href='cut"), "x|");
 }
 
+/* At 64 KiB there is no room for what ends the string. */
+static void test_http_index__links_that_are_too_long_are_ignored(void **state)
+{
+    for (size_t len = (64 << 10) - 1; len <= (64 << 10) + 1; len++) {
+        CLEANUP_BYTES page = BYTES_INIT(1 << 20);
+        uint8_t *link;
+        assert_int_equal(bytes_printf(&page, "<title>Index of /a b/</title><a href='/"), 0);
+        assert_int_equal(bytes_reserve(&page, len - 1, &link), 0);
+        memset(link, 'x', len - 1);
+        page.len += len - 1;
+        assert_int_equal(bytes_printf(&page, "'>x</a><a href='y'>y</a>"), 0);
+        assert_index(bytes_string(&page), "y|");
+    }
+}
+
 static void test_http_index__nginx_json(void **state)
 {
     assert_index(
@@ -95,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_http_index__nginx_html),
         cmocka_unit_test(test_http_index__apache_html),
+        cmocka_unit_test(test_http_index__links_that_are_too_long_are_ignored),
         cmocka_unit_test(test_http_index__nginx_json),
         cmocka_unit_test(test_http_index__only_children_are_taken),
         cmocka_unit_test(test_http_index__other_pages_are_refused),
