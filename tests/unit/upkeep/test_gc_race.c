@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
@@ -40,7 +41,7 @@ static uint64_t draw(uint64_t *seed)
 
 static void nap(uint64_t ms)
 {
-    nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000L}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000L}, NULL);
 }
 
 static void went_wrong(struct race *r, const char *who)
@@ -86,6 +87,7 @@ static void *builder_main(void *arg)
                                               .no_parent = draw(&seed) % 2};
         struct build_result result;
         struct source *source = new_source((unsigned)(draw(&seed) % VARIANTS));
+        uint64_t start = clock_now_ms();
         int rc = build_run(source, r->store, &ref, &options, &result);
         source_close(source);
         if (rc && rc != -EAGAIN)
@@ -93,7 +95,8 @@ static void *builder_main(void *arg)
         atomic_fetch_add(&r->again, rc == -EAGAIN);
         if (!rc && repository_remove_tag(r->store, ref.name, result.unique_tag) == 0 && draw(&seed) % 2)
             (void)!repository_remove_tag(r->store, ref.name, ref.tag);
-        nap(draw(&seed) % 30);
+        /* as long as the build, on average: nothing is swept while any build runs */
+        nap(draw(&seed) % (30 + 2 * (clock_now_ms() - start)));
     }
     return NULL;
 }
@@ -109,7 +112,7 @@ static void *collector_main(void *arg)
         if (rc && rc != -EAGAIN && rc != -EBADMSG)
             went_wrong(r, "gc");
         atomic_fetch_add(&r->swept, rc ? 0 : (unsigned)result.swept);
-        nap(1); /* else the builders hardly get the store's lock on a busy machine */
+        nap(1);
     }
     return NULL;
 }
