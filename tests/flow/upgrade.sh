@@ -54,7 +54,7 @@ refused 1 "$W/none is not installed" env GRANARY_NBD="$W/none" "$GRANARY" serve 
 echo "== refused, and nothing is changed"
 another_build "$W/broken"
 ln -sf /bin/false "$W/broken/nbd/granary-nbd"
-refuses "nothing is changed: $W/broken/cli/granary cannot serve in this one's place: " "$W/broken/cli/granary" upgrade "$W/nbd.sock"
+refuses "nothing is changed: $W/broken/cli/granary cannot take over from this server: " "$W/broken/cli/granary" upgrade "$W/nbd.sock"
 grep -q 'granary-nbd failed' "$W/err" || fail "the program is not named: $(cat "$W/err")"
 ! grep -q ' error granary' "$W/err" || fail "a line of the log in the sentence: $(cat "$W/err")"
 # ask WORDS: by hand
@@ -65,7 +65,7 @@ s.sendall(sys.argv[2].encode() + b"\n")
 print(s.makefile().read(), end="")' "$W/nbd.sock.control.upgrade" "$1"; }
 [ "$(ask "upgrade bin/true")" = "failed the request is not understood" ] || fail "a relative path"
 ask "upgrade $W/none" | grep "^failed nothing is changed: $W/none is not installed" >"$W/null" || fail "$(ask "upgrade $W/none")"
-ask "upgrade /bin/false" | grep '^failed nothing is changed: /bin/false cannot serve in this' >"$W/null" || fail "a program that is none of ours"
+ask "upgrade /bin/false" | grep '^failed nothing is changed: /bin/false cannot take over from this' >"$W/null" || fail "a program that is none of ours"
 served "after refusals"
 
 echo "== two at once: one is refused"

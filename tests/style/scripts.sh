@@ -1,5 +1,6 @@
 #!/bin/bash
 # Every shell script of the project passes shellcheck, and is executable unless it is there to be sourced.
+# ctest: long
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 command -v shellcheck >/dev/null || skip "no shellcheck here (apt-get install shellcheck)"

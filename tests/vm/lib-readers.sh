@@ -65,7 +65,7 @@ kill_child() {
 }
 another_child() { until_true 'new=$(pidof granary-nbd) && [ "$new" != "$old" ]'; }
 # said LOG WORDS: a program that is started now says them there; what an earlier one said does not count
-said() { until_true "grep -qs '^$2' $1"; }
+said() { until_true "grep -qsE '(^| )$2' $1"; }
 # serve STORE SOCKET LOG
 serve() {
     rm -f $3
