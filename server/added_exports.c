@@ -8,7 +8,7 @@
  *     lock       the list, and its agreement with the stack's table: an export is in both or in neither
  *
  * Each writer encodes the list only after it has got `writing`, so the last one writes all changes before it. */
-#include "server/added_exports.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

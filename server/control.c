@@ -1,5 +1,5 @@
 /* libmicrohttpd serves a listening socket that we made. One thread serves all connections and must never block: a
- * document is made of counters and constants, and everything slower is a job with its own thread (control_job.h).
+ * document is made of counters and constants, and everything slower is a job with its own thread (control_job.c).
  *
  * Idle clients must not lock others out. At most CONNECTIONS_MAX connections are open; from CONNECTIONS_MANY on, each
  * new one ends the connection that has been idle longest. The list of clients is kept in that order: a client moves to
@@ -7,7 +7,6 @@
  *
  * The socket is bound before any fork, so that the process that starts the server reports what is wrong with the path.
  * Requests wait in the backlog until control_start. */
-#include "server/control.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "net/listen.h"
-#include "server/control_routes.h"
+#include "server/control_internal.h"
 #include "server/http_daemon.h"
 
 enum {

@@ -5,7 +5,7 @@
  *
  * The catalog, and index nodes that are not cached, come through a store handle that belongs to the request. It gives
  * up after STORE_TIMEOUT_MS and when the request is cancelled; the image's own handle, which readers use, must not. */
-#include "server/control_cache.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,8 +13,6 @@
 #include "base/clock.h"
 #include "format/json_name.h"
 #include "image/warm/warm_run.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
 

@@ -1,5 +1,5 @@
 /* A name is looked up among all exports, not by stack_get: a request may name the image too, and "" is a name here. */
-#include "server/control_export.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,14 +1,12 @@
 /* Adding an export fetches a manifest from a store, and removing one writes a file, so both are jobs. They have job
  * slots separate from warming's: a mount must not wait until a warming that takes hours is done. */
-#include "server/control_exports.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "format/image_ref.h"
-#include "server/control_cache.h"
-#include "server/control_json.h"
 
 /* A checked request. */
 struct control_exports {

@@ -9,7 +9,7 @@
  *
  * The job has two owners, its thread's slot and the HTTP answer; the last one to let go frees it. A client that went
  * away is only noticed when something is sent to it, so the work must send a line of progress now and then. */
-#include "server/control_job.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

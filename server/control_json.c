@@ -2,7 +2,7 @@
  * json_object_set_new leaves the member out. So nothing here checks for memory; json_dumps and control_job_send report
  * a missing object.
  */
-#include "server/control_json.h"
+#include "server/control_internal.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* One table maps method and path to a handler. A document is made at once, on the daemon's thread; what may take longer
- * becomes a job (control_job.h). A body is collected for the routes that expect one, and skipped for the others.
+ * becomes a job (control_job.c). A body is collected for the routes that expect one, and skipped for the others.
  *
  * A request's state, which libmicrohttpd keeps for us between calls, is an upload where a body is collected, and one of
  * http_daemon.c's markers elsewhere. */
-#include "server/control_routes.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -13,17 +13,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/json_name.h"
-#include "server/control.h"
-#include "server/control_cache.h"
-#include "server/control_exports.h"
-#include "server/control_trace.h"
-#include "server/control_warm.h"
 #include "server/http_daemon.h"
-#include "server/metrics.h"
 
 enum { DOCUMENT_MAX = METRICS_DOCUMENT_MAX /* some 150,000 exports in a status */ };
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
 
 /* A request that has arrived completely. */
 struct request {

@@ -12,11 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "format/json_name.h"
-#include "server/control.h"
-#include "server/control_json.h"
-#include "server/server_health.h"
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
+#include "server/control_internal.h"
 
 /* Filled by count_hits from the stack's counters; struct traffic likewise. */
 struct hit_counts {

@@ -1,15 +1,13 @@
 /* Readers push chunks into the image's recorder, a bounded ring, and never wake this job: a read must not pay for being
  * recorded. So the job's thread empties the ring every PAUSE_MS. When the ring is full, readers drop entries and count
  * them. */
-#include "server/control_trace.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
 /* Entries per line; ms between two looks into the ring, and between two counts. */
 enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };

@@ -1,7 +1,7 @@
 /* A request to warm: its parameters and its progress as lines of JSON. warm_run does the work. Catalog and index nodes
  * come through a separate store handle, as in control_cache.c, so that a cancelled request ends when the chunks in
  * flight have come or failed. */
-#include "server/control_warm.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,8 +10,6 @@
 #include "base/rate.h"
 #include "format/json_name.h"
 #include "image/warm/warm_run.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
 enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 }; /* for catalog and index; between two lines of progress */
 

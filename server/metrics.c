@@ -2,7 +2,7 @@
  * one over all exports. The exports' figures are taken once, before the first: otherwise a metric and the next could
  * tell of different exports. The number of exports is bounded, since each line is a time series in the scraper's
  * memory. */
-#include "server/metrics.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -12,7 +12,6 @@
 
 #include "base/text.h"
 #include "base/vec.h"
-#include "server/server_health.h"
 
 /* A document being written; rc is its first failure, after which visitors append nothing. */
 struct appending {

@@ -1,7 +1,7 @@
 /* Every client that reaches the port may ask, so a client gets little: a connection is for one request, ends after
  * IDLE_TIMEOUT_S of silence, and is one of CONNECTIONS_MAX, of which one address may hold half. One thread answers all
  * requests one after the other; metrics_write never blocks. */
-#include "server/metrics_server.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "net/listen.h"
 #include "server/http_daemon.h"
-#include "server/metrics.h"
 
 /* A scraper needs one connection. Half of them at most are for one address. */
 enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_TIMEOUT_S = 60 };

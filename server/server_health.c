@@ -1,7 +1,7 @@
 /* A server is as healthy as its worst part. Only a store can make it failing: without a cache directory or a shared
  * cache proxy it still serves every read, at a higher cost. Stores are judged first, so among parts that are equally
  * bad the reason names a store. */
-#include "server/server_health.h"
+#include "server/server_internal.h"
 
 #include <stdio.h>
 #include <string.h>

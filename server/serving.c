@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/pages.h"
 #include "format/export_table.h"
+#include "server/server_internal.h"
 
 void serving_init(struct serving *s)
 {

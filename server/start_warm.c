@@ -6,7 +6,7 @@
  * An export whose image or index is damaged or gone is not tried again. Warming metadata needs no catalog. Index nodes
  * come through a separate store handle, which `ending` cancels; chunks already in flight end when the images' own
  * stores are cancelled. */
-#include "server/start_warm.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "plugin/server_threads.h"
-#include "server/control.h"
+#include "server/server_internal.h"
 #include "stack_options.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
