@@ -292,3 +292,55 @@ void control_jobs_free(struct control_jobs *jobs)
     pthread_mutex_destroy(&jobs->lock);
     free(jobs);
 }
+
+/* ---- what the jobs share: the export that a request means, and JSON ---- */
+
+/* Is "sha256:<hex>" the image's digest? */
+static bool has_digest(const struct image *img, const char *digest)
+{
+    char hex[DIGEST_HEX_SIZE];
+    return !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, digest_hex(image_digest(img), hex));
+}
+
+/* A name is looked up among all exports, not by stack_get: a request may name the image too, and "" is a name here. */
+int control_export_find(struct stack *stack, const char *name, const char *digest, struct stack_export **out)
+{
+    size_t count = stack_count(stack);
+    if (!name && !digest && count > 1)
+        return error_set(-EINVAL, "this server has %zu exports; say which (granary status names them)", count);
+    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
+        if ((!name || !strcmp(name, stack_export_name(e))) && (!digest || has_digest(stack_export_image(e), digest))) {
+            *out = e;
+            return 0;
+        }
+    return error_set(-ENOENT, "there is no export '%.100s' here", name ? name : digest ? digest : "");
+}
+
+/* jansson's functions accept NULL for a value that could not be allocated: json_pack then fails in turn,
+ * json_object_set_new leaves the member out. So nothing here checks for memory; json_dumps and control_job_send report
+ * a missing object. */
+json_t *control_json_integer(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+json_t *control_json_digest(const struct digest *digest)
+{
+    char hex[DIGEST_HEX_SIZE];
+    return json_sprintf("sha256:%s", digest_hex(digest, hex));
+}
+
+json_t *control_json_export(const struct stack_export *export)
+{
+    const char *name = stack_export_name(export);
+    json_t *object = json_object();
+    json_name_set(object, "export", name, strlen(name));
+    json_object_set_new(object, "digest", control_json_digest(image_digest(stack_export_image(export))));
+    return object;
+}
+
+void control_json_add(json_t *object, const struct control_sum *sums, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(object, sums[i].key, control_json_integer(sums[i].value));
+}

@@ -250,7 +250,7 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
     return rc;
 }
 
-/* A member whose JSON could not be allocated is left out; see control_json.c. */
+/* A member whose JSON could not be allocated is left out; see control_job.c. */
 int control_status(struct stack *stack, struct history *history, struct bytes *out)
 {
     CLEANUP(cleanup_json) json_t *root = json_object();
