@@ -73,7 +73,7 @@ static int control_exports_put(struct control_job *job, const struct control_exp
     json_t *export = control_json_export(e);
     json_object_set_new(export, "content_root", control_json_digest(&m->content_root));
     json_object_set_new(export, "size", control_json_integer(m->size));
-    return control_job_send(job, json_pack("{s:o}", "export", export));
+    return control_job_send(job, "export", export);
 }
 
 /* Remove the export, and report whether it was removed. */
@@ -81,12 +81,11 @@ static int drop(struct control_job *job, const struct control_exports *c)
 {
     bool removed;
     int rc = added_exports_remove(c->added, c->name, c->who, &removed);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "removed", "removed", removed));
+    return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
 }
 
 int control_exports_run(struct control_job *job, void *arg)
 {
     const struct control_exports *c = arg;
-    int rc = c->image ? control_exports_put(job, c) : drop(job, c);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return c->image ? control_exports_put(job, c) : drop(job, c);
 }

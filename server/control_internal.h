@@ -64,11 +64,14 @@ void control_jobs_free(struct control_jobs *jobs);
 GR_MUST_CHECK int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, control_work *work,
                                      void *arg, control_free *free_arg);
 
-/* For the work: send one line. Takes object; NULL is -ENOMEM. Waits while the client reads slower than lines are made.
- * -ECANCELED: the client is gone or the server stops. */
-GR_MUST_CHECK int control_job_send(struct control_job *job, json_t *object);
-/* Whether the job should end soon; and the flag itself, for code that polls a flag (store_options.cancel). */
-bool control_job_cancelled(const struct control_job *job);
+/* For the work: send the line {name: value}. Takes value; NULL is -ENOMEM. Waits while the client reads slower than
+ * lines are made. -ECANCELED: the client is gone or the server stops. */
+GR_MUST_CHECK int control_job_send(struct control_job *job, const char *name, json_t *value);
+/* Whether a line of progress is due: at most twice a second. */
+bool control_job_due(struct control_job *job);
+/* -ECANCELED: the job should end soon. */
+GR_MUST_CHECK int control_job_check(const struct control_job *job);
+/* The flag itself, for code that polls a flag (store_options.cancel). */
 const volatile int *control_job_cancel(const struct control_job *job);
 
 /* JSON that several answers share. Each of these functions returns NULL when memory is short; control_job_send and

@@ -6,11 +6,10 @@
 #include <errno.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 
-/* Entries per line; ms between two looks into the ring, and between two counts. */
-enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
+/* Entries per line; ms between two looks into the ring. */
+enum { BATCH = 512, PAUSE_MS = 20 };
 
 /* A recording of one export. */
 struct control_trace {
@@ -19,7 +18,7 @@ struct control_trace {
     /* set by control_trace_run */
     struct control_job *job;
     struct recorder *recorder;
-    uint64_t chunks, reported_ms; /* chunks sent; clock_now_ms of the last count */
+    uint64_t chunks; /* sent */
 };
 
 void control_trace_free(void *arg)
@@ -64,14 +63,14 @@ static int send_image(struct control_trace *t)
     json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
     json_object_set_new(image, "size", control_json_integer(m->size));
     json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
-    return control_job_send(t->job, json_pack("{s:o}", "image", image));
+    return control_job_send(t->job, "image", image);
 }
 
 static int send_count(struct control_trace *t)
 {
-    t->reported_ms = clock_now_ms();
-    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", control_json_integer(t->chunks),
-                                              "dropped", control_json_integer(recorder_dropped(t->recorder))));
+    return control_job_send(
+        t->job, "trace",
+        json_pack("{s:I,s:I}", "chunks", (json_int_t)t->chunks, "dropped", (json_int_t)recorder_dropped(t->recorder)));
 }
 
 /* Send entries as one line of hexadecimal, since JSON holds no bytes. */
@@ -88,7 +87,7 @@ static int send_entries(struct control_trace *t, const struct trace_entry *entri
         }
     }
     t->chunks += n;
-    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, (int)(at - text)));
+    return control_job_send(t->job, "entries", json_stringn(text, (size_t)(at - text)));
 }
 
 /* ---- recording ---- */
@@ -112,10 +111,11 @@ static int record(struct control_trace *t, struct recorder_place *place)
 {
     int rc = send_image(t);
     while (!rc && !recorder_ending(place) && t->chunks < TRACE_CHUNKS_MAX) {
-        if (control_job_cancelled(t->job))
-            return error_set(-ECANCELED, "interrupted");
+        rc = control_job_check(t->job);
+        if (rc)
+            return rc;
         rc = send_taken(t);
-        if (!rc && clock_now_ms() - t->reported_ms >= TELL_EVERY_MS)
+        if (!rc && control_job_due(t->job))
             rc = send_count(t);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
@@ -134,9 +134,8 @@ int control_trace_run(struct control_job *job, void *arg)
     if (rc)
         return rc;
     t->job = job;
-    t->reported_ms = clock_now_ms();
     rc = record(t, place);
     recorder_stop(place, t->recorder);
     recorder_free(t->recorder);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return rc;
 }
