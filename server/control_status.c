@@ -14,51 +14,40 @@
 #include "format/json_name.h"
 #include "server/control_internal.h"
 
-/* Filled by count_hits from the stack's counters; struct traffic likewise. */
-struct hit_counts {
+/* Counters of the whole server. */
+struct totals {
     uint64_t hits, misses;
+    uint64_t fetched, warmed, read, holes; /* bytes */
 };
 
-/* Pick the two counters out of all. */
-static void count_hits(void *arg, const struct counter_row *row)
+static void take_total(void *arg, const struct counter_row *row)
 {
-    struct hit_counts *c = arg;
-    if (!strcmp(row->name, "granary_cache_hits_total"))
-        c->hits = row->value;
-    else if (!strcmp(row->name, "granary_cache_misses_total"))
-        c->misses = row->value;
+    struct totals *t = arg;
+    const struct {
+        const char *name;
+        uint64_t *to;
+    } wanted[] = {
+        {"granary_cache_hits_total", &t->hits},       {"granary_cache_misses_total", &t->misses},
+        {"granary_fetch_bytes_total", &t->fetched},   {"granary_fetch_warm_bytes_total", &t->warmed},
+        {"granary_image_read_bytes_total", &t->read}, {"granary_image_hole_bytes_total", &t->holes},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(wanted); i++)
+        if (!strcmp(row->name, wanted[i].name))
+            *wanted[i].to = row->value;
 }
 
 double control_hit_ratio(struct stack *stack)
 {
-    struct hit_counts c = {0};
-    stack_counters(stack, count_hits, &c);
-    return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
-}
-
-/* Bytes, from the counters of the whole server. */
-struct traffic {
-    uint64_t fetched, warmed, read, holes;
-};
-
-static void count_traffic(void *arg, const struct counter_row *row)
-{
-    struct traffic *t = arg;
-    if (!strcmp(row->name, "granary_fetch_bytes_total"))
-        t->fetched = row->value;
-    else if (!strcmp(row->name, "granary_fetch_warm_bytes_total"))
-        t->warmed = row->value;
-    else if (!strcmp(row->name, "granary_image_read_bytes_total"))
-        t->read = row->value;
-    else if (!strcmp(row->name, "granary_image_hole_bytes_total"))
-        t->holes = row->value;
+    struct totals t = {0};
+    stack_counters(stack, take_total, &t);
+    return t.hits ? (double)t.hits / (double)(t.hits + t.misses) : 0;
 }
 
 /* Return bytes fetched from stores for each byte read, leaving out warming and holes; 0 when nothing was read. */
 static double amplification(struct stack *stack)
 {
-    struct traffic t = {0};
-    stack_counters(stack, count_traffic, &t);
+    struct totals t = {0};
+    stack_counters(stack, take_total, &t);
     uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* read one after the other: warmed may be ahead */
     return t.read > t.holes ? (double)fetched / (double)(t.read - t.holes) : 0;
 }
@@ -129,33 +118,21 @@ static json_t *export_json(const struct stack_export *e, struct rates *rates)
     return export;
 }
 
-static json_t *exports_json(struct stack *stack, struct rates *rates)
-{
-    json_t *exports = json_array();
-    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
-        json_array_append_new(exports, export_json(e, rates));
-    return exports;
-}
-
-/* Describe a cache directory: how it is read and written now, and whether its files were deleted. */
-static json_t *directory_json(const struct cache_dir_report *dir)
-{
-    json_t *object = json_object();
-    json_name_set(object, "path", dir->path, strlen(dir->path));
-    json_object_set_new(object, "size", control_json_integer(dir->size));
-    json_object_set_new(object, "reading", json_string(dir->reading));
-    json_object_set_new(object, "writing", json_string(dir->writing));
-    json_object_set_new(object, "deleted", json_boolean(dir->deleted));
-    return object;
-}
-
+/* Describe each cache directory: how it is read and written now, and whether its files were deleted. */
 static json_t *directories_json(struct stack *stack)
 {
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
     size_t n = stack_cache_dirs(stack, dirs);
     json_t *directories = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(directories, directory_json(&dirs[i]));
+    for (const struct cache_dir_report *dir = dirs; dir < dirs + n; dir++) {
+        json_t *object = json_object();
+        json_name_set(object, "path", dir->path, strlen(dir->path));
+        json_object_set_new(object, "size", control_json_integer(dir->size));
+        json_object_set_new(object, "reading", json_string(dir->reading));
+        json_object_set_new(object, "writing", json_string(dir->writing));
+        json_object_set_new(object, "deleted", json_boolean(dir->deleted));
+        json_array_append_new(directories, object);
+    }
     return directories;
 }
 
@@ -225,23 +202,15 @@ static void add_latency_json(void *arg, const struct histogram_row *row)
     json_object_set_new(arg, "read_latency", latency);
 }
 
-/* Add the health, and the reason unless healthy. */
-static void add_health(json_t *root, struct stack *stack)
-{
-    char why[SERVER_HEALTH_WHY_MAX];
-    enum server_health health = server_health(stack, why);
-    json_object_set_new(root, "health", json_string(server_health_word(health)));
-    if (health)
-        json_name_set(root, "health_reason", why, strlen(why));
-}
-
 /* Add the exports, with rates if there is a history. */
 static int add_exports(json_t *root, struct stack *stack, struct history *history)
 {
     struct rates rates = {.now_us = clock_now_us()};
+    json_t *exports = json_array();
     int rc = history ? history_oldest(history, &rates.then) : 0;
-    if (!rc)
-        json_object_set_new(root, "exports", exports_json(stack, history ? &rates : NULL));
+    for (struct stack_export *e = NULL; !rc && (e = stack_next(stack, e));)
+        json_array_append_new(exports, export_json(e, history ? &rates : NULL));
+    json_object_set_new(root, "exports", exports);
     if (!rc && history) {
         json_object_set_new(root, "rates", rates_json(rates.sums));
         json_object_set_new(root, "rates_over_s", json_real((double)(rates.now_us - rates.then.at_us) / 1e6));
@@ -255,6 +224,7 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
 {
     CLEANUP(cleanup_json) json_t *root = json_object();
     json_t *counters = json_object();
+    char why[SERVER_HEALTH_WHY_MAX];
     stack_counters(stack, add_counter_json, counters);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
@@ -268,7 +238,10 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
     json_object_set_new(root, "shared_tiers", tiers_json(stack));
-    add_health(root, stack);
+    enum server_health health = server_health(stack, why);
+    json_object_set_new(root, "health", json_string(server_health_word(health)));
+    if (health)
+        json_name_set(root, "health_reason", why, strlen(why));
     if (getenv("GRANARY_LOG")) /* the supervisor's */
         json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
