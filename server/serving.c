@@ -61,15 +61,6 @@ static int64_t resolved_when(void)
     return when > 0 ? when : 0;
 }
 
-/* Log the port too: port 0 takes a free one. */
-static int open_metrics(struct serving *s)
-{
-    int rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
-    if (!rc)
-        log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
-    return rc;
-}
-
 /* The stack first: everything else works on it. The control socket last, when the server can serve. */
 int serving_open(struct serving *s)
 {
@@ -88,7 +79,9 @@ int serving_open(struct serving *s)
     if (!rc)
         log_exports(s);
     if (!rc && s->options.metrics)
-        rc = open_metrics(s);
+        rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
+    if (!rc && s->metrics) /* port 0 takes a free one */
+        log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;
