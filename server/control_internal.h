@@ -198,7 +198,7 @@ struct control_exports_request {
 struct control_exports;
 
 /* put: add an export, else remove one. added NULL is -EINVAL, with a sentence that exports do not change here. */
-GR_MUST_CHECK int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request,
+GR_MUST_CHECK int control_exports_prepare(struct added_exports *added, const struct control_exports_request *r,
                                           bool put, struct control_exports **out);
 /* Lines:
  *   export    {export, digest, content_root, size} of the export that is served now

@@ -30,16 +30,6 @@ struct control_warm {
 
 /* ---- requests ---- */
 
-static int find_what(const char *text, enum warm_what *out)
-{
-    for (size_t i = 0; i < GR_ARRAY_SIZE(whats); i++)
-        if (text && !strcmp(text, whats[i])) {
-            *out = (enum warm_what)i;
-            return 0;
-        }
-    return error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
-}
-
 void control_warm_free(void *arg)
 {
     struct control_warm *w = arg;
@@ -59,7 +49,11 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         return error_no_memory();
     w->stack = stack;
     w->dry = request->dry;
-    int rc = find_what(request->what, &w->what);
+    unsigned what = 0;
+    while (what < GR_ARRAY_SIZE(whats) && (!request->what || strcmp(request->what, whats[what]) != 0))
+        what++;
+    w->what = (enum warm_what)what;
+    int rc = what < GR_ARRAY_SIZE(whats) ? 0 : error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
     if (!rc)
         rc = control_export_find(stack, request->export, request->digest, &w->export);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
