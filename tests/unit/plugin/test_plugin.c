@@ -10,7 +10,7 @@
 #include <sys/un.h>
 
 #include "base/error.h"
-#include "plugin/server_threads.h"
+#include "plugin/plugin_internal.h"
 #include "server/server_internal.h"
 #include "stack_options.h"
 #include "unit/control_world.h"
