@@ -1,4 +1,4 @@
-/* Every export is a file that has its image's size and that only its owner may read (inode_table.h).
+/* Every export is a file that has its image's size and that only its owner may read (inode_table.c).
  *
  * Exports come and go, so names are never cached: the entry timeout is zero and the kernel looks up each time. But what
  * an inode number stands for never changes, so attributes and pages may be cached without end (attr_timeout,
