@@ -110,32 +110,27 @@ static bool added_exports_look(struct added_exports *a, const char *name, enum a
 
 /* ---- the file ---- */
 
-/* Write the list in the file's form. *out_count: its length. */
-static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
-{
-    SCOPED_LOCK(&a->lock);
-    int rc = bytes_append(out, first_line, sizeof first_line - 1);
-    *out_count = a->list.len;
-    for (size_t i = 0; !rc && i < a->list.len; i++) {
-        const struct added *e = &a->list.items[i];
-        const char *const strings[] = {whose[e->who], e->name, e->ref};
-        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
-            rc = bytes_append(out, strings[k], strlen(strings[k]) + 1);
-    }
-    return rc ? error_set(rc, "exports: out of memory, or there are too many to be noted") : 0;
-}
-
 /* Write the list to the file, or remove the file when the list is empty. */
 static int added_exports_save(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
-    size_t count;
     if (!a->file)
         return 0;
     SCOPED_LOCK(&a->writing);
-    int rc = encode(a, &text, &count);
-    if (rc || count)
-        return rc ? rc : io_write_file_atomic(a->file, text.data, text.len, false);
+    int rc = bytes_append(&text, first_line, sizeof first_line - 1);
+    pthread_mutex_lock(&a->lock);
+    size_t count = a->list.len;
+    for (size_t i = 0; !rc && i < count; i++) {
+        const struct added *e = &a->list.items[i];
+        const char *const strings[] = {whose[e->who], e->name, e->ref};
+        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
+            rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (rc)
+        return error_set(rc, "exports: out of memory, or there are too many to be noted");
+    if (count)
+        return io_write_file_atomic(a->file, text.data, text.len, false);
     if (unlink(a->file) && errno != ENOENT)
         return error_set(-errno, "cannot remove %s: %s", a->file, strerror(errno));
     return 0;

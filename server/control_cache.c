@@ -48,8 +48,18 @@ struct walk {
 
 /* ---- requests ---- */
 
-/* Check that the parameters fit the operation and each other, and that the export exists. */
-static int check_request(struct stack *stack, const struct control_request *r)
+void control_cache_free(void *arg)
+{
+    struct control_task *task = arg;
+    free(task->export);
+    free(task->glob);
+    free(task);
+}
+DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
+
+/* Check that the parameters fit the operation and each other, and that the export exists. The strings are copied:
+ * libmicrohttpd's live only while the request is answered. */
+int control_cache_prepare(struct stack *stack, const struct control_request *r, struct control_task **out)
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has at most %d bytes", CONTROL_EXPORT_MAX);
@@ -66,37 +76,20 @@ static int check_request(struct stack *stack, const struct control_request *r)
     if (r->operation != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
     CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;
-    return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
-}
-
-void control_cache_free(void *arg)
-{
-    struct control_task *task = arg;
-    if (!task)
-        return;
-    free(task->export);
-    free(task->glob);
-    free(task);
-}
-DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
-
-/* The strings are copied: libmicrohttpd's live only while the request is answered. */
-int control_cache_prepare(struct stack *stack, const struct control_request *request, struct control_task **out)
-{
-    int rc = check_request(stack, request);
+    int rc = r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
     if (rc)
         return rc;
     CLEANUP(cleanup_task) struct control_task *task = calloc(1, sizeof *task);
-    if (task) {
-        task->stack = stack;
-        task->operation = request->operation;
-        task->all = request->all;
-        task->pinned = request->pinned;
-        task->known = request->known;
-        task->export = request->export ? strdup(request->export) : NULL;
-        task->glob = request->glob ? strdup(request->glob) : NULL;
-    }
-    if (!task || (request->export && !task->export) || (request->glob && !task->glob))
+    if (!task)
+        return error_no_memory();
+    *task = (struct control_task){.stack = stack,
+                                  .operation = r->operation,
+                                  .all = r->all,
+                                  .pinned = r->pinned,
+                                  .known = r->known,
+                                  .export = r->export ? strdup(r->export) : NULL,
+                                  .glob = r->glob ? strdup(r->glob) : NULL};
+    if ((r->export && !task->export) || (r->glob && !task->glob))
         return error_no_memory();
     *out = steal_ptr(&task);
     return 0;
@@ -258,16 +251,6 @@ static int visit_file(void *arg, const struct catalog_entry *e)
     return rc || !list ? rc : send_file(w, e, &t);
 }
 
-/* Walk the matching files, then their chunks. t counts each chunk once, however many files share it. */
-static int walk_files(struct walk *w, struct tally *t)
-{
-    int rc = chunk_set_init(&w->set, w->img);
-    if (!rc)
-        rc = select_files(w->img, w->store, w->task->glob, visit_file, w);
-    t->files = w->files;
-    return rc ? rc : walk_chunks(w, t);
-}
-
 /* ---- images ---- */
 
 /* Send the line with an image's sums. */
@@ -296,7 +279,8 @@ static int send_image(struct walk *w, const struct stack_export *export, const s
     return control_job_send(w->job, "image", image);
 }
 
-/* Do the operation to one image. Without a store, only a request for whole images can go on. */
+/* Do the operation to one image; with a glob, walk the matching files, then their chunks. Each chunk is counted once,
+ * however many files share it. Without a store, only a request for whole images can go on. */
 static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
@@ -309,7 +293,12 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
     image_cursor_init(&w.cursor, w.img, store);
     if (rc) /* without a store, cached index nodes can still be walked; the answer's store_error says why */
         error_take(&w.cursor.store_error, rc);
-    rc = task->glob ? walk_files(&w, &t) : walk_chunks(&w, &t);
+    rc = task->glob ? chunk_set_init(&w.set, w.img) : 0;
+    if (!rc && task->glob)
+        rc = select_files(w.img, w.store, task->glob, visit_file, &w);
+    t.files = w.files;
+    if (!rc)
+        rc = walk_chunks(&w, &t);
     if (!rc)
         rc = send_image(&w, export, &t);
     image_cursor_release(&w.cursor);

@@ -116,7 +116,7 @@ struct control_request {
 
 struct control_task;
 
-GR_MUST_CHECK int control_cache_prepare(struct stack *stack, const struct control_request *request,
+GR_MUST_CHECK int control_cache_prepare(struct stack *stack, const struct control_request *r,
                                         struct control_task **out);
 /* Lines:
  *   progress  {bytes_done, bytes_total} of the image or cache; {files_done} while the catalog is read

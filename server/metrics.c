@@ -224,59 +224,38 @@ static bool is_used(const char *state)
     return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
 }
 
-/* A directory has two rows, since it may be read while it cannot be written. */
-static int append_directories(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct cache_dir_report dirs[CACHE_DIRS_MAX];
-    size_t n = stack_cache_dirs(stack, dirs);
-    int rc = 0;
-    for (size_t i = 0; !rc && i < n; i++) {
-        rc = append_up(out, name, "directory", dirs[i].path, "reading", is_used(dirs[i].reading));
-        if (!rc)
-            rc = append_up(out, name, "directory", dirs[i].path, "writing", is_used(dirs[i].writing));
-    }
-    return rc;
-}
-
-static int append_tiers(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    size_t n = stack_tiers(stack, tiers);
-    int rc = 0;
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, name, "tier", tiers[i].url, NULL, !tiers[i].down);
-    return rc;
-}
-
-/* A store is down while its breaker lets one request at a time through. */
-static int append_stores(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct store_health health;
-    const char *url;
-    int rc = 0;
-    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
-        rc = append_up(out, name, "store", url, NULL, !health.silent);
-    return rc;
-}
-
-/* The metrics of what may be down: 1 or 0 for each directory, proxy and store. */
-static const struct up_metric {
-    const char *name, *help;
-    int (*append)(struct stack *stack, struct bytes *out, const char *name);
-} up_metrics[] = {
-    {"granary_cache_directory_up", "Whether a cache directory is read and written", append_directories},
-    {"granary_tier_up", "Whether a shared cache proxy is in use", append_tiers},
-    {"granary_store_up", "Whether a store answers", append_stores},
-};
-
+/* A directory has two rows, since it may be read while it cannot be written. A store is down while its breaker lets one
+ * request at a time through. */
 static int append_ups(struct stack *stack, struct bytes *out)
 {
-    int rc = 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(up_metrics); i++) {
-        rc = append_head(out, up_metrics[i].name, up_metrics[i].help, "gauge");
+    static const struct up_metric {
+        const char *name, *help;
+    } directory = {"granary_cache_directory_up", "Whether a cache directory is read and written"};
+    static const struct up_metric tier = {"granary_tier_up", "Whether a shared cache proxy is in use"};
+    static const struct up_metric store = {"granary_store_up", "Whether a store answers"};
+
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    int rc = append_head(out, directory.name, directory.help, "gauge");
+    for (const struct cache_dir_report *dir = dirs; !rc && dir < dirs + n; dir++) {
+        rc = append_up(out, directory.name, "directory", dir->path, "reading", is_used(dir->reading));
         if (!rc)
-            rc = up_metrics[i].append(stack, out, up_metrics[i].name);
+            rc = append_up(out, directory.name, "directory", dir->path, "writing", is_used(dir->writing));
     }
+
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    n = stack_tiers(stack, tiers);
+    if (!rc)
+        rc = append_head(out, tier.name, tier.help, "gauge");
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = append_up(out, tier.name, "tier", tiers[i].url, NULL, !tiers[i].down);
+
+    struct store_health health;
+    const char *url;
+    if (!rc)
+        rc = append_head(out, store.name, store.help, "gauge");
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
+        rc = append_up(out, store.name, "store", url, NULL, !health.silent);
     return rc;
 }
 

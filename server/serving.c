@@ -43,15 +43,6 @@ char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTIO
     return out;
 }
 
-/* Log what is served, by content: the log then tells which bytes clients got. */
-static void log_exports(struct serving *s)
-{
-    char text[SERVING_DESCRIPTION_MAX];
-    for (struct stack_export *e = NULL; (e = stack_next(s->stack, e));)
-        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
-                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
-}
-
 /* Return when the supervisor resolved the tags, seconds since the epoch; 0: unknown. A restart serves the images that
  * were resolved then, whatever the tags say now. */
 static int64_t resolved_when(void)
@@ -76,8 +67,10 @@ int serving_open(struct serving *s)
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
         rc = added_exports_open(s->stack, s->options.exports, &s->added);
-    if (!rc)
-        log_exports(s);
+    char text[SERVING_DESCRIPTION_MAX]; /* by content: the log then tells which bytes clients got */
+    for (struct stack_export *e = NULL; !rc && (e = stack_next(s->stack, e));)
+        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
+                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
     if (!rc && s->options.metrics)
         rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
