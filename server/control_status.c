@@ -77,22 +77,11 @@ static json_t *rates_json(const double rates[HISTORY_SUMS])
     return object;
 }
 
-/* Add one export's rates to its object and to the sums of all exports. */
-static void add_rates(json_t *export, const struct stack_export *e, struct rates *r)
-{
-    uint64_t sums[HISTORY_SUMS];
-    double rates[HISTORY_SUMS];
-    history_sums(e, sums);
-    history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
-    for (size_t i = 0; i < HISTORY_SUMS; i++)
-        r->sums[i] += rates[i];
-    json_object_set_new(export, "rates", rates_json(rates));
-}
-
 /* ---- parts ---- */
 
-/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none). */
-static json_t *export_json(const struct stack_export *e, struct rates *rates)
+/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none), which are also added to the
+ * sums of all exports. */
+static json_t *export_json(const struct stack_export *e, struct rates *r)
 {
     struct image *img = stack_export_image(e);
     const char *name = stack_export_name(e);
@@ -113,8 +102,15 @@ static json_t *export_json(const struct stack_export *e, struct rates *rates)
     json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
     json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
-    if (rates)
-        add_rates(export, e, rates);
+    if (r) {
+        uint64_t sums[HISTORY_SUMS];
+        double rates[HISTORY_SUMS];
+        history_sums(e, sums);
+        history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
+        for (size_t i = 0; i < HISTORY_SUMS; i++)
+            r->sums[i] += rates[i];
+        json_object_set_new(export, "rates", rates_json(rates));
+    }
     return export;
 }
 
@@ -136,33 +132,28 @@ static json_t *directories_json(struct stack *stack)
     return directories;
 }
 
-/* Describe one store. The members about failures are there only while it fails. */
-static json_t *store_json(const char *url, const struct store_health *h)
-{
-    const char *state;
-    json_t *store = json_object();
-    (void)server_health_of_store(h, &state);
-    json_name_set(store, "url", url, strlen(url));
-    json_object_set_new(store, "state", json_string(state));
-    if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
-        json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
-    if (!h->failures && !h->refusals)
-        return store;
-    json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
-    json_object_set_new(store, "failures", control_json_integer(h->failures));
-    json_object_set_new(store, "refusals", control_json_integer(h->refusals));
-    json_object_set_new(store, "waiting", control_json_integer(h->waiting));
-    json_name_set(store, "error", h->last, strlen(h->last));
-    return store;
-}
-
+/* Describe each store. The members about failures are there only while it fails. */
 static json_t *stores_json(struct stack *stack)
 {
-    struct store_health health;
+    struct store_health h;
     json_t *stores = json_array();
-    const char *url;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &health)); i++)
-        json_array_append_new(stores, store_json(url, &health));
+    const char *url, *state;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+        json_t *store = json_object();
+        (void)server_health_of_store(&h, &state);
+        json_name_set(store, "url", url, strlen(url));
+        json_object_set_new(store, "state", json_string(state));
+        if (h.read_waits_ms >= SERVER_READ_SLOW_MS)
+            json_object_set_new(store, "read_waits_s", json_real((double)h.read_waits_ms / 1000));
+        if (h.failures || h.refusals) {
+            json_object_set_new(store, "failing_s", json_real((double)h.failing_ms / 1000));
+            json_object_set_new(store, "failures", control_json_integer(h.failures));
+            json_object_set_new(store, "refusals", control_json_integer(h.refusals));
+            json_object_set_new(store, "waiting", control_json_integer(h.waiting));
+            json_name_set(store, "error", h.last, strlen(h.last));
+        }
+        json_array_append_new(stores, store);
+    }
     return stores;
 }
 
