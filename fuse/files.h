@@ -53,7 +53,7 @@ void inode_table_close(struct inode_table *s, uint64_t number);
 /* Bytes of one read request at most; also the mount option max_read. */
 enum { FILES_READ_MAX = 1 << 20 };
 
-/* Bytes of replies, of all reads under way. */
+/* Bytes of the replies of all reads in flight; slots for the stores' shares of them. */
 enum { FILES_REPLIES_MAX = 16 << 20, FILES_STORES = 64 };
 
 /* Direct and readahead reads that the kernel sends before it waits for replies; those of all files count. Reads that
@@ -66,8 +66,8 @@ struct read_list {
     struct waiting_read *first, *last;
 };
 
-/* What reads of one store have under way, and those that wait. Stores are told apart by a hash: two that share a slot
- * share what it may have. */
+/* One store's reads in flight, and its waiting reads. Stores are told apart by a hash: two that share a slot share its
+ * part of the budget. */
 struct read_share {
     size_t bytes;
     unsigned reads;
@@ -75,7 +75,7 @@ struct read_share {
 };
 
 /* Memory of replies and threads, which reads share. A read that would exceed its store's part waits in a list, without
- * a thread, so a store that is silent keeps neither reads of other stores nor of what is cached waiting.
+ * a thread, so a silent store holds up neither reads of other stores nor reads of cached data.
  *
  * Uncached reads may have three quarters of either. A store may have at most twice what is left of that (dynamic
  * thresholds: one store gets two thirds of it, two get two fifths each, and there is always room for another store's
@@ -86,7 +86,7 @@ struct read_budget {
     size_t bytes;
     unsigned reads;
     struct read_share stores[FILES_STORES];
-    struct read_list cached; /* reads of what is cached that wait */
+    struct read_list cached; /* waiting reads of cached data */
 };
 
 /* What the FUSE callbacks work on. */
@@ -101,8 +101,7 @@ struct files {
 GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
 
 void read_budget_init(struct read_budget *b, unsigned threads);
-/* Reads that wait are dropped without a reply: the kernel gives them to the next session. No thread answers any more.
- */
+/* Drop waiting reads without a reply: the kernel gives them to the next session. No thread answers any more. */
 void read_budget_release(struct read_budget *b);
 /* Return the bytes that replies hold now. Any thread. */
 size_t read_budget_used(struct read_budget *b);
