@@ -6,8 +6,8 @@
  *                                             place of glob: use only cached index nodes, no store
  *    POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: pinned chunks too);
  *                                             all=1: everything in the cache
- *    POST /cache/pin, /cache/unpin            pin it, or undo that, with the same parameters
- *                                            glob may be left out, for GET export too
+ *    POST /cache/pin, /cache/unpin            pin it, or undo that, with the same parameters; glob may be left
+ *                                             out, for GET export too
  *    POST /warm?export=NAME&what=WHAT         fetch into the cache an image's metadata, all of it, or the files, globs
  *                                             or trace in the request's body; dry=1: only report what is missing
  *    GET /trace?export=NAME                   stream the chunks read from now on, in the order of first touch
@@ -67,7 +67,7 @@ GR_MUST_CHECK int control_jobs_start(struct control_jobs *jobs, struct MHD_Conne
 /* For the work: send the line {name: value}. Takes value; NULL is -ENOMEM. Waits while the client reads slower than
  * lines are made. -ECANCELED: the client is gone or the server stops. */
 GR_MUST_CHECK int control_job_send(struct control_job *job, const char *name, json_t *value);
-/* Whether a line of progress is due: at most twice a second. */
+/* Whether a line of progress is due, at most twice a second. Call it in the job's thread. */
 bool control_job_due(struct control_job *job);
 /* -ECANCELED: the job should end soon. */
 GR_MUST_CHECK int control_job_check(const struct control_job *job);
