@@ -1,5 +1,5 @@
 /* The shared part of the `granary cache` commands that talk to a server. The server answers with one JSON object a line
- * (server/control_cache.h). Progress is drawn, files and images are printed as they arrive, and a result or an error
+ * (server/control_internal.h). Progress is drawn, files and images are printed as they arrive, and a result or an error
  * ends the answer.
  */
 #include "cli/cache_call.h"

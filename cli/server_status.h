@@ -1,4 +1,4 @@
-/* A server's answer to GET /status (server/control.h). */
+/* A server's answer to GET /status (server/control_status.c). */
 #ifndef GRANARY_CLI_SERVER_STATUS_H
 #define GRANARY_CLI_SERVER_STATUS_H
 

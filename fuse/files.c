@@ -1,4 +1,4 @@
-/* Every export is a file that has its image's size and that only its owner may read (inode_table.h).
+/* Every export is a file that has its image's size and that only its owner may read (inode_table.c).
  *
  * Exports come and go, so names are never cached: the entry timeout is zero and the kernel looks up each time. But what
  * an inode number stands for never changes, so attributes and pages may be cached without end (attr_timeout,
@@ -138,7 +138,7 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
     fuse_reply_buf(req, listing, len);
 }
 
-/* ---- what reads share ---- */
+/* ---- the budget of reads ---- */
 
 enum { RESERVE_PART = 4, STORE_FACTOR = 2 };
 
@@ -149,7 +149,7 @@ struct file_read {
     uint64_t off;
     size_t len;
     struct read_share *store;
-    bool cached; /* takes no part of the store's */
+    bool cached; /* takes no part of the store's share */
 };
 
 struct waiting_read {
@@ -193,7 +193,8 @@ size_t read_budget_used(struct read_budget *b)
     return b->bytes;
 }
 
-/* May a store that has `own` of what all have `used` of have `more`? A store without any may have what is left. */
+/* Whether a store that holds `own` may take `more`, when all stores together hold `used` of `most`. A store that holds
+ * nothing may take all that is left. */
 static bool share_allows(size_t own, size_t more, size_t used, size_t most)
 {
     size_t left = used < most ? most - used : 0;
@@ -226,7 +227,7 @@ static void give_back_locked(struct read_budget *b, const struct file_read *r)
     r->store->reads -= !r->cached;
 }
 
-/* True: the read may go on. False: it waits, and the thread that makes room for it answers it. */
+/* Returns true when the read may go on; else it waits, and the thread that makes room for it answers it. */
 static bool take_or_wait(struct read_budget *b, struct file_read *r)
 {
     {
@@ -242,7 +243,7 @@ static bool take_or_wait(struct read_budget *b, struct file_read *r)
         stack_put(r->export);
         return false;
     }
-    /* Only where room is short does it matter what is cached. */
+    /* Whether the data is cached matters only when room is short. */
     r->cached = image_is_cached(stack_export_image(r->export), r->off, r->len);
     SCOPED_LOCK(&b->lock);
     if (fits_locked(b, r)) {
@@ -270,8 +271,8 @@ static struct waiting_read *take_first_locked(struct read_budget *b, struct read
     return w;
 }
 
-/* The read is answered: the next one that waits and fits, what is cached first, then the store that has least under
- * way. False: none. */
+/* Give back an answered read's part, and take the next waiting read that fits: cached data first, then the store with
+ * the fewest bytes in flight. Returns false when there is none. */
 static bool give_back_and_take(struct read_budget *b, struct file_read *r)
 {
     SCOPED_LOCK(&b->lock);

@@ -1,7 +1,7 @@
 /* A table of open files, searched from the front: a mount has a few. Connecting to an export takes the stack's lock and
  * may compute digests, so it is done without the table's lock; the table is looked at again afterwards, and the
  * connection is dropped when another thread was faster. */
-#include "fuse/inode_table.h"
+#include "fuse/files.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -91,15 +91,6 @@ static bool fuse_session_receive(struct session *s, struct fuse_buf *buf)
     return n > 0;
 }
 
-/* Look at the first request; the first thread calls this while it is the only one. */
-static void fuse_session_begin(struct session *s, const struct fuse_buf *first)
-{
-    const struct fuse_in_header *head = first->mem;
-    if (head->opcode != FUSE_INIT)
-        pretend_init(s);
-    s->initialised = true;
-}
-
 /* ---- threads ---- */
 
 static void *fuse_session_run(void *arg);
@@ -140,8 +131,11 @@ static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
 {
     struct session *s = t->session;
     bool got = fuse_session_receive(s, buf);
-    if (got && !s->initialised)
-        fuse_session_begin(s, buf);
+    if (got && !s->initialised) { /* the first thread, while it is the only one */
+        if (((const struct fuse_in_header *)buf->mem)->opcode != FUSE_INIT)
+            pretend_init(s);
+        s->initialised = true;
+    }
     {
         SCOPED_LOCK(&s->lock);
         t->reading = false;
@@ -154,22 +148,17 @@ static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
     return got;
 }
 
-/* Unblock WAKE, which interrupts read(2) when the session ends. */
-static void accept_wakes(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, WAKE);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
+/* A thread. WAKE is unblocked: it interrupts read(2) when the session ends. */
 static void *fuse_session_run(void *arg)
 {
     struct session_thread *t = arg;
     struct session *s = t->session;
     struct fuse_buf buf = {0};
     bool going = true;
-    accept_wakes();
+    sigset_t wakes;
+    sigemptyset(&wakes);
+    sigaddset(&wakes, WAKE);
+    pthread_sigmask(SIG_UNBLOCK, &wakes, NULL);
     while (going) {
         {
             SCOPED_LOCK(&s->lock);

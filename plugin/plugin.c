@@ -24,8 +24,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/plugin_client.h"
-#include "plugin/server_threads.h"
+#include "plugin/plugin_internal.h"
 #include "server/serving.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -54,10 +53,11 @@ static void log_to_nbdkit(enum log_level level, const char *line)
         nbdkit_debug("%s", line);
 }
 
-/* Report the thread's error for a callback that has no client. Returns what nbdkit wants. */
-static int failed(int rc)
+/* End a callback that has no client: report the thread's error if rc is one, and return what nbdkit wants. */
+static int callback_end(int rc)
 {
-    nbdkit_error("%s", error_text());
+    if (rc)
+        nbdkit_error("%s", error_text());
     return rc ? -1 : 0;
 }
 
@@ -66,14 +66,9 @@ static int failed(int rc)
 static int request_end(const struct connection *c, int rc)
 {
     bool there = plugin_client_end(c->client);
-    if (!rc)
-        return 0;
-    if (!there) {
-        nbdkit_set_error(EIO);
-        return -1;
-    }
-    nbdkit_set_error(serving_request_failed(&serving, rc));
-    return -1;
+    if (rc)
+        nbdkit_set_error(there ? serving_request_failed(&serving, rc) : EIO);
+    return rc ? -1 : 0;
 }
 
 /* ---- starting ---- */
@@ -88,53 +83,40 @@ static void granary_load(void)
 /* Called for each KEY=VALUE. */
 static int granary_config(const char *key, const char *value)
 {
-    int rc = stack_options_set(&serving.options, key, value);
-    return rc ? failed(rc) : 0;
+    return callback_end(stack_options_set(&serving.options, key, value));
 }
 
 static int granary_config_complete(void)
 {
-    int rc = stack_options_complete(&serving.options);
-    return rc ? failed(rc) : 0;
+    return callback_end(stack_options_complete(&serving.options));
 }
 
-/* nbdkit's default of 16 threads a connection is too few: each waiting read holds one. */
-static void warn_of_few_threads(void)
+/* Everything that can fail at the start fails here, while nbdkit still has its standard error. nbdkit's default of 16
+ * threads a connection is too few: each waiting read holds one. */
+static int granary_get_ready(void)
 {
     unsigned threads = server_threads();
     if (threads < SERVER_THREADS_FEW)
         log_warning("nbdkit works on %u requests of a connection at a time; a read that waits for a store holds one "
                     "of them, and when all wait, reads of cached data wait too; start nbdkit with -t 256",
                     threads);
-}
-
-/* Everything that can fail at the start fails here, while nbdkit still has its standard error. */
-static int granary_get_ready(void)
-{
-    warn_of_few_threads();
     int rc = serving_open(&serving);
     if (!rc)
         rc = plugin_clients_open(serving.options.control, &clients);
-    return rc ? failed(rc) : 0;
+    return callback_end(rc);
 }
 
-/* Let SIGTERM kill a supervised process at once, as SIGKILL would. nbdkit answers every request with ESHUTDOWN after
- * SIGTERM, which a mount takes for a disk error; a lost connection it survives. */
-static void die_at_once(void)
+/* Threads start in the process that serves. SIGTERM kills a supervised process at once, as SIGKILL would: after it,
+ * nbdkit answers every request with ESHUTDOWN, which a mount takes for a disk error; a lost connection it survives. */
+static int granary_after_fork(void)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGQUIT};
     for (size_t i = 0; getenv("GRANARY_SUPERVISOR") && i < GR_ARRAY_SIZE(signals); i++)
         signal(signals[i], SIG_DFL);
-}
-
-/* Threads start in the process that serves. */
-static int granary_after_fork(void)
-{
-    die_at_once();
     int rc = serving_start(&serving);
     if (!rc)
         rc = plugin_clients_start(clients);
-    return rc ? failed(rc) : 0;
+    return callback_end(rc);
 }
 
 /* nbdkit has closed every connection by now. */
@@ -198,29 +180,18 @@ static int find_client(struct plugin_client **out)
     return plugin_client_new(clients, &peer, out);
 }
 
-/* Open an export for a new connection. */
-static int plugin_connect_to(const char *name, struct connection **out)
-{
-    CLEANUP_FREE struct connection *c = malloc(sizeof *c);
-    int rc = c ? serving_connect(&serving, name, &c->export) : error_no_memory();
-    if (rc)
-        return rc;
-    rc = find_client(&c->client);
-    if (rc)
-        serving_disconnect(c->export);
-    else
-        *out = steal_ptr(&c);
-    return rc;
-}
-
 /* NULL refuses the client; nbdkit sends it the errno. */
 static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
-    struct connection *c;
-    int rc = plugin_connect_to(name ? name : "", &c);
-    if (!rc)
-        return c;
+    CLEANUP_FREE struct connection *c = malloc(sizeof *c);
+    int rc = c ? serving_connect(&serving, name ? name : "", &c->export) : error_no_memory();
+    if (!rc) {
+        rc = find_client(&c->client);
+        if (!rc)
+            return steal_ptr(&c);
+        serving_disconnect(c->export);
+    }
     nbdkit_error("%s", error_text());
     nbdkit_set_error(-rc);
     return NULL;

@@ -12,7 +12,7 @@
  * go.
  *
  * Locks, outermost first: plugin_clients.lock, a client's (base/client.h), plugin_client.lock. */
-#include "plugin/plugin_client.h"
+#include "plugin/plugin_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -95,12 +95,6 @@ static void take_turn(struct plugin_client *c)
 
 /* ---- finding the socket ---- */
 
-static bool same_address(const struct sockaddr_storage *a, socklen_t a_len, const struct sockaddr_storage *b,
-                         socklen_t b_len)
-{
-    return a_len == b_len && !memcmp(a, b, a_len);
-}
-
 /* Whether a descriptor is a connection to the control socket. */
 static bool is_controls(const struct plugin_clients *cs, int fd)
 {
@@ -125,8 +119,8 @@ static bool is_the_peers(const struct plugin_clients *cs, int fd, const struct p
     socklen_t len = sizeof other;
     int listening = 0;
     socklen_t listening_len = sizeof listening;
-    if (getpeername(fd, (struct sockaddr *)&other, &len) ||
-        !same_address(&other, len, &peer->address, peer->address_len) ||
+    if (getpeername(fd, (struct sockaddr *)&other, &len) || len != peer->address_len ||
+        memcmp(&other, &peer->address, len) != 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_len) || listening)
         return false;
     return other.ss_family != AF_UNIX || (connected_by(fd, peer->pid) && !is_controls(cs, fd));
@@ -221,17 +215,6 @@ int plugin_client_new(struct plugin_clients *cs, const struct plugin_client_peer
     return 0;
 }
 
-/* Unlink a client. */
-static void forget_locked(struct plugin_client *c)
-{
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        c->clients->first = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-}
-
 /* epoll may still report the socket while nbdkit's own descriptor is open; then no client has that number. */
 void plugin_client_free(struct plugin_client *c)
 {
@@ -239,7 +222,9 @@ void plugin_client_free(struct plugin_client *c)
         pthread_setspecific(c->clients->leaver, NULL);
     {
         SCOPED_LOCK(&c->clients->lock);
-        forget_locked(c);
+        *(c->prev ? &c->prev->next : &c->clients->first) = c->next;
+        if (c->next)
+            c->next->prev = c->prev;
         if (c->fd >= 0)
             close(c->fd);
     }
@@ -271,18 +256,7 @@ bool plugin_client_end(struct plugin_client *c)
 
 /* ---- watching ---- */
 
-/* Mark the client with that number as disconnected, if it still exists. */
-static void hung_up(struct plugin_clients *cs, uint64_t number)
-{
-    SCOPED_LOCK(&cs->lock);
-    struct plugin_client *c = cs->first;
-    while (c && c->number != number)
-        c = c->next;
-    if (c)
-        client_set_disconnected(&c->client);
-}
-
-/* The thread: one event at a time, until `ending` is written. */
+/* The thread: one event at a time, until `ending` is written. The client may not exist any more. */
 static void *plugin_client_watch(void *arg)
 {
     struct plugin_clients *cs = arg;
@@ -291,8 +265,14 @@ static void *plugin_client_watch(void *arg)
         int n = epoll_wait(cs->epoll, &e, 1, -1);
         if (n > 0 && !e.data.u64)
             return NULL;
-        if (n > 0)
-            hung_up(cs, e.data.u64);
+        if (n <= 0)
+            continue;
+        SCOPED_LOCK(&cs->lock);
+        struct plugin_client *c = cs->first;
+        while (c && c->number != e.data.u64)
+            c = c->next;
+        if (c)
+            client_set_disconnected(&c->client);
     }
 }
 

@@ -1,6 +1,6 @@
 /* nbdkit does not pass its -t on to plugins, so this reads the process's command line as getopt would: clusters of
  * short options ("-ft256"), values in the same or the next argument, "--" as the end. */
-#include "plugin/server_threads.h"
+#include "plugin/plugin_internal.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -20,25 +20,14 @@ static unsigned number(const char *text)
     return end == text || *end || n == 0 || n > 1u << 20 ? SERVER_THREADS_DEFAULT : (unsigned)n;
 }
 
-/* Return an option's value: the rest of its argument, or else the next argument. */
-static const char *value_of(const char *rest, const char *next)
+/* Take t from a cluster of short options: "-ft256", "-f", "-Upath". Its value is the rest of the argument, or else the
+ * next argument. Returns true when the next argument is a value, of t or of another option. */
+static bool take_cluster(const char *arg, const char *next, unsigned *out)
 {
-    return *rest ? rest : next ? next : "";
-}
-
-/* Look for t in a cluster of short options: "-ft256", "-f", "-Upath". *skip: the next argument is a value. */
-static bool in_cluster(const char *arg, const char *next, unsigned *out, bool *skip)
-{
-    for (const char *p = arg + 1; *p; p++) {
-        if (!strchr(with_value, *p))
-            continue;
-        *skip = !p[1];
-        if (*p != 't')
-            return false;
-        *out = number(value_of(p + 1, next));
-        return true;
-    }
-    return false;
+    const char *option = arg + 1 + strcspn(arg + 1, with_value);
+    if (*option == 't')
+        *out = number(option[1] ? option + 1 : next ? next : "");
+    return *option && !option[1];
 }
 
 /* Return the argument after `arg`, or NULL. */
@@ -57,16 +46,13 @@ unsigned server_threads_parse(const char *cmdline, size_t len)
     const char *end = cmdline + len;
     for (const char *arg = next_arg(cmdline, end); arg; arg = next_arg(arg, end)) {
         const char *next = next_arg(arg, end);
-        bool skip = false;
         if (!strcmp(arg, "--"))
             break;
         if (!strncmp(arg, "--threads=", 10))
             threads = number(arg + 10);
         else if (!strcmp(arg, "--threads"))
-            threads = number(value_of("", next));
-        else if (arg[0] == '-' && arg[1] && arg[1] != '-')
-            in_cluster(arg, next, &threads, &skip);
-        if (skip && next)
+            threads = number(next ? next : "");
+        else if (arg[0] == '-' && arg[1] && arg[1] != '-' && take_cluster(arg, next, &threads) && next)
             arg = next;
     }
     return threads;

@@ -8,7 +8,7 @@
  *     lock       the list, and its agreement with the stack's table: an export is in both or in neither
  *
  * Each writer encodes the list only after it has got `writing`, so the last one writes all changes before it. */
-#include "server/added_exports.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -110,45 +110,34 @@ static bool added_exports_look(struct added_exports *a, const char *name, enum a
 
 /* ---- the file ---- */
 
-/* Write the list in the file's form. *out_count: its length. */
-static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
-{
-    SCOPED_LOCK(&a->lock);
-    int rc = bytes_append(out, first_line, sizeof first_line - 1);
-    *out_count = a->list.len;
-    for (size_t i = 0; !rc && i < a->list.len; i++) {
-        const struct added *e = &a->list.items[i];
-        const char *const strings[] = {whose[e->who], e->name, e->ref};
-        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
-            rc = bytes_append(out, strings[k], strlen(strings[k]) + 1);
-    }
-    return rc ? error_set(rc, "exports: out of memory, or there are too many to be noted") : 0;
-}
-
 /* Write the list to the file, or remove the file when the list is empty. */
 static int added_exports_save(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
-    size_t count;
     if (!a->file)
         return 0;
     SCOPED_LOCK(&a->writing);
-    int rc = encode(a, &text, &count);
-    if (rc || count)
-        return rc ? rc : io_write_file_atomic(a->file, text.data, text.len, false);
+    int rc = bytes_append(&text, first_line, sizeof first_line - 1);
+    pthread_mutex_lock(&a->lock);
+    size_t count = a->list.len;
+    for (size_t i = 0; !rc && i < count; i++) {
+        const struct added *e = &a->list.items[i];
+        const char *const strings[] = {whose[e->who], e->name, e->ref};
+        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
+            rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (rc)
+        return error_set(rc, "exports: out of memory, or there are too many to be noted");
+    if (count)
+        return io_write_file_atomic(a->file, text.data, text.len, false);
     if (unlink(a->file) && errno != ENOENT)
         return error_set(-errno, "cannot remove %s: %s", a->file, strerror(errno));
     return 0;
 }
 
-/* An error that would be the same at the next start, so that refusing to start would not help: the export is left out.
- */
-static bool is_lasting(int rc)
-{
-    return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST;
-}
-
-/* Serve one export of the file again. */
+/* Serve one export of the file again. It is left out after an error that would be the same at the next start: refusing
+ * to start would not help. */
 static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for who, const char *name,
                    const char *ref)
 {
@@ -158,7 +147,7 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
     int rc = stack_adding_add(adding, &image, &e, &added);
     if (!rc)
         return added ? list(a, e, who) : 0; /* not added: given at this start too, so it is no added export */
-    if (!is_lasting(rc))
+    if (rc != -ENOENT && rc != -EBADMSG && rc != -EINVAL && rc != -EEXIST)
         return error_prefix(rc, "export '%s', noted in %s", name, a->file);
     log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
     return 0;
@@ -173,12 +162,20 @@ static const char *added_exports_take_string(const char **at, const char *end)
     return nul ? string : NULL;
 }
 
-/* Restore every export behind the first line. The stack is asked to write its own tables once, at the end. */
-static int restore_all(struct added_exports *a, const struct bytes *text)
+/* Restore what the file lists. A file that is not ours is an error and not ignored: starting without its exports would
+ * fail mounts. The stack is asked to write its own tables once, at the end. */
+static int added_exports_load(struct added_exports *a)
 {
+    CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
     CLEANUP(cleanup_stack_adding) struct stack_adding *adding = NULL;
-    const char *at = (const char *)text->data, *end = at + text->len;
-    int rc = stack_adding_begin(a->stack, NULL, &adding);
+    int rc = io_read_file(a->file, &text);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    if (text.len < sizeof first_line - 1 || memcmp(text.data, first_line, sizeof first_line - 1) != 0)
+        return error_set(-EBADMSG, "%s is no list of exports, or of a later version; remove it to start without",
+                         a->file);
+    const char *at = (const char *)text.data, *end = at + text.len;
+    rc = stack_adding_begin(a->stack, NULL, &adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
         const char *who = added_exports_take_string(&at, end), *name = who ? added_exports_take_string(&at, end) : NULL;
         const char *ref = name ? added_exports_take_string(&at, end) : NULL;
@@ -187,20 +184,6 @@ static int restore_all(struct added_exports *a, const struct bytes *text)
         rc = restore(a, adding, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
     }
     return rc;
-}
-
-/* Restore what the file lists. A file that is not ours is an error and not ignored: starting without its exports would
- * fail mounts. */
-static int added_exports_load(struct added_exports *a)
-{
-    CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
-    int rc = io_read_file(a->file, &text);
-    if (rc == -ENOENT)
-        return 0;
-    if (!rc && (text.len < sizeof first_line - 1 || memcmp(text.data, first_line, sizeof first_line - 1) != 0))
-        rc =
-            error_set(-EBADMSG, "%s is no list of exports, or of a later version; remove it to start without", a->file);
-    return rc ? rc : restore_all(a, &text);
 }
 
 /* ---- life ---- */

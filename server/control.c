@@ -1,5 +1,5 @@
 /* libmicrohttpd serves a listening socket that we made. One thread serves all connections and must never block: a
- * document is made of counters and constants, and everything slower is a job with its own thread (control_job.h).
+ * document is made of counters and constants, and everything slower is a job with its own thread (control_job.c).
  *
  * Idle clients must not lock others out. At most CONNECTIONS_MAX connections are open; from CONNECTIONS_MANY on, each
  * new one ends the connection that has been idle longest. The list of clients is kept in that order: a client moves to
@@ -7,7 +7,6 @@
  *
  * The socket is bound before any fork, so that the process that starts the server reports what is wrong with the path.
  * Requests wait in the backlog until control_start. */
-#include "server/control.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "net/listen.h"
-#include "server/control_routes.h"
+#include "server/control_internal.h"
 #include "server/http_daemon.h"
 
 enum {
@@ -50,6 +49,13 @@ DEFINE_CLEANUP(control, struct control *, control_close)
 
 /* ---- requests ---- */
 
+/* Return the connection's entry; NULL: it has none. */
+static struct client *client_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 /* libmicrohttpd's access handler: answer, and mark the client busy if a job does. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
@@ -60,8 +66,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     if (http_daemon_refuses(connection, *state, &result))
         return result;
     result = control_routes_take(&c->routes, connection, url, method, data, data_len, state, &by_job);
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct client *client = info ? info->socket_context : NULL;
+    struct client *client = client_of(connection);
     if (client && by_job)
         client->working = true;
     return result;
@@ -86,18 +91,6 @@ static void link_client(struct control *c, struct client *client)
     c->clients++;
 }
 
-/* Shut down the connection that has been idle longest. The daemon closes it when it reads the end of the stream. */
-static void end_an_idle_one(struct control *c)
-{
-    struct client *client = c->first;
-    while (client && (client->working || client->fd < 0))
-        client = client->next;
-    if (!client)
-        return;
-    shutdown(client->fd, SHUT_RDWR);
-    client->fd = -1;
-}
-
 /* libmicrohttpd opened or closed a connection. */
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code)
@@ -117,8 +110,16 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
     client->fd = info->connect_fd;
     link_client(c, client);
     *context = client;
-    if (c->clients > CONNECTIONS_MANY)
-        end_an_idle_one(c);
+    if (c->clients <= CONNECTIONS_MANY)
+        return;
+    /* Shut down the connection that has been idle longest; the daemon closes it when it reads the end of the stream. */
+    struct client *idle = c->first;
+    while (idle && (idle->working || idle->fd < 0))
+        idle = idle->next;
+    if (idle) {
+        shutdown(idle->fd, SHUT_RDWR);
+        idle->fd = -1;
+    }
 }
 
 /* After an answer the client is idle, as of now: move it to the end of the list. */
@@ -128,8 +129,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
     struct control *c = arg;
     control_routes_done(&c->routes, *state);
     *state = NULL;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct client *client = info ? info->socket_context : NULL;
+    struct client *client = client_of(connection);
     if (!client)
         return;
     client->working = false;
@@ -139,24 +139,12 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
 
 /* ---- life ---- */
 
-/* Bind the socket and remember its inode, so that control_close does not remove another server's. */
-static int listen_at(struct control *c)
-{
-    struct stat st;
-    int rc = listen_unix(c->path, &c->fd);
-    if (rc)
-        return error_prefix(rc, "control");
-    if (lstat(c->path, &st) < 0)
-        return error_set(-errno, "control: %s: %s", c->path, strerror(errno));
-    c->dev = st.st_dev;
-    c->ino = st.st_ino;
-    return 0;
-}
-
-/* Everything that can fail at the start fails here: memory, the socket, the first sample of the history. */
+/* Everything that can fail at the start fails here: memory, the socket, the first sample of the history. The socket's
+ * inode is remembered, so that control_close does not remove another server's. */
 int control_open(const char *path, struct stack *stack, struct added_exports *added, struct control **out)
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
+    struct stat st;
     if (!c)
         return error_no_memory();
     c->fd = -1;
@@ -170,10 +158,15 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
         rc = control_jobs_new(&c->routes.jobs);
     if (!rc)
         rc = control_jobs_new(&c->routes.changes);
-    if (!rc)
-        rc = listen_at(c);
     if (rc)
         return rc;
+    rc = listen_unix(c->path, &c->fd);
+    if (rc)
+        return error_prefix(rc, "control");
+    if (lstat(c->path, &st) < 0)
+        return error_set(-errno, "control: %s: %s", c->path, strerror(errno));
+    c->dev = st.st_dev;
+    c->ino = st.st_ino;
     *out = steal_ptr(&c);
     return 0;
 }

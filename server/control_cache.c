@@ -5,18 +5,15 @@
  *
  * The catalog, and index nodes that are not cached, come through a store handle that belongs to the request. It gives
  * up after STORE_TIMEOUT_MS and when the request is cancelled; the image's own handle, which readers use, must not. */
-#include "server/control_cache.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "format/json_name.h"
 #include "image/warm/warm_run.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
-enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
+enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TICKS = 256 /* steps between looks at the clock */ };
 
 /* A checked request. */
 struct control_task {
@@ -45,14 +42,24 @@ struct walk {
     struct store *store;
     struct image_cursor cursor;
     struct chunk_set set; /* the chunks of matching files; with a glob */
-    uint64_t reported_ms;
-    unsigned ticks; /* steps so far; the clock is read every TICKS */
+    uint64_t files;       /* matching ones seen so far */
+    unsigned ticks;       /* steps so far; the clock is read every TICKS */
 };
 
 /* ---- requests ---- */
 
-/* Check that the parameters fit the operation and each other, and that the export exists. */
-static int check_request(struct stack *stack, const struct control_request *r)
+void control_cache_free(void *arg)
+{
+    struct control_task *task = arg;
+    free(task->export);
+    free(task->glob);
+    free(task);
+}
+DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
+
+/* Check that the parameters fit the operation and each other, and that the export exists. The strings are copied:
+ * libmicrohttpd's live only while the request is answered. */
+int control_cache_prepare(struct stack *stack, const struct control_request *r, struct control_task **out)
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has at most %d bytes", CONTROL_EXPORT_MAX);
@@ -69,37 +76,20 @@ static int check_request(struct stack *stack, const struct control_request *r)
     if (r->operation != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
     CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;
-    return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
-}
-
-void control_cache_free(void *arg)
-{
-    struct control_task *task = arg;
-    if (!task)
-        return;
-    free(task->export);
-    free(task->glob);
-    free(task);
-}
-DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
-
-/* The strings are copied: libmicrohttpd's live only while the request is answered. */
-int control_cache_prepare(struct stack *stack, const struct control_request *request, struct control_task **out)
-{
-    int rc = check_request(stack, request);
+    int rc = r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
     if (rc)
         return rc;
     CLEANUP(cleanup_task) struct control_task *task = calloc(1, sizeof *task);
-    if (task) {
-        task->stack = stack;
-        task->operation = request->operation;
-        task->all = request->all;
-        task->pinned = request->pinned;
-        task->known = request->known;
-        task->export = request->export ? strdup(request->export) : NULL;
-        task->glob = request->glob ? strdup(request->glob) : NULL;
-    }
-    if (!task || (request->export && !task->export) || (request->glob && !task->glob))
+    if (!task)
+        return error_no_memory();
+    *task = (struct control_task){.stack = stack,
+                                  .operation = r->operation,
+                                  .all = r->all,
+                                  .pinned = r->pinned,
+                                  .known = r->known,
+                                  .export = r->export ? strdup(r->export) : NULL,
+                                  .glob = r->glob ? strdup(r->glob) : NULL};
+    if ((r->export && !task->export) || (r->glob && !task->glob))
         return error_no_memory();
     *out = steal_ptr(&task);
     return 0;
@@ -112,17 +102,14 @@ static int control_cache_tick(struct walk *w, uint64_t files, uint64_t chunk)
 {
     if (w->ticks++ % TICKS)
         return 0;
-    if (control_job_cancelled(w->job))
-        return error_set(-ECANCELED, "interrupted");
-    uint64_t now = clock_now_ms();
-    if (now - w->reported_ms < TELL_EVERY_MS)
-        return 0;
-    w->reported_ms = now;
+    int rc = control_job_check(w->job);
+    if (rc || !control_job_due(w->job))
+        return rc;
     const struct manifest *m = image_manifest(w->img);
-    json_t *progress = files ? json_pack("{s:o}", "files_done", control_json_integer(files))
-                             : json_pack("{s:o,s:o}", "bytes_done", control_json_integer(chunk * m->chunk_size),
-                                         "bytes_total", control_json_integer(m->size));
-    return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
+    return control_job_send(w->job, "progress",
+                            files ? json_pack("{s:I}", "files_done", (json_int_t)files)
+                                  : json_pack("{s:I,s:I}", "bytes_done", (json_int_t)(chunk * m->chunk_size),
+                                              "bytes_total", (json_int_t)m->size));
 }
 
 /* ---- chunks ---- */
@@ -200,29 +187,20 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     return 0;
 }
 
-/* Walk all chunks of the image; holes and unknown regions are skipped as runs. */
-static int walk_all(struct walk *w, struct tally *t)
+/* Return the first chunk to walk, from that one on; with a glob, the next one in the set. */
+static uint64_t next_chunk(const struct walk *w, uint64_t from)
 {
-    struct batch b = {0};
-    uint64_t total = manifest_chunk_count(image_manifest(w->img)), run;
-    int rc = 0;
-    for (uint64_t i = 0; !rc && i < total; i += run) {
-        rc = add_chunk(w, &b, t, i, total, &run);
-        if (!rc)
-            rc = control_cache_tick(w, 0, i);
-    }
-    control_cache_flush(w, &b, t);
-    return rc;
+    return w->task->glob ? chunk_set_next(&w->set, from) : from;
 }
 
-/* Walk the chunks in the set. */
-static int walk_set(struct walk *w, struct tally *t)
+/* Walk all chunks of the image, or those in the set. In an image, holes and unknown regions are skipped as runs. */
+static int walk_chunks(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
-    uint64_t run;
+    uint64_t total = manifest_chunk_count(image_manifest(w->img)), run = 1;
     int rc = 0;
-    for (uint64_t i = chunk_set_next(&w->set, 0); !rc && i != UINT64_MAX; i = chunk_set_next(&w->set, i + 1)) {
-        rc = add_chunk(w, &b, t, i, i + 1, &run);
+    for (uint64_t i = next_chunk(w, 0); !rc && i < total; i = next_chunk(w, i + run)) {
+        rc = add_chunk(w, &b, t, i, w->task->glob ? i + 1 : total, &run);
         if (!rc)
             rc = control_cache_tick(w, 0, i);
     }
@@ -232,34 +210,28 @@ static int walk_set(struct walk *w, struct tally *t)
 
 /* ---- files ---- */
 
-/* A walk over the files of a glob. */
-struct file_walk {
-    struct walk *w;
-    struct tally sum; /* only files is used */
-};
-
 /* Send a file's line. */
 static int send_file(struct walk *w, const struct catalog_entry *e, const struct tally *t)
 {
     json_t *file = json_object();
+    const struct control_sum sums[] = {{"size", e->size},
+                                       {"chunks", t->chunks},
+                                       {"cached_chunks", t->cached},
+                                       {"pinned_chunks", t->pinned},
+                                       {"unknown_chunks", t->unknown}};
     json_name_set(file, "path", e->path, e->path_len);
-    json_object_set_new(file, "size", control_json_integer(e->size));
-    json_object_set_new(file, "chunks", control_json_integer(t->chunks));
-    json_object_set_new(file, "cached_chunks", control_json_integer(t->cached));
-    json_object_set_new(file, "pinned_chunks", control_json_integer(t->pinned));
-    json_object_set_new(file, "unknown_chunks", control_json_integer(t->unknown));
-    return control_job_send(w->job, json_pack("{s:o}", "file", file));
+    control_json_add(file, sums, GR_ARRAY_SIZE(sums));
+    return control_job_send(w->job, "file", file);
 }
 
 /* Collect a file's chunks into the set; for ls also look them up now and send the file's line. */
 static int visit_file(void *arg, const struct catalog_entry *e)
 {
-    struct file_walk *f = arg;
-    struct walk *w = f->w;
+    struct walk *w = arg;
     struct batch b = {0};
     struct tally t = {0};
     bool list = w->task->operation == CONTROL_LS;
-    f->sum.files++;
+    w->files++;
     int rc = 0;
     for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
         uint64_t first, end, run = 1;
@@ -270,24 +242,13 @@ static int visit_file(void *arg, const struct catalog_entry *e)
             for (uint64_t n = 0; n < run; n++)
                 chunk_set_add(&w->set, k + n);
             if (!rc)
-                rc = control_cache_tick(w, f->sum.files, 0);
+                rc = control_cache_tick(w, w->files, 0);
         }
     }
     control_cache_flush(w, &b, &t);
     if (!rc)
-        rc = control_cache_tick(w, f->sum.files, 0);
+        rc = control_cache_tick(w, w->files, 0);
     return rc || !list ? rc : send_file(w, e, &t);
-}
-
-/* Walk the matching files, then their chunks. t counts each chunk once, however many files share it. */
-static int walk_files(struct walk *w, struct tally *t)
-{
-    struct file_walk f = {.w = w};
-    int rc = chunk_set_init(&w->set, w->img);
-    if (!rc)
-        rc = select_files(w->img, w->store, w->task->glob, visit_file, &f);
-    t->files = f.sum.files;
-    return rc ? rc : walk_set(w, t);
 }
 
 /* ---- images ---- */
@@ -315,18 +276,15 @@ static int send_image(struct walk *w, const struct stack_export *export, const s
     control_json_add(image, sums, GR_ARRAY_SIZE(sums));
     const char *why = w->cursor.store_error.code ? w->cursor.store_error.text : "";
     json_object_set_new(image, "store_error", json_lossy(why));
-    return control_job_send(w->job, json_pack("{s:o}", "image", image));
+    return control_job_send(w->job, "image", image);
 }
 
-/* Do the operation to one image. Without a store, only a request for whole images can go on. */
+/* Do the operation to one image; with a glob, walk the matching files, then their chunks. Each chunk is counted once,
+ * however many files share it. Without a store, only a request for whole images can go on. */
 static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
-    struct walk w = {.task = task,
-                     .job = job,
-                     .cache = stack_cache(task->stack),
-                     .img = stack_export_image(export),
-                     .reported_ms = clock_now_ms()};
+    struct walk w = {.task = task, .job = job, .cache = stack_cache(task->stack), .img = stack_export_image(export)};
     struct tally t = {0};
     int rc = task->known ? 0 : stack_open_store(task->stack, export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     if (rc && task->glob)
@@ -335,7 +293,12 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
     image_cursor_init(&w.cursor, w.img, store);
     if (rc) /* without a store, cached index nodes can still be walked; the answer's store_error says why */
         error_take(&w.cursor.store_error, rc);
-    rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
+    rc = task->glob ? chunk_set_init(&w.set, w.img) : 0;
+    if (!rc && task->glob)
+        rc = select_files(w.img, w.store, task->glob, visit_file, &w);
+    t.files = w.files;
+    if (!rc)
+        rc = walk_chunks(&w, &t);
     if (!rc)
         rc = send_image(&w, export, &t);
     image_cursor_release(&w.cursor);
@@ -345,33 +308,26 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
 
 /* ---- the whole cache ---- */
 
-static enum cache_bulk_operation operation_of(const struct control_task *task)
-{
-    if (task->operation == CONTROL_EVICT)
-        return task->pinned ? CACHE_EVICT_PINNED_TOO : CACHE_EVICT;
-    return task->operation == CONTROL_PIN ? CACHE_PIN : CACHE_UNPIN;
-}
-
 /* Apply the operation to everything in the cache, slab by slab, whether or not an export uses it. */
 static int sweep(struct control_job *job, const struct control_task *task)
 {
     struct cache_sweep s = {0};
-    uint64_t reported_ms = clock_now_ms();
-    while (cache_sweep_next(stack_cache(task->stack), operation_of(task), &s)) {
-        if (control_job_cancelled(job))
-            return error_set(-ECANCELED, "interrupted");
-        if (clock_now_ms() - reported_ms < TELL_EVERY_MS)
-            continue;
-        reported_ms = clock_now_ms();
-        int rc = control_job_send(job, json_pack("{s:{s:o,s:o}}", "progress", "bytes_done",
-                                                 control_json_integer(s.bytes_done), "bytes_total",
-                                                 control_json_integer(s.bytes_total)));
-        if (rc)
-            return rc;
+    enum cache_bulk_operation operation = task->operation == CONTROL_PIN     ? CACHE_PIN
+                                          : task->operation == CONTROL_UNPIN ? CACHE_UNPIN
+                                          : task->pinned                     ? CACHE_EVICT_PINNED_TOO
+                                                                             : CACHE_EVICT;
+    int rc = 0;
+    while (!rc && cache_sweep_next(stack_cache(task->stack), operation, &s)) {
+        rc = control_job_check(job);
+        if (!rc && control_job_due(job))
+            rc = control_job_send(job, "progress",
+                                  json_pack("{s:I,s:I}", "bytes_done", (json_int_t)s.bytes_done, "bytes_total",
+                                            (json_int_t)s.bytes_total));
     }
-    return control_job_send(
-        job, json_pack("{s:{s:o,s:o,s:o}}", "cache", "changed_chunks", control_json_integer(s.changed), "changed_bytes",
-                       control_json_integer(s.changed_bytes), "refused_chunks", control_json_integer(s.refused)));
+    return rc ? rc
+              : control_job_send(job, "cache",
+                                 json_pack("{s:I,s:I,s:I}", "changed_chunks", (json_int_t)s.changed, "changed_bytes",
+                                           (json_int_t)s.changed_bytes, "refused_chunks", (json_int_t)s.refused));
 }
 
 /* An image that several exports serve is walked once for each of them. */
@@ -383,5 +339,5 @@ int control_cache_run(struct control_job *job, void *arg)
     while (!rc && !task->all && (e = stack_next(task->stack, e)))
         if (!task->export || !strcmp(task->export, stack_export_name(e)))
             rc = walk_image(job, task, e);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return rc;
 }

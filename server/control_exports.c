@@ -1,14 +1,12 @@
 /* Adding an export fetches a manifest from a store, and removing one writes a file, so both are jobs. They have job
  * slots separate from warming's: a mount must not wait until a warming that takes hours is done. */
-#include "server/control_exports.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "format/image_ref.h"
-#include "server/control_cache.h"
-#include "server/control_json.h"
 
 /* A checked request. */
 struct control_exports {
@@ -26,9 +24,12 @@ void control_exports_free(void *arg)
     free(c);
 }
 
-/* Check the parameters; the reference is parsed but not resolved. */
-static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r, bool put)
+/* The reference is parsed but not resolved. The strings are copied: libmicrohttpd's live only while the request is
+ * answered. */
+int control_exports_prepare(struct added_exports *added, const struct control_exports_request *r, bool put,
+                            struct control_exports **out)
 {
+    struct image_ref ref;
     if (!added)
         return error_set(-EINVAL, "this server's exports do not change");
     if (!*r->name || strlen(r->name) > CONTROL_EXPORT_MAX)
@@ -39,33 +40,31 @@ static int control_exports_check(const struct added_exports *added, const struct
         return error_set(-EINVAL, "image= goes with PUT alone");
     if (r->mount && strcmp(r->mount, "1") != 0)
         return error_set(-EINVAL, "mount= is 1 or left out");
-    struct image_ref ref;
-    return put ? image_ref_parse(r->image, &ref) : 0;
-}
-
-/* The strings are copied: libmicrohttpd's live only while the request is answered. */
-int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request, bool put,
-                            struct control_exports **out)
-{
-    int rc = control_exports_check(added, request, put);
+    int rc = put ? image_ref_parse(r->image, &ref) : 0;
     if (rc)
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
     if (!c)
         return error_no_memory();
     c->added = added;
-    c->who = request->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
-    c->name = strdup(request->name);
-    c->image = put ? strdup(request->image) : NULL;
+    c->who = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
+    c->name = strdup(r->name);
+    c->image = put ? strdup(r->image) : NULL;
     if (!c->name || (put && !c->image))
         return error_no_memory();
     *out = steal_ptr(&c);
     return 0;
 }
 
-/* Add the export, and describe it. */
-static int control_exports_put(struct control_job *job, const struct control_exports *c)
+/* Add the export, and describe it; or remove it, and report whether it was removed. */
+int control_exports_run(struct control_job *job, void *arg)
 {
+    const struct control_exports *c = arg;
+    if (!c->image) {
+        bool removed;
+        int rc = added_exports_remove(c->added, c->name, c->who, &removed);
+        return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
+    }
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     const struct stack_image image = {.ref = c->image, .export_name = c->name};
     int rc = added_exports_put(c->added, &image, c->who, control_job_cancel(job), &e);
@@ -75,20 +74,5 @@ static int control_exports_put(struct control_job *job, const struct control_exp
     json_t *export = control_json_export(e);
     json_object_set_new(export, "content_root", control_json_digest(&m->content_root));
     json_object_set_new(export, "size", control_json_integer(m->size));
-    return control_job_send(job, json_pack("{s:o}", "export", export));
-}
-
-/* Remove the export, and report whether it was removed. */
-static int drop(struct control_job *job, const struct control_exports *c)
-{
-    bool removed;
-    int rc = added_exports_remove(c->added, c->name, c->who, &removed);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "removed", "removed", removed));
-}
-
-int control_exports_run(struct control_job *job, void *arg)
-{
-    const struct control_exports *c = arg;
-    int rc = c->image ? control_exports_put(job, c) : drop(job, c);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return control_job_send(job, "export", export);
 }

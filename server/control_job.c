@@ -9,7 +9,7 @@
  *
  * The job has two owners, its thread's slot and the HTTP answer; the last one to let go frees it. A client that went
  * away is only noticed when something is sent to it, so the work must send a line of progress now and then. */
-#include "server/control_job.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,14 +19,16 @@
 #include "base/bytes.h"
 #include "base/cancel.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "format/json_name.h"
 
 enum { BUFFER = 256 << 10, LINE_MAX_BYTES = 1 << 20, BLOCK = 64 << 10 }; /* bytes */
+enum { TELL_EVERY_MS = 500 };
 
-/* One job. What stands before lock is set before the thread starts, except for refs and cancel. */
+/* One job. What stands before lock is set before the thread starts, except for refs, cancel and told_ms. */
 struct control_job {
     struct control_jobs *jobs;
     struct MHD_Connection *connection;
@@ -36,6 +38,7 @@ struct control_job {
     size_t slot;           /* its index in jobs->slots */
     _Atomic unsigned refs; /* the slot's and the answer's */
     volatile int cancel;   /* set under lock, read without it */
+    uint64_t told_ms;      /* clock_now_ms when a line of progress was due last; only its thread uses it */
 
     pthread_mutex_t lock;
     pthread_cond_t room;  /* pending was sent in part, or the job is cancelled */
@@ -73,9 +76,18 @@ const volatile int *control_job_cancel(const struct control_job *job)
     return &job->cancel;
 }
 
-bool control_job_cancelled(const struct control_job *job)
+int control_job_check(const struct control_job *job)
 {
-    return cancel_asked(&job->cancel);
+    return cancel_asked(&job->cancel) ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+bool control_job_due(struct control_job *job)
+{
+    uint64_t now = clock_now_ms();
+    if (now - job->told_ms < TELL_EVERY_MS)
+        return false;
+    job->told_ms = now;
+    return true;
 }
 
 /* Let the daemon call control_job_take again. */
@@ -87,9 +99,13 @@ static void resume_locked(struct control_job *job)
     }
 }
 
-/* Append a line, after waiting for room. -ECANCELED; -ENOMEM or -EMSGSIZE with a sentence. */
-static int control_job_append_locked(struct control_job *job, const char *line)
+int control_job_send(struct control_job *job, const char *name, json_t *value)
 {
+    CLEANUP(cleanup_json) json_t *object = json_pack("{s:o}", name, value);
+    CLEANUP_FREE char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (!line)
+        return error_no_memory();
+    SCOPED_LOCK(&job->lock);
     while (job->pending.len - job->sent >= BUFFER && !job->cancel)
         pthread_cond_wait(&job->room, &job->lock);
     if (job->cancel)
@@ -109,16 +125,6 @@ static int control_job_append_locked(struct control_job *job, const char *line)
     }
     resume_locked(job);
     return 0;
-}
-
-int control_job_send(struct control_job *job, json_t *object)
-{
-    CLEANUP_FREE char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    if (!line)
-        return error_no_memory();
-    SCOPED_LOCK(&job->lock);
-    return control_job_append_locked(job, line);
 }
 
 /* libmicrohttpd's content reader: copy what it sends next, or suspend the connection until there is more. */
@@ -164,10 +170,12 @@ static void *run_job(void *arg)
 {
     struct control_job *job = arg;
     int rc = job->work(job, job->arg);
+    if (!rc)
+        rc = control_job_send(job, "result", json_pack("{s:b}", "ok", 1));
     job->free_arg(job->arg);
     struct error failed;
     error_take(&failed, rc);
-    if (rc && rc != -ECANCELED && control_job_send(job, json_pack("{s:o}", "error", json_lossy(failed.text))))
+    if (rc && rc != -ECANCELED && control_job_send(job, "error", json_lossy(failed.text)))
         log_debug("a client left before it was told why its job failed: %s", failed.text);
     {
         SCOPED_LOCK(&job->lock);
@@ -179,8 +187,8 @@ static void *run_job(void *arg)
     return NULL;
 }
 
-/* Join a job's thread, which has ended or is about to, and free its slot. */
-static void reap_locked(struct control_jobs *jobs, size_t i)
+/* Join a job's thread, which has ended or is about to, and free its slot. No other thread changes the slots. */
+static void reap(struct control_jobs *jobs, size_t i)
 {
     pthread_join(jobs->slots[i].thread, NULL);
     job_unref(jobs->slots[i].job);
@@ -196,7 +204,7 @@ static int start_thread_locked(struct control_jobs *jobs, struct control_job *jo
         return -EBUSY;
     for (size_t k = 0; k < CONTROL_JOBS_MAX; k++)
         if (jobs->slots[k].ended)
-            reap_locked(jobs, k);
+            reap(jobs, k);
     while (i < CONTROL_JOBS_MAX && jobs->slots[i].job)
         i++;
     if (i == CONTROL_JOBS_MAX)
@@ -216,6 +224,7 @@ static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connect
         return NULL;
     job->jobs = jobs;
     job->connection = connection;
+    job->told_ms = clock_now_ms();
     job->pending = (struct bytes)BYTES_INIT(2 * BUFFER + LINE_MAX_BYTES);
     atomic_init(&job->refs, 2); /* its thread's and its answer's */
     pthread_mutex_init(&job->lock, NULL);
@@ -279,10 +288,8 @@ void control_jobs_stop(struct control_jobs *jobs)
     }
     /* Without the lock, which run_job needs to end; the slots do not change any more. */
     for (size_t i = 0; i < CONTROL_JOBS_MAX; i++)
-        if (jobs->slots[i].job) {
-            pthread_join(jobs->slots[i].thread, NULL);
-            job_unref(jobs->slots[i].job);
-        }
+        if (jobs->slots[i].job)
+            reap(jobs, i);
 }
 
 void control_jobs_free(struct control_jobs *jobs)
@@ -291,4 +298,56 @@ void control_jobs_free(struct control_jobs *jobs)
         return;
     pthread_mutex_destroy(&jobs->lock);
     free(jobs);
+}
+
+/* ---- what the jobs share: the export that a request means, and JSON ---- */
+
+/* Is "sha256:<hex>" the image's digest? */
+static bool has_digest(const struct image *img, const char *digest)
+{
+    char hex[DIGEST_HEX_SIZE];
+    return !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, digest_hex(image_digest(img), hex));
+}
+
+/* A name is looked up among all exports, not by stack_get: a request may name the image too, and "" is a name here. */
+int control_export_find(struct stack *stack, const char *name, const char *digest, struct stack_export **out)
+{
+    size_t count = stack_count(stack);
+    if (!name && !digest && count > 1)
+        return error_set(-EINVAL, "this server has %zu exports; say which (granary status names them)", count);
+    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
+        if ((!name || !strcmp(name, stack_export_name(e))) && (!digest || has_digest(stack_export_image(e), digest))) {
+            *out = e;
+            return 0;
+        }
+    return error_set(-ENOENT, "there is no export '%.100s' here", name ? name : digest ? digest : "");
+}
+
+/* jansson's functions accept NULL for a value that could not be allocated: json_pack then fails in turn,
+ * json_object_set_new leaves the member out. So nothing here checks for memory; json_dumps and control_job_send report
+ * a missing object. */
+json_t *control_json_integer(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+json_t *control_json_digest(const struct digest *digest)
+{
+    char hex[DIGEST_HEX_SIZE];
+    return json_sprintf("sha256:%s", digest_hex(digest, hex));
+}
+
+json_t *control_json_export(const struct stack_export *export)
+{
+    const char *name = stack_export_name(export);
+    json_t *object = json_object();
+    json_name_set(object, "export", name, strlen(name));
+    json_object_set_new(object, "digest", control_json_digest(image_digest(stack_export_image(export))));
+    return object;
+}
+
+void control_json_add(json_t *object, const struct control_sum *sums, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(object, sums[i].key, control_json_integer(sums[i].value));
 }

@@ -1,9 +1,9 @@
 /* One table maps method and path to a handler. A document is made at once, on the daemon's thread; what may take longer
- * becomes a job (control_job.h). A body is collected for the routes that expect one, and skipped for the others.
+ * becomes a job (control_job.c). A body is collected for the routes that expect one, and skipped for the others.
  *
  * A request's state, which libmicrohttpd keeps for us between calls, is an upload where a body is collected, and one of
  * http_daemon.c's markers elsewhere. */
-#include "server/control_routes.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -13,17 +13,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/json_name.h"
-#include "server/control.h"
-#include "server/control_cache.h"
-#include "server/control_exports.h"
-#include "server/control_trace.h"
-#include "server/control_warm.h"
 #include "server/http_daemon.h"
-#include "server/metrics.h"
 
 enum { DOCUMENT_MAX = METRICS_DOCUMENT_MAX /* some 150,000 exports in a status */ };
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
 
 /* A request that has arrived completely. */
 struct request {
@@ -231,18 +223,15 @@ static const struct route table[] = {
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };
 
-static bool is_at(const struct route *route, const char *url)
-{
-    size_t len = strlen(route->path);
-    return route->path[len - 1] == '/' ? !strncmp(url, route->path, len) : !strcmp(url, route->path);
-}
-
 /* Return the row for a URL and a method, or for a URL alone when method is NULL. */
 static const struct route *find_route(const char *url, const char *method)
 {
-    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
-        if (is_at(&table[i], url) && (!method || !strcmp(method, table[i].method)))
-            return &table[i];
+    for (const struct route *route = table; route < table + GR_ARRAY_SIZE(table); route++) {
+        size_t len = strlen(route->path);
+        bool fits = route->path[len - 1] == '/' ? !strncmp(url, route->path, len) : !strcmp(url, route->path);
+        if (fits && (!method || !strcmp(method, route->method)))
+            return route;
+    }
     return NULL;
 }
 
@@ -269,18 +258,6 @@ struct upload {
     struct error error; /* why it is skipped; the client is told when it has sent everything */
 };
 
-/* Append a part of the body. After a failure the rest is skipped, and the client is told at the end. */
-static void upload_take(struct upload *u, const char *data, size_t len)
-{
-    int rc = u->error.code ? 0 : bytes_append(&u->body, data, len);
-    if (rc == -EMSGSIZE)
-        rc = error_set(-EINVAL, "a body may have at most %zu MiB; divide the list", u->body.max >> 20);
-    else if (rc)
-        rc = error_set(rc, "control: out of memory");
-    if (rc)
-        error_take(&u->error, rc);
-}
-
 /* Begin a body. At most CONTROL_JOBS_MAX are kept in memory at once; further ones are skipped and answered -EBUSY. */
 static struct upload *upload_new(struct control_routes *r, size_t max)
 {
@@ -306,8 +283,8 @@ void control_routes_done(struct control_routes *r, void *state)
 
 /* ---- requests ---- */
 
-/* Take a part of the body. Returns true at the call with which the request is complete. *state NULL afterwards: out of
- * memory. */
+/* Take a part of the body; after a failure, skip it. Returns true at the call with which the request is complete.
+ * *state NULL afterwards: out of memory. */
 static bool control_routes_collect(struct control_routes *r, const struct route *route, const char *data,
                                    size_t *data_len, void **state)
 {
@@ -317,9 +294,15 @@ static bool control_routes_collect(struct control_routes *r, const struct route 
         *state = upload_new(r, route->body_max);
         return false;
     }
+    struct upload *u = *state;
     bool whole = !*data_len;
-    if (!whole)
-        upload_take(*state, data, *data_len);
+    int rc = whole || u->error.code ? 0 : bytes_append(&u->body, data, *data_len);
+    if (rc == -EMSGSIZE)
+        rc = error_set(-EINVAL, "a body may have at most %zu MiB; divide the list", u->body.max >> 20);
+    else if (rc)
+        rc = error_set(rc, "control: out of memory");
+    if (rc)
+        error_take(&u->error, rc);
     *data_len = 0;
     return whole;
 }

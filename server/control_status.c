@@ -12,57 +12,42 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "format/json_name.h"
-#include "server/control.h"
-#include "server/control_json.h"
-#include "server/server_health.h"
+#include "server/control_internal.h"
 
-DEFINE_CLEANUP(json, json_t *, json_decref)
-
-/* Filled by count_hits from the stack's counters; struct traffic likewise. */
-struct hit_counts {
+/* Counters of the whole server. */
+struct totals {
     uint64_t hits, misses;
+    uint64_t fetched, warmed, read, holes; /* bytes */
 };
 
-/* Pick the two counters out of all. */
-static void count_hits(void *arg, const struct counter_row *row)
+static void take_total(void *arg, const struct counter_row *row)
 {
-    struct hit_counts *c = arg;
-    if (!strcmp(row->name, "granary_cache_hits_total"))
-        c->hits = row->value;
-    else if (!strcmp(row->name, "granary_cache_misses_total"))
-        c->misses = row->value;
+    struct totals *t = arg;
+    const struct {
+        const char *name;
+        uint64_t *to;
+    } wanted[] = {
+        {"granary_cache_hits_total", &t->hits},       {"granary_cache_misses_total", &t->misses},
+        {"granary_fetch_bytes_total", &t->fetched},   {"granary_fetch_warm_bytes_total", &t->warmed},
+        {"granary_image_read_bytes_total", &t->read}, {"granary_image_hole_bytes_total", &t->holes},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(wanted); i++)
+        if (!strcmp(row->name, wanted[i].name))
+            *wanted[i].to = row->value;
 }
 
 double control_hit_ratio(struct stack *stack)
 {
-    struct hit_counts c = {0};
-    stack_counters(stack, count_hits, &c);
-    return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
-}
-
-/* Bytes, from the counters of the whole server. */
-struct traffic {
-    uint64_t fetched, warmed, read, holes;
-};
-
-static void count_traffic(void *arg, const struct counter_row *row)
-{
-    struct traffic *t = arg;
-    if (!strcmp(row->name, "granary_fetch_bytes_total"))
-        t->fetched = row->value;
-    else if (!strcmp(row->name, "granary_fetch_warm_bytes_total"))
-        t->warmed = row->value;
-    else if (!strcmp(row->name, "granary_image_read_bytes_total"))
-        t->read = row->value;
-    else if (!strcmp(row->name, "granary_image_hole_bytes_total"))
-        t->holes = row->value;
+    struct totals t = {0};
+    stack_counters(stack, take_total, &t);
+    return t.hits ? (double)t.hits / (double)(t.hits + t.misses) : 0;
 }
 
 /* Return bytes fetched from stores for each byte read, leaving out warming and holes; 0 when nothing was read. */
 static double amplification(struct stack *stack)
 {
-    struct traffic t = {0};
-    stack_counters(stack, count_traffic, &t);
+    struct totals t = {0};
+    stack_counters(stack, take_total, &t);
     uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* read one after the other: warmed may be ahead */
     return t.read > t.holes ? (double)fetched / (double)(t.read - t.holes) : 0;
 }
@@ -92,22 +77,11 @@ static json_t *rates_json(const double rates[HISTORY_SUMS])
     return object;
 }
 
-/* Add one export's rates to its object and to the sums of all exports. */
-static void add_rates(json_t *export, const struct stack_export *e, struct rates *r)
-{
-    uint64_t sums[HISTORY_SUMS];
-    double rates[HISTORY_SUMS];
-    history_sums(e, sums);
-    history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
-    for (size_t i = 0; i < HISTORY_SUMS; i++)
-        r->sums[i] += rates[i];
-    json_object_set_new(export, "rates", rates_json(rates));
-}
-
 /* ---- parts ---- */
 
-/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none). */
-static json_t *export_json(const struct stack_export *e, struct rates *rates)
+/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none), which are also added to the
+ * sums of all exports. */
+static json_t *export_json(const struct stack_export *e, struct rates *r)
 {
     struct image *img = stack_export_image(e);
     const char *name = stack_export_name(e);
@@ -128,68 +102,58 @@ static json_t *export_json(const struct stack_export *e, struct rates *rates)
     json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
     json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
-    if (rates)
-        add_rates(export, e, rates);
+    if (r) {
+        uint64_t sums[HISTORY_SUMS];
+        double rates[HISTORY_SUMS];
+        history_sums(e, sums);
+        history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
+        for (size_t i = 0; i < HISTORY_SUMS; i++)
+            r->sums[i] += rates[i];
+        json_object_set_new(export, "rates", rates_json(rates));
+    }
     return export;
 }
 
-static json_t *exports_json(struct stack *stack, struct rates *rates)
-{
-    json_t *exports = json_array();
-    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
-        json_array_append_new(exports, export_json(e, rates));
-    return exports;
-}
-
-/* Describe a cache directory: how it is read and written now, and whether its files were deleted. */
-static json_t *directory_json(const struct cache_dir_report *dir)
-{
-    json_t *object = json_object();
-    json_name_set(object, "path", dir->path, strlen(dir->path));
-    json_object_set_new(object, "size", control_json_integer(dir->size));
-    json_object_set_new(object, "reading", json_string(dir->reading));
-    json_object_set_new(object, "writing", json_string(dir->writing));
-    json_object_set_new(object, "deleted", json_boolean(dir->deleted));
-    return object;
-}
-
+/* Describe each cache directory: how it is read and written now, and whether its files were deleted. */
 static json_t *directories_json(struct stack *stack)
 {
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
     size_t n = stack_cache_dirs(stack, dirs);
     json_t *directories = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(directories, directory_json(&dirs[i]));
+    for (const struct cache_dir_report *dir = dirs; dir < dirs + n; dir++) {
+        json_t *object = json_object();
+        json_name_set(object, "path", dir->path, strlen(dir->path));
+        json_object_set_new(object, "size", control_json_integer(dir->size));
+        json_object_set_new(object, "reading", json_string(dir->reading));
+        json_object_set_new(object, "writing", json_string(dir->writing));
+        json_object_set_new(object, "deleted", json_boolean(dir->deleted));
+        json_array_append_new(directories, object);
+    }
     return directories;
 }
 
-/* Describe one store. The members about failures are there only while it fails. */
-static json_t *store_json(const char *url, const struct store_health *h)
-{
-    const char *state;
-    json_t *store = json_object();
-    (void)server_health_of_store(h, &state);
-    json_name_set(store, "url", url, strlen(url));
-    json_object_set_new(store, "state", json_string(state));
-    if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
-        json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
-    if (!h->failures && !h->refusals)
-        return store;
-    json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
-    json_object_set_new(store, "failures", control_json_integer(h->failures));
-    json_object_set_new(store, "refusals", control_json_integer(h->refusals));
-    json_object_set_new(store, "waiting", control_json_integer(h->waiting));
-    json_name_set(store, "error", h->last, strlen(h->last));
-    return store;
-}
-
+/* Describe each store. The members about failures are there only while it fails. */
 static json_t *stores_json(struct stack *stack)
 {
-    struct store_health health;
+    struct store_health h;
     json_t *stores = json_array();
-    const char *url;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &health)); i++)
-        json_array_append_new(stores, store_json(url, &health));
+    const char *url, *state;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+        json_t *store = json_object();
+        (void)server_health_of_store(&h, &state);
+        json_name_set(store, "url", url, strlen(url));
+        json_object_set_new(store, "state", json_string(state));
+        if (h.read_waits_ms >= SERVER_READ_SLOW_MS)
+            json_object_set_new(store, "read_waits_s", json_real((double)h.read_waits_ms / 1000));
+        if (h.failures || h.refusals) {
+            json_object_set_new(store, "failing_s", json_real((double)h.failing_ms / 1000));
+            json_object_set_new(store, "failures", control_json_integer(h.failures));
+            json_object_set_new(store, "refusals", control_json_integer(h.refusals));
+            json_object_set_new(store, "waiting", control_json_integer(h.waiting));
+            json_name_set(store, "error", h.last, strlen(h.last));
+        }
+        json_array_append_new(stores, store);
+    }
     return stores;
 }
 
@@ -229,23 +193,15 @@ static void add_latency_json(void *arg, const struct histogram_row *row)
     json_object_set_new(arg, "read_latency", latency);
 }
 
-/* Add the health, and the reason unless healthy. */
-static void add_health(json_t *root, struct stack *stack)
-{
-    char why[SERVER_HEALTH_WHY_MAX];
-    enum server_health health = server_health(stack, why);
-    json_object_set_new(root, "health", json_string(server_health_word(health)));
-    if (health)
-        json_name_set(root, "health_reason", why, strlen(why));
-}
-
 /* Add the exports, with rates if there is a history. */
 static int add_exports(json_t *root, struct stack *stack, struct history *history)
 {
     struct rates rates = {.now_us = clock_now_us()};
+    json_t *exports = json_array();
     int rc = history ? history_oldest(history, &rates.then) : 0;
-    if (!rc)
-        json_object_set_new(root, "exports", exports_json(stack, history ? &rates : NULL));
+    for (struct stack_export *e = NULL; !rc && (e = stack_next(stack, e));)
+        json_array_append_new(exports, export_json(e, history ? &rates : NULL));
+    json_object_set_new(root, "exports", exports);
     if (!rc && history) {
         json_object_set_new(root, "rates", rates_json(rates.sums));
         json_object_set_new(root, "rates_over_s", json_real((double)(rates.now_us - rates.then.at_us) / 1e6));
@@ -254,11 +210,12 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
     return rc;
 }
 
-/* A member whose JSON could not be allocated is left out; see control_json.c. */
+/* A member whose JSON could not be allocated is left out; see control_job.c. */
 int control_status(struct stack *stack, struct history *history, struct bytes *out)
 {
     CLEANUP(cleanup_json) json_t *root = json_object();
     json_t *counters = json_object();
+    char why[SERVER_HEALTH_WHY_MAX];
     stack_counters(stack, add_counter_json, counters);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
@@ -272,7 +229,10 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
     json_object_set_new(root, "shared_tiers", tiers_json(stack));
-    add_health(root, stack);
+    enum server_health health = server_health(stack, why);
+    json_object_set_new(root, "health", json_string(server_health_word(health)));
+    if (health)
+        json_name_set(root, "health_reason", why, strlen(why));
     if (getenv("GRANARY_LOG")) /* the supervisor's */
         json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));

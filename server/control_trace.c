@@ -1,18 +1,15 @@
 /* Readers push chunks into the image's recorder, a bounded ring, and never wake this job: a read must not pay for being
  * recorded. So the job's thread empties the ring every PAUSE_MS. When the ring is full, readers drop entries and count
  * them. */
-#include "server/control_trace.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
-/* Entries per line; ms between two looks into the ring, and between two counts. */
-enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
+/* Entries per line; ms between two looks into the ring. */
+enum { BATCH = 512, PAUSE_MS = 20 };
 
 /* A recording of one export. */
 struct control_trace {
@@ -21,7 +18,7 @@ struct control_trace {
     /* set by control_trace_run */
     struct control_job *job;
     struct recorder *recorder;
-    uint64_t chunks, reported_ms; /* chunks sent; clock_now_ms of the last count */
+    uint64_t chunks; /* sent */
 };
 
 void control_trace_free(void *arg)
@@ -59,86 +56,70 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
 
 /* ---- lines of the answer ---- */
 
-static int send_image(struct control_trace *t)
-{
-    const struct manifest *m = image_manifest(stack_export_image(t->export));
-    json_t *image = control_json_export(t->export);
-    json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
-    json_object_set_new(image, "size", control_json_integer(m->size));
-    json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
-    return control_job_send(t->job, json_pack("{s:o}", "image", image));
-}
-
 static int send_count(struct control_trace *t)
 {
-    t->reported_ms = clock_now_ms();
-    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", control_json_integer(t->chunks),
-                                              "dropped", control_json_integer(recorder_dropped(t->recorder))));
+    return control_job_send(
+        t->job, "trace",
+        json_pack("{s:I,s:I}", "chunks", (json_int_t)t->chunks, "dropped", (json_int_t)recorder_dropped(t->recorder)));
 }
 
-/* Send entries as one line of hexadecimal, since JSON holds no bytes. */
-static int send_entries(struct control_trace *t, const struct trace_entry *entries, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    char text[BATCH * TRACE_ENTRY_SIZE * 2], *at = text;
-    for (size_t i = 0; i < n; i++) {
-        uint8_t bytes[TRACE_ENTRY_SIZE];
-        trace_entry_put(bytes, &entries[i]);
-        for (size_t k = 0; k < sizeof bytes; k++) {
-            *at++ = digits[bytes[k] >> 4];
-            *at++ = digits[bytes[k] & 15];
-        }
-    }
-    t->chunks += n;
-    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, (int)(at - text)));
-}
-
-/* ---- recording ---- */
-
-/* Send what is in the ring now, up to a trace's maximum. */
+/* Send what is in the ring now, up to a trace's maximum, as lines of hexadecimal, since JSON holds no bytes. */
 static int send_taken(struct control_trace *t)
 {
+    static const char digits[] = "0123456789abcdef";
     struct trace_entry entries[BATCH];
+    char text[BATCH * TRACE_ENTRY_SIZE * 2];
     int rc = 0;
     for (size_t n = BATCH; !rc && n == BATCH;) {
+        char *at = text;
         n = recorder_take(t->recorder, entries, GR_MIN((uint64_t)BATCH, TRACE_CHUNKS_MAX - t->chunks));
+        for (size_t i = 0; i < n; i++) {
+            uint8_t bytes[TRACE_ENTRY_SIZE];
+            trace_entry_put(bytes, &entries[i]);
+            for (size_t k = 0; k < sizeof bytes; k++) {
+                *at++ = digits[bytes[k] >> 4];
+                *at++ = digits[bytes[k] & 15];
+            }
+        }
+        t->chunks += n;
         if (n)
-            rc = send_entries(t, entries, n);
+            rc = control_job_send(t->job, "entries", json_stringn(text, (size_t)(at - text)));
     }
     return rc;
 }
 
+/* ---- recording ---- */
+
 /* Record until the end is requested or the trace is full. After recorder_stop no reader pushes any more, and the rest
  * of the ring is sent. */
-static int record(struct control_trace *t, struct recorder_place *place)
+int control_trace_run(struct control_job *job, void *arg)
 {
-    int rc = send_image(t);
+    struct control_trace *t = arg;
+    struct image *img = stack_export_image(t->export);
+    const struct manifest *m = image_manifest(img);
+    struct recorder_place *place = image_recorder(img);
+    int rc = recorder_start(place, manifest_chunk_count(m), &t->recorder);
+    if (rc)
+        return rc;
+    t->job = job;
+    json_t *image = control_json_export(t->export);
+    json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
+    json_object_set_new(image, "size", control_json_integer(m->size));
+    json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
+    rc = control_job_send(job, "image", image);
     while (!rc && !recorder_ending(place) && t->chunks < TRACE_CHUNKS_MAX) {
-        if (control_job_cancelled(t->job))
-            return error_set(-ECANCELED, "interrupted");
-        rc = send_taken(t);
-        if (!rc && clock_now_ms() - t->reported_ms >= TELL_EVERY_MS)
+        rc = control_job_check(job);
+        if (!rc)
+            rc = send_taken(t);
+        if (!rc && control_job_due(job))
             rc = send_count(t);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
     recorder_stop(place, t->recorder);
     if (!rc)
         rc = send_taken(t);
-    return rc ? rc : send_count(t);
-}
-
-int control_trace_run(struct control_job *job, void *arg)
-{
-    struct control_trace *t = arg;
-    struct image *img = stack_export_image(t->export);
-    struct recorder_place *place = image_recorder(img);
-    int rc = recorder_start(place, manifest_chunk_count(image_manifest(img)), &t->recorder);
-    if (rc)
-        return rc;
-    t->job = job;
-    t->reported_ms = clock_now_ms();
-    rc = record(t, place);
-    recorder_stop(place, t->recorder);
+    if (!rc)
+        rc = send_count(t);
     recorder_free(t->recorder);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return rc;
 }

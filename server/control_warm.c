@@ -1,19 +1,16 @@
 /* A request to warm: its parameters and its progress as lines of JSON. warm_run does the work. Catalog and index nodes
  * come through a separate store handle, as in control_cache.c, so that a cancelled request ends when the chunks in
  * flight have come or failed. */
-#include "server/control_warm.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/rate.h"
 #include "format/json_name.h"
 #include "image/warm/warm_run.h"
-#include "server/control_export.h"
-#include "server/control_json.h"
 
-enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 }; /* for catalog and index; between two lines of progress */
+enum { STORE_TIMEOUT_MS = 30000 }; /* for catalog and index */
 
 static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* in the order of enum warm_what */
 
@@ -28,21 +25,10 @@ struct control_warm {
 
     /* set by control_warm_run */
     struct control_job *job;
-    uint64_t reported_ms; /* clock_now_ms of the last progress line */
-    unsigned named;       /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
+    unsigned named; /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
 };
 
 /* ---- requests ---- */
-
-static int find_what(const char *text, enum warm_what *out)
-{
-    for (size_t i = 0; i < GR_ARRAY_SIZE(whats); i++)
-        if (text && !strcmp(text, whats[i])) {
-            *out = (enum warm_what)i;
-            return 0;
-        }
-    return error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
-}
 
 void control_warm_free(void *arg)
 {
@@ -63,7 +49,11 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         return error_no_memory();
     w->stack = stack;
     w->dry = request->dry;
-    int rc = find_what(request->what, &w->what);
+    unsigned what = 0;
+    while (what < GR_ARRAY_SIZE(whats) && (!request->what || strcmp(request->what, whats[what]) != 0))
+        what++;
+    w->what = (enum warm_what)what;
+    int rc = what < GR_ARRAY_SIZE(whats) ? 0 : error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
     if (!rc)
         rc = control_export_find(stack, request->export, request->digest, &w->export);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
@@ -82,33 +72,22 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 
 /* ---- lines of the answer ---- */
 
-/* Whether to send a line of progress now: twice a second, and always when every chunk has come or failed, so that the
- * client sees the final figures. */
-static bool is_due(struct control_warm *w, const struct warm_report *t)
-{
-    uint64_t now = clock_now_ms();
-    bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
-    if (!complete && now - w->reported_ms < TELL_EVERY_MS)
-        return false;
-    w->reported_ms = now;
-    return true;
-}
-
-/* Send progress when it is due. -ECANCELED ends the warming. */
+/* Send progress when it is due, and always when every chunk has come or failed, so that the client sees the final
+ * figures. -ECANCELED ends the warming. */
 static int control_warm_tell(void *arg, const struct warm_report *t)
 {
     struct control_warm *w = arg;
-    if (control_job_cancelled(w->job))
-        return error_set(-ECANCELED, "interrupted");
-    if (!is_due(w, t))
-        return 0;
+    bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
+    int rc = control_job_check(w->job);
+    if (rc || (!control_job_due(w->job) && !complete))
+        return rc;
     json_t *progress = json_pack("{s:s}", "phase", t->phase);
     const struct control_sum sums[] = {
         {"bytes_done", t->bytes_done},   {"bytes_total", t->bytes_total},     {"files_done", t->files_done},
         {"files_total", t->files_total}, {"failed_chunks", t->failed_chunks}, {"failed_bytes", t->failed_bytes},
     };
     control_json_add(progress, sums, GR_ARRAY_SIZE(sums));
-    return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
+    return control_job_send(w->job, "progress", progress);
 }
 
 /* Send a file that failed, if not too many were sent already. */
@@ -120,7 +99,7 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
     json_t *failed = json_object();
     json_name_set(failed, "path", path, len);
     json_object_set_new(failed, "why", json_lossy(why));
-    return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
+    return control_job_send(w->job, "failed", failed);
 }
 
 /* Send the line with the result. */
@@ -148,7 +127,7 @@ static int send_sums(struct control_warm *w, const struct warm_result *r)
     control_json_add(warm, sums, GR_ARRAY_SIZE(sums));
     json_object_set_new(warm, "seconds", json_real((double)r->warming_ms / 1000));
     json_object_set_new(warm, "error", json_lossy(why));
-    return control_job_send(w->job, json_pack("{s:o}", "warm", warm));
+    return control_job_send(w->job, "warm", warm);
 }
 
 int control_warm_run(struct control_job *job, void *arg)
@@ -157,7 +136,6 @@ int control_warm_run(struct control_job *job, void *arg)
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct warm_result result;
     w->job = job;
-    w->reported_ms = clock_now_ms();
     int rc = stack_open_store(w->stack, w->export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     const struct warm_config config = {.img = stack_export_image(w->export),
                                        .store = store,
@@ -170,7 +148,5 @@ int control_warm_run(struct control_job *job, void *arg)
                                        .arg = w};
     if (!rc)
         rc = warm_run(&config, &result);
-    if (!rc)
-        rc = send_sums(w, &result);
-    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+    return rc ? rc : send_sums(w, &result);
 }

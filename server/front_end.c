@@ -58,29 +58,8 @@ static void print_usage(FILE *out, const char *program, const struct front_end *
             slash ? slash + 1 : program, front_end->own_help, STACK_OPTIONS_HELP);
 }
 
-/* Parse the whole command line. Returns 0, or the exit status after reporting why. getopt has reported an unknown
- * option itself. */
-static int parse_all(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *words,
-                     struct stack_options *options)
-{
-    log_to(NULL, LOG_LEVEL_WARNING);
-    if (front_end_parse(argc, argv, front_end, words)) {
-        if (error_count())
-            log_error("%s", error_text());
-        print_usage(stderr, argv[0], front_end);
-        return EXIT_USAGE;
-    }
-    int rc = 0;
-    for (int i = optind + 1; !rc && i < argc; i++)
-        rc = set_parameter(options, argv[i]);
-    if (!rc)
-        rc = stack_options_complete(options);
-    if (rc)
-        log_error("%s", error_text());
-    return rc ? EXIT_FAILURE : 0;
-}
-
-/* serving_close follows every failure too: it accepts any state after serving_init. */
+/* getopt has reported an unknown option itself. serving_close follows every failure too: it accepts any state after
+ * serving_init. */
 int front_end_main(int argc, char **argv, const struct front_end *front_end)
 {
     static struct serving serving;
@@ -94,11 +73,23 @@ int front_end_main(int argc, char **argv, const struct front_end *front_end)
         return 0;
     }
     serving_init(&serving);
-    int status = parse_all(argc, argv, front_end, &words, &serving.options);
-    if (!status && front_end->serve(front_end->arg, &serving, &words)) {
-        log_error("%s", error_text());
-        status = EXIT_FAILURE;
+    log_to(NULL, LOG_LEVEL_WARNING);
+    if (front_end_parse(argc, argv, front_end, &words)) {
+        if (error_count())
+            log_error("%s", error_text());
+        print_usage(stderr, argv[0], front_end);
+        serving_close(&serving);
+        return EXIT_USAGE;
     }
+    int rc = 0;
+    for (int i = optind + 1; !rc && i < argc; i++)
+        rc = set_parameter(&serving.options, argv[i]);
+    if (!rc)
+        rc = stack_options_complete(&serving.options);
+    if (!rc)
+        rc = front_end->serve(front_end->arg, &serving, &words);
+    if (rc)
+        log_error("%s", error_text());
     serving_close(&serving);
-    return status;
+    return rc ? EXIT_FAILURE : 0;
 }

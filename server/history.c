@@ -1,7 +1,7 @@
 /* A ring of samples, written by one thread. A sample is made outside the lock and then swapped with the oldest one, so
  * the lock is held for a moment only: a request for /status never waits while another thread walks the exports. Rows
  * ascend by the exports' numbers, as the stack's table does, and are found by bisection. */
-#include "server/history.h"
+#include "server/control_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,18 +1,26 @@
 /* Prometheus wants all lines of a metric together, so the metrics of exports are written metric by metric, and for each
  * one over all exports. The exports' figures are taken once, before the first: otherwise a metric and the next could
  * tell of different exports. The number of exports is bounded, since each line is a time series in the scraper's
- * memory. */
-#include "server/metrics.h"
+ * memory.
+ *
+ * Every client that reaches the TCP port may ask, so a client gets little: a connection is for one request, ends after
+ * IDLE_TIMEOUT_S of silence, and is one of CONNECTIONS_MAX, of which one address may hold half. One thread answers all
+ * requests one after the other; metrics_write never blocks. */
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "server/server_health.h"
+#include "net/listen.h"
+#include "server/http_daemon.h"
 
 /* A document being written; rc is its first failure, after which visitors append nothing. */
 struct appending {
@@ -216,82 +224,132 @@ static bool is_used(const char *state)
     return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
 }
 
-/* A directory has two rows, since it may be read while it cannot be written. */
-static int append_directories(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct cache_dir_report dirs[CACHE_DIRS_MAX];
-    size_t n = stack_cache_dirs(stack, dirs);
-    int rc = 0;
-    for (size_t i = 0; !rc && i < n; i++) {
-        rc = append_up(out, name, "directory", dirs[i].path, "reading", is_used(dirs[i].reading));
-        if (!rc)
-            rc = append_up(out, name, "directory", dirs[i].path, "writing", is_used(dirs[i].writing));
-    }
-    return rc;
-}
-
-static int append_tiers(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    size_t n = stack_tiers(stack, tiers);
-    int rc = 0;
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, name, "tier", tiers[i].url, NULL, !tiers[i].down);
-    return rc;
-}
-
-/* A store is down while its breaker lets one request at a time through. */
-static int append_stores(struct stack *stack, struct bytes *out, const char *name)
-{
-    struct store_health health;
-    const char *url;
-    int rc = 0;
-    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
-        rc = append_up(out, name, "store", url, NULL, !health.silent);
-    return rc;
-}
-
-/* The metrics of what may be down: 1 or 0 for each directory, proxy and store. */
-static const struct up_metric {
-    const char *name, *help;
-    int (*append)(struct stack *stack, struct bytes *out, const char *name);
-} up_metrics[] = {
-    {"granary_cache_directory_up", "Whether a cache directory is read and written", append_directories},
-    {"granary_tier_up", "Whether a shared cache proxy is in use", append_tiers},
-    {"granary_store_up", "Whether a store answers", append_stores},
-};
-
+/* A directory has two rows, since it may be read while it cannot be written. A store is down while its breaker lets one
+ * request at a time through. */
 static int append_ups(struct stack *stack, struct bytes *out)
 {
-    int rc = 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(up_metrics); i++) {
-        rc = append_head(out, up_metrics[i].name, up_metrics[i].help, "gauge");
-        if (!rc)
-            rc = up_metrics[i].append(stack, out, up_metrics[i].name);
-    }
-    return rc;
-}
+    static const struct up_metric {
+        const char *name, *help;
+    } directory = {"granary_cache_directory_up", "Whether a cache directory is read and written"};
+    static const struct up_metric tier = {"granary_tier_up", "Whether a shared cache proxy is in use"};
+    static const struct up_metric store = {"granary_store_up", "Whether a store answers"};
 
-/* Append the health as a gauge. */
-static void append_health(struct stack *stack, struct appending *a)
-{
-    char why[SERVER_HEALTH_WHY_MAX];
-    const struct counter_row row = {"granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing",
-                                    server_health(stack, why)};
-    append_counter(a, &row);
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    int rc = append_head(out, directory.name, directory.help, "gauge");
+    for (const struct cache_dir_report *dir = dirs; !rc && dir < dirs + n; dir++) {
+        rc = append_up(out, directory.name, "directory", dir->path, "reading", is_used(dir->reading));
+        if (!rc)
+            rc = append_up(out, directory.name, "directory", dir->path, "writing", is_used(dir->writing));
+    }
+
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    n = stack_tiers(stack, tiers);
+    if (!rc)
+        rc = append_head(out, tier.name, tier.help, "gauge");
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = append_up(out, tier.name, "tier", tiers[i].url, NULL, !tiers[i].down);
+
+    struct store_health health;
+    const char *url;
+    if (!rc)
+        rc = append_head(out, store.name, store.help, "gauge");
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
+        rc = append_up(out, store.name, "store", url, NULL, !health.silent);
+    return rc;
 }
 
 /* The order of the document: the server, its counters, its histograms, its exports, what may be down. */
 int metrics_write(struct stack *stack, struct bytes *out)
 {
+    char why[SERVER_HEALTH_WHY_MAX];
+    const struct counter_row health = {
+        "granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing", server_health(stack, why)};
     struct appending a = {.out = out};
     a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
     if (!a.rc)
         a.rc = bytes_printf(out, "granary_build_info{version=\"%s\"} 1\n", GRANARY_VERSION);
-    append_health(stack, &a);
+    append_counter(&a, &health);
     stack_counters(stack, append_counter, &a);
     stack_histograms(stack, append_histogram, &a);
     if (!a.rc)
         a.rc = append_exports(stack, out);
     return a.rc ? a.rc : append_ups(stack, out);
+}
+
+/* ---- the TCP port ---- */
+
+enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_TIMEOUT_S = 60 };
+
+/* Constant after metrics_server_start. */
+struct metrics_server {
+    struct stack *stack;
+    int fd; /* the listening socket; -1: the daemon owns it */
+    unsigned port;
+    struct MHD_Daemon *daemon;
+};
+
+/* libmicrohttpd's access handler: GET or HEAD /metrics, and nothing else. */
+static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *connection, const char *url,
+                                          const char *method, const char *version, const char *data, size_t *data_len,
+                                          void **state)
+{
+    const struct metrics_server *m = arg;
+    enum MHD_Result refusal;
+    if (http_daemon_refuses(connection, *state, &refusal))
+        return refusal;
+    if (!http_daemon_whole(data_len, state))
+        return MHD_YES;
+    if (strcmp(url, "/metrics") != 0)
+        return http_daemon_answer_text(connection, MHD_HTTP_NOT_FOUND, "not found; there is /metrics\n", true);
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                       "GET and HEAD alone are understood here\n", true);
+    CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
+    if (metrics_write(m->stack, &body))
+        return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);
+    return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
+}
+
+/* Binds before any fork, so that the process that starts the server reports a bad address. */
+int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out)
+{
+    CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_no_memory();
+    m->stack = stack;
+    int rc = listen_tcp(address, &m->fd, &m->port);
+    if (rc)
+        return error_prefix(rc, "metrics");
+    *out = steal_ptr(&m);
+    return 0;
+}
+
+unsigned metrics_server_port(const struct metrics_server *m)
+{
+    return m->port;
+}
+
+int metrics_server_start(struct metrics_server *m)
+{
+    struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_OF_ONE_MAX, NULL},
+                                       {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+                                       {MHD_OPTION_END, 0, NULL}};
+    m->daemon = http_daemon_start(m->fd, 0, on_metrics_request, m, options);
+    if (!m->daemon)
+        return error_set(-EIO, "metrics: cannot start the thread that serves port %u", m->port);
+    m->fd = -1;
+    return 0;
+}
+
+void metrics_server_close(struct metrics_server *m)
+{
+    if (!m)
+        return;
+    if (m->daemon)
+        MHD_stop_daemon(m->daemon);
+    if (m->fd >= 0)
+        close(m->fd);
+    free(m);
 }

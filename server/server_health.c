@@ -1,7 +1,7 @@
 /* A server is as healthy as its worst part. Only a store can make it failing: without a cache directory or a shared
  * cache proxy it still serves every read, at a higher cost. Stores are judged first, so among parts that are equally
  * bad the reason names a store. */
-#include "server/server_health.h"
+#include "server/server_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,67 +38,48 @@ enum server_health server_health_of_tier(const struct store_tier_report *tier)
     return tier->down ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
 
-/* ---- all of them ---- */
-
-/* The worst part seen so far, and the sentence about it. */
-struct judgement {
-    enum server_health worst;
-    char *why;
-};
-
 /* Whether a part is worse than all before it; if so, the caller writes its sentence. */
-static bool is_worst(struct judgement *j, enum server_health health)
+static bool is_worst(enum server_health *worst, enum server_health health)
 {
-    if (health <= j->worst)
-        return false;
-    j->worst = health;
-    return true;
+    bool worse = health > *worst;
+    *worst = GR_MAX(*worst, health);
+    return worse;
 }
 
-/* Judge every store; the sentence gives its last failure, or how long a read has waited. */
-static void judge_stores(struct stack *stack, struct judgement *j)
-{
-    struct store_health h;
-    const char *url, *state;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
-        if (!is_worst(j, server_health_of_store(&h, &state)))
-            continue;
-        if (h.failures || h.refusals)
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
-                     h.failures ? "failing" : "refusing", (double)h.failing_ms / 1000, h.last);
-        else
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
-                     (double)h.read_waits_ms / 1000);
-    }
-}
-
-/* Judge every cache directory. */
-static void judge_dirs(struct stack *stack, struct judgement *j)
-{
-    struct cache_dir_report dirs[CACHE_DIRS_MAX];
-    size_t n = stack_cache_dirs(stack, dirs);
-    for (size_t i = 0; i < n; i++)
-        if (is_worst(j, server_health_of_dir(&dirs[i])))
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "cache directory %s: %s%s%s%s", dirs[i].path,
-                     dirs[i].deleted ? "its files were deleted" : "reading is ", dirs[i].deleted ? "" : dirs[i].reading,
-                     dirs[i].deleted ? "" : ", writing is ", dirs[i].deleted ? "" : dirs[i].writing);
-}
-
-static void judge_tiers(struct stack *stack, struct judgement *j)
-{
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    size_t n = stack_tiers(stack, tiers);
-    for (size_t i = 0; i < n; i++)
-        if (is_worst(j, server_health_of_tier(&tiers[i])))
-            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", tiers[i].url);
-}
-
+/* A store's sentence gives its last failure, or how long a read has waited. */
 enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX])
 {
-    struct judgement j = {.worst = SERVER_HEALTHY, .why = why};
+    enum server_health worst = SERVER_HEALTHY;
+    struct store_health h;
+    const char *url, *state;
     *why = 0;
-    judge_stores(stack, &j);
-    judge_dirs(stack, &j);
-    judge_tiers(stack, &j);
-    return j.worst;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+        if (!is_worst(&worst, server_health_of_store(&h, &state)))
+            continue;
+        if (h.failures || h.refusals)
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
+                     h.failures ? "failing" : "refusing", (double)h.failing_ms / 1000, h.last);
+        else
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
+                     (double)h.read_waits_ms / 1000);
+    }
+
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    for (const struct cache_dir_report *dir = dirs; dir < dirs + n; dir++) {
+        if (!is_worst(&worst, server_health_of_dir(dir)))
+            continue;
+        if (dir->deleted)
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "cache directory %s: its files were deleted", dir->path);
+        else
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "cache directory %s: reading is %s, writing is %s", dir->path,
+                     dir->reading, dir->writing);
+    }
+
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    n = stack_tiers(stack, tiers);
+    for (size_t i = 0; i < n; i++)
+        if (is_worst(&worst, server_health_of_tier(&tiers[i])))
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", tiers[i].url);
+    return worst;
 }

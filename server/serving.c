@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/pages.h"
 #include "format/export_table.h"
+#include "server/server_internal.h"
 
 void serving_init(struct serving *s)
 {
@@ -42,15 +43,6 @@ char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTIO
     return out;
 }
 
-/* Log what is served, by content: the log then tells which bytes clients got. */
-static void log_exports(struct serving *s)
-{
-    char text[SERVING_DESCRIPTION_MAX];
-    for (struct stack_export *e = NULL; (e = stack_next(s->stack, e));)
-        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
-                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
-}
-
 /* Return when the supervisor resolved the tags, seconds since the epoch; 0: unknown. A restart serves the images that
  * were resolved then, whatever the tags say now. */
 static int64_t resolved_when(void)
@@ -58,15 +50,6 @@ static int64_t resolved_when(void)
     const char *text = getenv("GRANARY_RESOLVED");
     long long when = text ? strtoll(text, NULL, 10) : 0;
     return when > 0 ? when : 0;
-}
-
-/* Log the port too: port 0 takes a free one. */
-static int open_metrics(struct serving *s)
-{
-    int rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
-    if (!rc)
-        log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
-    return rc;
 }
 
 /* The stack first: everything else works on it. The control socket last, when the server can serve. */
@@ -84,10 +67,14 @@ int serving_open(struct serving *s)
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
         rc = added_exports_open(s->stack, s->options.exports, &s->added);
-    if (!rc)
-        log_exports(s);
+    char text[SERVING_DESCRIPTION_MAX]; /* by content: the log then tells which bytes clients got */
+    for (struct stack_export *e = NULL; !rc && (e = stack_next(s->stack, e));)
+        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
+                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
     if (!rc && s->options.metrics)
-        rc = open_metrics(s);
+        rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
+    if (!rc && s->metrics) /* port 0 takes a free one */
+        log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;

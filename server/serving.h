@@ -10,11 +10,6 @@
 
 #include "base/compiler.h"
 #include "base/log_limit.h"
-#include "base/vec.h"
-#include "server/added_exports.h"
-#include "server/control.h"
-#include "server/metrics_server.h"
-#include "server/start_warm.h"
 #include "stack_options.h"
 
 /* Room for "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" and its NUL.

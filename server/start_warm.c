@@ -6,7 +6,7 @@
  * An export whose image or index is damaged or gone is not tried again. Warming metadata needs no catalog. Index nodes
  * come through a separate store handle, which `ending` cancels; chunks already in flight end when the images' own
  * stores are cancelled. */
-#include "server/start_warm.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -56,10 +56,12 @@ static int ignore_failed(void *arg, const char *path, size_t len, const char *wh
     return start_warm_tell(arg, NULL);
 }
 
-/* Warm one export's metadata through a separate store handle. */
-static int warm_export(struct start_warm *w, struct stack_export *e, struct warm_result *out)
+/* Warm one export's metadata through a separate store handle. Returns false when another try may succeed. Only the
+ * first failure is logged: a store that is down for hours fails once a minute. */
+static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
+    struct warm_result result;
     int rc = stack_open_store(w->stack, e, STORE_TIMEOUT_MS, &w->ending, &store);
     const struct warm_config config = {.img = stack_export_image(e),
                                        .store = store,
@@ -67,32 +69,18 @@ static int warm_export(struct start_warm *w, struct stack_export *e, struct warm
                                        .tell = start_warm_tell,
                                        .failed = ignore_failed,
                                        .arg = w};
-    return rc ? rc : warm_run(&config, out);
-}
-
-/* Log an export's first failure; a store that is down for hours fails once a minute. */
-static void start_warm_say(const struct stack_export *e, bool *said, const char *why)
-{
-    if (!*said)
-        log_warning("export '%s': its metadata is not all in the cache: %s", stack_export_name(e), why);
-    *said = true;
-}
-
-/* Warm one export. Returns false when another try may succeed. */
-static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
-{
-    struct warm_result result;
-    int rc = warm_export(w, e, &result);
+    if (!rc)
+        rc = warm_run(&config, &result);
     if (!rc && result.error.code)
         rc = error_restore(&result.error);
     if (is_ending(w) || rc == -ECANCELED)
         return true;
-    if (rc)
-        start_warm_say(e, said, error_text());
-    else if (result.after.missing)
-        start_warm_say(e, said, "the cache is too small");
-    else
+    const char *why = rc ? error_text() : result.after.missing ? "the cache is too small" : NULL;
+    if (!why)
         log_debug("export '%s': its metadata is in the cache", stack_export_name(e));
+    else if (!*said)
+        log_warning("export '%s': its metadata is not all in the cache: %s", stack_export_name(e), why);
+    *said = *said || why;
     return !rc || rc == -ENOENT || rc == -EBADMSG;
 }
 

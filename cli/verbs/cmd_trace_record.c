@@ -1,5 +1,5 @@
-/* granary trace record TARGET FILE: the server streams which chunks of an export are read (server/control_trace.h), and
- * this collects them until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
+/* granary trace record TARGET FILE: the server streams which chunks of an export are read (server/control_internal.h),
+ * and this collects them until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
  * TRACE_FILE_MAX.
  *
  * FILE is written twice: without entries at the beginning, so that a bad path is reported before the job has run, and
@@ -151,7 +151,7 @@ static void ask_for_the_end(struct recording *r)
         log_warning("%s", error_text());
 }
 
-/* One line of the answer; its member decides what it is (server/control_trace.h). */
+/* One line of the answer; its member decides what it is (server/control_internal.h). */
 static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 {
     struct recording *r = arg;

@@ -1,6 +1,6 @@
 /* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
  *
- *   control socket   the server does the work (server/control_warm.h); this process prints the lines of its answer
+ *   control socket   the server does the work (server/control_internal.h); this process prints the lines of its answer
  *   NBD address      this process requests every byte (attach/device/nbd_warm.h): works from another machine, but
  *                    knows only offsets, so names and globs are not possible
  *
@@ -99,7 +99,7 @@ static int show_failed(struct answer *a, json_t *failed)
     return 0;
 }
 
-/* One line of the answer; its member decides what it is (server/control_warm.h). */
+/* One line of the answer; its member decides what it is (server/control_internal.h). */
 static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;

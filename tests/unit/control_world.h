@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fake/image_fake.h"
-#include "server/control.h"
+#include "server/server_internal.h"
 #include "stack.h"
 #include "unit/scratch.h"
 

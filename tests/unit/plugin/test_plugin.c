@@ -10,8 +10,8 @@
 #include <sys/un.h>
 
 #include "base/error.h"
-#include "plugin/server_threads.h"
-#include "server/control.h"
+#include "plugin/plugin_internal.h"
+#include "server/server_internal.h"
 #include "stack_options.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"

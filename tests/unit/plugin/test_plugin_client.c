@@ -12,7 +12,7 @@
 
 #include "base/client.h"
 #include "base/clock.h"
-#include "plugin/plugin_client.h"
+#include "plugin/plugin_internal.h"
 #include "unit/counters.h"
 #include "unit/scratch.h"
 #include "unit/threads.h"

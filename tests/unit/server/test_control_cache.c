@@ -9,8 +9,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "server/control.h"
-#include "server/control_job.h"
+#include "server/control_internal.h"
 #include "unit/control_world.h"
 #include "unit/counters.h"
 #include "unit/exports.h"

@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <sys/resource.h>
 
-#include "server/control_json.h"
+#include "server/control_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 

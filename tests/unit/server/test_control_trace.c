@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <jansson.h>
 
-#include "server/control.h"
-#include "server/control_warm.h"
+#include "server/control_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 

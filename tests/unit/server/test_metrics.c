@@ -5,8 +5,7 @@
 #include <netinet/in.h>
 
 #include "base/error.h"
-#include "server/metrics.h"
-#include "server/metrics_server.h"
+#include "server/server_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 

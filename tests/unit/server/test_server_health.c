@@ -3,8 +3,7 @@
 
 #include <jansson.h>
 
-#include "server/history.h"
-#include "server/server_health.h"
+#include "server/control_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 #include "unit/fetch_world.h"

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "server/start_warm.h"
+#include "server/server_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 

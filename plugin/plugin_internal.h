@@ -1,3 +1,16 @@
+/* What plugin.c uses of the files that need no nbdkit. */
+#ifndef GRANARY_PLUGIN_PLUGIN_INTERNAL_H
+#define GRANARY_PLUGIN_PLUGIN_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/compiler.h"
+
+/* ---- clients: plugin_client.c ---- */
+
 /* The clients behind nbdkit's connections, and whether they are still there. nbdkit tells a plugin that a connection
  * has ended only after its last request was answered, and a request may wait minutes for a store. So the plugin finds
  * the connection's socket among the process's descriptors and watches it. When the client has closed its end, reads
@@ -6,15 +19,6 @@
  * nbdkit before 1.34 ends the whole server when several replies meet a closed connection
  * (docs/internals/attachment.md). Therefore the requests of a vanished client return to nbdkit one by one, each after
  * the thread of the one before has ended. */
-#ifndef GRANARY_PLUGIN_PLUGIN_CLIENT_H
-#define GRANARY_PLUGIN_PLUGIN_CLIENT_H
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/socket.h>
-
-#include "base/compiler.h"
-
 struct plugin_clients;
 struct plugin_client;
 
@@ -45,5 +49,18 @@ bool plugin_client_is_watched(const struct plugin_client *c);
  * to return. It returns false when the client is gone, so that no one reads the answer. */
 void plugin_client_begin(struct plugin_client *c);
 bool plugin_client_end(struct plugin_client *c);
+
+/* ---- threads: server_threads.c ---- */
+
+/* How many requests the nbdkit process around the plugin works on at once: nbdkit's default; fewer than FEW deserve a
+ * warning. */
+enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 32 };
+
+/* Return the value of -t or --threads in a command line as /proc/PID/cmdline holds it (arguments ended by NUL), or
+ * nbdkit's default. */
+unsigned server_threads_parse(const char *cmdline, size_t len);
+
+/* The same for this process. */
+unsigned server_threads(void);
 
 #endif

@@ -1,0 +1,139 @@
+/* What the files of the server share. Only they and their tests include it.
+ *
+ *    front_end.c --> serving.c --> added_exports.c   exports that come and go
+ *                       |--> start_warm.c            metadata, warmed from the start on
+ *                       |--> metrics.c               the counters, over TCP and for the control socket
+ *                       `--> control.c               the control socket: control_internal.h
+ *    server_health.c                                 how well it serves: for metrics.c and /status
+ */
+#ifndef GRANARY_SERVER_SERVER_INTERNAL_H
+#define GRANARY_SERVER_SERVER_INTERNAL_H
+
+#include "base/bytes.h"
+#include "stack.h"
+
+/* ---- warming at the start: start_warm.c ---- */
+
+/* Fetches the images' metadata into the cache from the start of a server on: in the background, whether or not the
+ * store answers. */
+struct start_warm;
+
+/* Start a thread that warms the metadata of one export after the other and holds it in the cache, as warm_run does. An
+ * export that fails is tried again after a pause of 1 to 60 s; only its first failure is logged. -ENOMEM. */
+GR_MUST_CHECK int start_warm_begin(struct stack *stack, struct start_warm **out);
+/* Wake the thread for an export that was added. NULL is allowed. Any thread. */
+void start_warm_added(struct start_warm *w);
+/* End the thread and free it. Waits for the chunks in flight, so cancel the stores first. NULL is allowed. */
+void start_warm_end(struct start_warm *w);
+
+/* ---- added exports: added_exports.c ---- */
+
+/* Exports that are added to a running server, and removed again. A file lists them, so that a server that is killed and
+ * started again still serves them. The file names each image by the digest that was resolved when the export was added:
+ * a tag that has moved since changes nothing. Exports given on the command line are not in this list. */
+struct added_exports;
+
+/* Add to the stack the exports that file lists; file need not exist. file NULL: exports are added, but not noted
+ * anywhere. An export is left out with a warning when its image is gone from the store, or when an export given at this
+ * start has its name for another image. Returns 0, -EBADMSG (the file is damaged or of a later version), -ENOMEM, or
+ * the stack's error. The stack and the string file outlive it. */
+GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, struct added_exports **out);
+/* Call it when no other call is in progress. NULL is allowed. */
+void added_exports_close(struct added_exports *a);
+/* Have warm informed of each export added from now on, and of those just restored; NULL stops that. */
+void added_exports_warm(struct added_exports *a, struct start_warm *warm);
+
+/* What an export is added for. A user's export stays until the user removes it; one added for mounts goes with the last
+ * mount of it. */
+enum added_for { ADDED_FOR_USER, ADDED_FOR_MOUNTS };
+
+/* stack_add, then write the file. An export that a user has asked for stays a user's, even if a mount asks for it too.
+ * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile. Any thread. */
+GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
+                                    const volatile int *cancel, struct stack_export **out);
+/* stack_remove of an added export, then write the file. With ADDED_FOR_MOUNTS it returns 0 and leaves *out_removed
+ * false when the export was not added for mounts, or clients are still connected to it. -ENOENT: no such export;
+ * -EPERM: it was given at the start; -EBUSY: clients are connected. Any thread. */
+GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for who,
+                                       bool *out_removed);
+
+/* ---- health: server_health.c ---- */
+
+/* How well a server serves, as its readers feel it. Only these functions decide it: /status, the exit status of
+ * `granary status`, the metrics and the report of each store all use them. In ascending order: the worst part decides.
+ */
+enum server_health {
+    SERVER_HEALTHY,
+    SERVER_DEGRADED, /* reads are served, some of them late or at a higher cost */
+    SERVER_FAILING,  /* reads of uncached data fail or hang now */
+};
+
+enum {
+    SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
+    SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
+    SERVER_REFUSALS_FAILING = 3,  /* operations in a row that a store refuses make it failing; fewer, degraded */
+};
+
+/* Return "healthy", "degraded" or "failing". */
+const char *server_health_word(enum server_health health);
+
+/* Judge one store. *out_state: "answering"; "slow" or "stuck": a read has been waiting long for it; "failing": its last
+ * answers were failures; "refusing": it refused the last requests, for a reason that lasts; "silent": it answers
+ * nothing, and the breaker lets one request at a time through. */
+enum server_health server_health_of_store(const struct store_health *store, const char **out_state);
+/* Judge one cache directory, and one shared cache proxy. Neither makes a server worse than degraded. */
+enum server_health server_health_of_dir(const struct cache_dir_report *dir);
+enum server_health server_health_of_tier(const struct store_tier_report *tier);
+
+/* Bytes of server_health's sentence, with its NUL. */
+enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
+/* Return the worst health of all stores, cache directories and proxies. why becomes a sentence about the first one that
+ * bad, or "" when healthy. */
+enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX]);
+
+/* ---- metrics: metrics.c ---- */
+
+enum {
+    METRICS_EXPORTS_MAX = 10000, /* exports with rows: the first ones added */
+    METRICS_DOCUMENT_MAX = 64 << 20,
+};
+
+#define METRICS_TYPE "text/plain; version=0.0.4"
+
+/* Append every counter of a server to *out, as one document in Prometheus' text form (docs/reference/metrics.md);
+ * METRICS_DOCUMENT_MAX as the maximum of *out is enough. Never blocks. -ENOMEM. Any thread. */
+GR_MUST_CHECK int metrics_write(struct stack *stack, struct bytes *out);
+
+/* GET /metrics over TCP and nothing else. It serves this document to a Prometheus on another machine, which must not
+ * reach the control socket. */
+struct metrics_server;
+
+/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack is not owned and
+ * outlives the server. -EADDRINUSE: another process listens there; -EINVAL: no such address; -ENOMEM, or the errno of
+ * the socket calls. */
+GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out);
+/* The port it listens at. */
+unsigned metrics_server_port(const struct metrics_server *m);
+/* Start the thread that answers. Call it in the process that serves, after any fork. -EIO. */
+GR_MUST_CHECK int metrics_server_start(struct metrics_server *m);
+/* NULL is allowed. */
+void metrics_server_close(struct metrics_server *m);
+
+/* ---- the control socket: control.c, control_status.c ---- */
+
+struct control;
+
+/* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
+ * exports cannot be changed. The stack and added are not owned and outlive the control. -EADDRINUSE: another process
+ * listens there; -EEXIST: path is something other than a socket; -ENOMEM, or the errno of the socket calls. */
+GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
+                               struct control **out);
+/* Start the thread that answers requests. Call it in the process that serves, after any fork. */
+GR_MUST_CHECK int control_start(struct control *c);
+/* Stop answering, cancel the jobs, and remove the socket unless another server has replaced it. NULL is allowed. */
+void control_close(struct control *c);
+
+/* Return hits / (hits + misses) since the start; 0 before the first hit. */
+double control_hit_ratio(struct stack *stack);
+
+#endif
