@@ -43,7 +43,7 @@ void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
 GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX]);
 /* Detach the device. Returns 0 and does nothing if it is not attached any more, or to something else since (another
  * mark). -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the
- * kernel does not answer (see deadline.h). */
+ * kernel does not answer (see deadline_call). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
 /* Attach a read-only direct-I/O loop device to file. It detaches itself at its last close: keep *out_fd open until the

@@ -14,7 +14,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
+#include "attach/attach_internal.h"
 #include "attach/device/device.h"
 #include "attach/device/nbd_dial.h"
 #include "attach/device/nbd_netlink.h"

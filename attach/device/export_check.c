@@ -17,7 +17,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
+#include "attach/attach_internal.h"
 #include "attach/device/nbd_dial.h"
 #include "base/cleanup.h"
 #include "base/clock.h"

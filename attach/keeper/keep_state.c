@@ -8,11 +8,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/json_text.h"
-#include "attach/node_lock.h"
+#include "attach/attach_internal.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/error.h"
@@ -122,13 +120,6 @@ static struct flock whole_file(void)
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
-/* Is the open file still the one at the path? */
-static bool is_at(const char *path, int fd)
-{
-    struct stat here, there;
-    return !fstat(fd, &here) && !stat(path, &there) && here.st_ino == there.st_ino;
-}
-
 /* Lock the state file. Returns 1: locked; 0: the file was replaced meanwhile; -EBUSY: another process has it. */
 static int claim_once(const char *device, int *out_fd)
 {
@@ -145,7 +136,7 @@ static int claim_once(const char *device, int *out_fd)
         (void)fcntl(fd, F_GETLK, &lock);
         return error_set(-EBUSY, "process %d keeps %s already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid, device);
     }
-    if (!is_at(path, fd))
+    if (!state_is_at(path, fd))
         return 0;
     *out_fd = steal_fd(&fd);
     return 1;
@@ -164,7 +155,7 @@ int keep_claim(const char *device, int *out_fd)
 void keep_release(const char *device, int claim_fd)
 {
     char path[PATH_SIZE];
-    if (is_at(path_of(device, path), claim_fd))
+    if (state_is_at(path_of(device, path), claim_fd))
         keep_state_remove(device);
 }
 

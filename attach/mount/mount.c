@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach/attach_internal.h"
 #include "attach/device/device.h"
 #include "attach/device/export_check.h"
 #include "attach/mount/metadata_warm.h"
@@ -25,7 +26,6 @@
 #include "attach/mount/mountinfo.h"
 #include "attach/mount/unmount.h"
 #include "attach/mount/utab.h"
-#include "attach/node_lock.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"

@@ -16,10 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/attach_internal.h"
 #include "attach/control_client.h"
-#include "attach/json_text.h"
 #include "attach/mount/mount_device.h"
-#include "attach/node_lock.h"
 #include "attach/server/server.h"
 #include "attach/server/server_dir.h"
 #include "base/bytes.h"

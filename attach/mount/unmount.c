@@ -1,5 +1,5 @@
 /* Kernel calls that may wait for a device whose server is gone are made by a child process with a time limit
- * (deadline.h).
+ * (deadline_call).
  *
  * A mount is stale, and may be taken down by anyone, when three things hold: no process has the mount's lock, nothing
  * is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
@@ -14,14 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
+#include "attach/attach_internal.h"
 #include "attach/device/device.h"
 #include "attach/keeper/keep_state.h"
 #include "attach/mount/mount_device.h"
 #include "attach/mount/mount_server.h"
 #include "attach/mount/mountinfo.h"
 #include "attach/mount/utab.h"
-#include "attach/node_lock.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
