@@ -2,12 +2,11 @@
 #ifndef GRANARY_ATTACH_ATTACH_H
 #define GRANARY_ATTACH_ATTACH_H
 
-#include "attach/control_client.h"    /* requests to a server's control socket */
-#include "attach/device/device.h"     /* block devices */
-#include "attach/device/nbd_warm.h"   /* warming by an NBD client */
-#include "attach/keeper/keep_state.h" /* the keepers of this node's devices */
-#include "attach/keeper/keeper.h"     /* keeping a device connected */
-#include "attach/mount/mount.h"       /* mount and unmount */
+#include "attach/control_client.h"  /* requests to a server's control socket */
+#include "attach/device/device.h"   /* block devices */
+#include "attach/device/nbd_warm.h" /* warming by an NBD client */
+#include "attach/keeper/keeper.h"   /* the keepers of this node's devices */
+#include "attach/mount/mount.h"     /* mount and unmount */
 #include "attach/mount/mount_device.h"
 #include "attach/mount/mount_hold.h"   /* a mount as long as a process */
 #include "attach/notify.h"             /* telling systemd */

@@ -1,7 +1,7 @@
 /* The keeper of a device holds a POSIX lock on the whole state file. F_GETLK then tells who keeps the device, and
  * nothing must be cleaned up after a keeper that was killed. The file may be replaced (keep_state_save writes a new
  * one) while a keeper waits for the lock, so after locking it checks that the file is still the one at the path. */
-#include "attach/keeper/keep_state.h"
+#include "attach/keeper/keeper.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -16,7 +16,7 @@
 
 #include "attach/attach_internal.h"
 #include "attach/device/device.h"
-#include "attach/keeper/keep_state.h"
+#include "attach/keeper/keeper.h"
 #include "attach/mount/mount_device.h"
 #include "attach/mount/mount_server.h"
 #include "attach/mount/mountinfo.h"

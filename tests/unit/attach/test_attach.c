@@ -14,7 +14,7 @@
 #include "attach/attach_internal.h"
 #include "attach/control_client.h"
 #include "attach/device/nbd_remedy.h"
-#include "attach/keeper/keep_state.h"
+#include "attach/keeper/keeper.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
