@@ -5,7 +5,7 @@
  *     server: NBD_REP_INFO ... (size and flags, description), then NBD_REP_ACK or an error
  *
  * Structured replies are not negotiated, since the kernel does not know them. The layouts: net/nbd_wire.h. */
-#include "attach/device/nbd_dial.h"
+#include "attach/device/device_internal.h"
 
 #include <endian.h>
 #include <errno.h>

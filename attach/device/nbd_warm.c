@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "attach/device/nbd_dial.h"
+#include "attach/device/device_internal.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/rate.h"

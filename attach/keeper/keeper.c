@@ -24,8 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "attach/device/nbd_dial.h"
-#include "attach/device/nbd_netlink.h"
+#include "attach/device/device_internal.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -316,10 +315,8 @@ static int compare(const struct keep_state *s, int device, int connection)
 static bool backend_root(const char *device, struct digest *out)
 {
     static const char prefix[] = "sha256:";
-    char path[64];
-    CLEANUP_BYTES text = BYTES_INIT(256);
-    snprintf(path, sizeof path, "/sys/block/%.20s/backend", device + strlen("/dev/"));
-    if (io_read_file(path, &text) || !bytes_string(&text) || text.len < sizeof prefix - 1 + DIGEST_HEX_SIZE - 1 ||
+    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
+    if (!device_attribute(device, "backend", &text) || text.len < sizeof prefix - 1 + DIGEST_HEX_SIZE - 1 ||
         memcmp(text.data, prefix, sizeof prefix - 1))
         return false;
     return !digest_parse((char *)text.data + sizeof prefix - 1, DIGEST_HEX_SIZE - 1, out);

@@ -19,7 +19,7 @@
 
 #include "attach/attach_internal.h"
 #include "attach/device/device.h"
-#include "attach/device/export_check.h"
+#include "attach/device/device_internal.h"
 #include "attach/mount/metadata_warm.h"
 #include "attach/mount/mount_device.h"
 #include "attach/mount/mount_server.h"

@@ -13,7 +13,7 @@
 
 #include "attach/attach_internal.h"
 #include "attach/control_client.h"
-#include "attach/device/nbd_remedy.h"
+#include "attach/device/device_internal.h"
 #include "attach/keeper/keeper.h"
 #include "attach/process.h"
 #include "attach/state.h"

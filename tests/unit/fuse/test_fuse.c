@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "attach/device/nbd_dial.h"
+#include "attach/device/device_internal.h"
 #include "attach/mount/fuse_mount.h"
 #include "fake/image_fake.h"
 #include "fuse/files.h"
