@@ -8,12 +8,10 @@
 #include "attach/keeper/keeper.h"   /* the keepers of this node's devices */
 #include "attach/mount/mount.h"     /* mount and unmount */
 #include "attach/mount/mount_device.h"
-#include "attach/mount/mount_hold.h"   /* a mount as long as a process */
-#include "attach/notify.h"             /* telling systemd */
-#include "attach/process.h"            /* processes, told apart from later ones of the same number */
-#include "attach/server/server.h"      /* a server as a child, started again */
-#include "attach/server/service_log.h" /* the log of a service */
-#include "attach/server/upgrade.h"     /* handing a server's socket over */
-#include "attach/state.h"              /* where state lies */
+#include "attach/mount/mount_hold.h" /* a mount as long as a process */
+#include "attach/process.h"          /* processes, told apart from later ones of the same number */
+#include "attach/server/server.h"    /* a server as a child, started again */
+#include "attach/server/service.h"   /* the log, signals and manager of a service */
+#include "attach/state.h"            /* where state lies */
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "attach/device/device.h"
 #include "attach/keeper/keeper.h"
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 

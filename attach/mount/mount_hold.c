@@ -22,7 +22,7 @@
 #include "attach/mount/mount_server.h"
 #include "attach/mount/mount_users.h"
 #include "attach/mount/mountinfo.h"
-#include "attach/notify.h"
+#include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -40,27 +40,16 @@ struct hold {
     struct log_limit limit;
 };
 
-/* Block the signals and receive them by a signalfd. */
-static void prepare_signals(struct hold *h)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 /* Note which mount it is, and open what is polled. poll(2) reports changes of the list of mounts as POLLPRI. */
 static int mount_hold_prepare(struct hold *h)
 {
     int rc = mountinfo_of(h->state->dir, &h->mount);
+    if (!rc)
+        rc = service_signals(&h->signal_fd);
     if (rc)
         return rc;
-    prepare_signals(h);
     h->mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    if (h->signal_fd < 0 || h->mounts_fd < 0)
+    if (h->mounts_fd < 0)
         return error_set(-errno, "cannot watch the mount: %s", strerror(errno));
     return 0;
 }

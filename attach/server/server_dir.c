@@ -1,7 +1,7 @@
 /* The record consists of strings, each ended by NUL, since a path may have any other byte: the format, the process's
  * number and start time, the words of its command line. It is written between fork and exec (process.c's gate), so
  * every running server has a record. */
-#include "attach/server/server_dir.h"
+#include "attach/server/server_internal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,8 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "attach/mount/fuse_mount.h"
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -122,8 +121,7 @@ static int write_down(void *arg, pid_t pid)
     return server_dir_save(new->dir, &new->process, new->argv);
 }
 
-/* Start the server with its log, and record it. */
-static int spawn(const char *dir, const char *const *argv, struct process *out)
+int server_dir_start(const char *dir, const char *const *argv, struct process *out)
 {
     struct starting new = {.dir = dir, .argv = argv};
     pid_t pid;
@@ -146,11 +144,6 @@ int server_dir_make(const char *dir)
     return 0;
 }
 
-int server_dir_start(const char *dir, const char *const *argv, struct process *out)
-{
-    return spawn(dir, argv, out);
-}
-
 /* The recorded command line, but with this program: an update may have replaced the one that started the server. */
 int server_dir_start_again(const char *dir, struct process *out)
 {
@@ -164,7 +157,7 @@ int server_dir_start_again(const char *dir, struct process *out)
     if (rc)
         return rc;
     was.argv.items[0] = program;
-    return spawn(dir, was.argv.items, out);
+    return server_dir_start(dir, was.argv.items, out);
 }
 
 int server_dir_explain(const char *dir, int rc)

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "attach/state.h"
 #include "base/error.h"
 #include "unit/scratch.h"

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "attach/device/device_internal.h"
-#include "attach/mount/fuse_mount.h"
+#include "attach/server/server_internal.h"
 #include "fake/image_fake.h"
 #include "fuse/files.h"
 #include "fuse/session.h"
