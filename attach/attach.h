@@ -7,11 +7,9 @@
 #include "attach/device/nbd_warm.h" /* warming by an NBD client */
 #include "attach/keeper/keeper.h"   /* the keepers of this node's devices */
 #include "attach/mount/mount.h"     /* mount and unmount */
-#include "attach/mount/mount_device.h"
-#include "attach/mount/mount_hold.h" /* a mount as long as a process */
-#include "attach/process.h"          /* processes, told apart from later ones of the same number */
-#include "attach/server/server.h"    /* a server as a child, started again */
-#include "attach/server/service.h"   /* the log, signals and manager of a service */
-#include "attach/state.h"            /* where state lies */
+#include "attach/process.h"         /* processes, told apart from later ones of the same number */
+#include "attach/server/server.h"   /* a server as a child, started again */
+#include "attach/server/service.h"  /* the log, signals and manager of a service */
+#include "attach/state.h"           /* where state lies */
 
 #endif

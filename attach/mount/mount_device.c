@@ -1,7 +1,7 @@
 /* The two kinds of device fail differently. An nbd device outlives its server, and a keeper process reconnects it; it
  * is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last close; it
  * is identified by that file. */
-#include "attach/mount/mount_device.h"
+#include "attach/mount/mount_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,11 +15,6 @@
 
 enum { NBD_CONNECTIONS = 4 };
 
-unsigned mount_device_connections(const struct mount_config *c)
-{
-    return c->connections ? c->connections : NBD_CONNECTIONS;
-}
-
 /* ---- kernel nbd ---- */
 
 /* Attach a device, and save which one. A process killed in between leaves a device that unmount.c finds by its mounter.
@@ -28,7 +23,7 @@ static int attach_nbd(const struct mount_config *c, struct mount_state *s)
 {
     const struct device_nbd d = {.address = s->socket,
                                  .export_name = c->export_name,
-                                 .connections = mount_device_connections(c),
+                                 .connections = c->connections ? c->connections : NBD_CONNECTIONS,
                                  .size = c->size,
                                  .content_root = c->content_root,
                                  .timeout_s = c->timeout_s,

@@ -3,7 +3,7 @@
  *
  * A mount is stale, and may be taken down by anyone, when three things hold: no process has the mount's lock, nothing
  * is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
-#include "attach/mount/unmount.h"
+#include "attach/mount/mount_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,10 +17,7 @@
 #include "attach/attach_internal.h"
 #include "attach/device/device.h"
 #include "attach/keeper/keeper.h"
-#include "attach/mount/mount_device.h"
-#include "attach/mount/mount_server.h"
 #include "attach/mount/mountinfo.h"
-#include "attach/mount/utab.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
