@@ -28,19 +28,6 @@ DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 /* curl's write callback. */
 typedef size_t collector(char *data, size_t size, size_t count, void *arg);
 
-/* Distinguish "no server" from "not allowed": a control socket belongs to its owner alone. */
-static int not_connected(CURL *curl, const char *socket)
-{
-    long os_errno = 0;
-    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
-    if (os_errno == EACCES || os_errno == EPERM)
-        return error_set(-EACCES,
-                         "the control socket %s may not be used by this user; ask as the user that the server "
-                         "runs as, or as root",
-                         socket);
-    return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
-}
-
 /* Run the request and turn curl's failures into sentences. *out_status: the HTTP status. */
 static int control_client_perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg,
                                   long *out_status)
@@ -57,8 +44,16 @@ static int control_client_perform(CURL *curl, const char *socket, const char *ur
     CURLcode code = curl_easy_perform(curl);
     *out_status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, out_status);
-    if (code == CURLE_COULDNT_CONNECT)
-        return not_connected(curl, socket);
+    if (code == CURLE_COULDNT_CONNECT) { /* a control socket belongs to its owner alone */
+        long os_errno = 0;
+        curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
+        if (os_errno == EACCES || os_errno == EPERM)
+            return error_set(-EACCES,
+                             "the control socket %s may not be used by this user; ask as the user that the server "
+                             "runs as, or as root",
+                             socket);
+        return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+    }
     if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
         return error_set(-ECONNRESET, "the server on the control socket %s ended in the middle of its answer", socket);
     if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)

@@ -111,49 +111,33 @@ int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const vo
 
 /* ---- loop devices ---- */
 
-/* Return the number of a free loop device, which the kernel makes if there is none. Another process may take it first.
- */
-static int free_loop(void)
-{
-    CLEANUP_FD int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    int number = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
-    if (number < 0)
-        return error_set(-errno, "cannot get a loop device: %s", strerror(errno));
-    return number;
-}
-
-/* Attach loop device `number`. -EBUSY: another process took it between LOOP_CTL_GET_FREE and here. */
-static int configure(int number, int file_fd, char out[DEVICE_NAME_MAX], int *out_fd)
-{
-    snprintf(out, DEVICE_NAME_MAX, "/dev/loop%d", number);
-    CLEANUP_FD int fd = open(out, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_set(-errno, "cannot open %s: %s", out, strerror(errno));
-    struct loop_config config = {
-        .fd = (uint32_t)file_fd,
-        .info.lo_flags = LO_FLAGS_READ_ONLY | LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR,
-    };
-    if (ioctl(fd, LOOP_CONFIGURE, &config))
-        return error_set(-errno, "cannot set up %s: %s", out, strerror(errno));
-    *out_fd = steal_fd(&fd);
-    return 0;
-}
-
-/* The search for a free device and its configuration are two steps, between which another process may take it: try
+/* LOOP_CTL_GET_FREE makes a device if none is free. Another process may take it before it is configured (-EBUSY): try
  * again. */
 int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd)
 {
     CLEANUP_FD int file_fd = open(file, O_RDONLY | O_CLOEXEC);
     if (file_fd < 0)
         return error_set(-errno, "cannot open %s: %s", file, strerror(errno));
-    int rc = -EBUSY;
-    for (int i = 0; i < LOOP_TRIES && rc == -EBUSY; i++) {
-        int number = free_loop();
+    const struct loop_config config = {
+        .fd = (uint32_t)file_fd,
+        .info.lo_flags = LO_FLAGS_READ_ONLY | LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR,
+    };
+    for (int i = 1;; i++) {
+        CLEANUP_FD int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+        int number = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
         if (number < 0)
-            return number;
-        rc = configure(number, file_fd, out, out_fd);
+            return error_set(-errno, "cannot get a loop device: %s", strerror(errno));
+        snprintf(out, DEVICE_NAME_MAX, "/dev/loop%d", number);
+        CLEANUP_FD int fd = open(out, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return error_set(-errno, "cannot open %s: %s", out, strerror(errno));
+        if (!ioctl(fd, LOOP_CONFIGURE, &config)) {
+            *out_fd = steal_fd(&fd);
+            return 0;
+        }
+        if (errno != EBUSY || i == LOOP_TRIES)
+            return error_set(-errno, "cannot set up %s: %s", out, strerror(errno));
     }
-    return rc;
 }
 
 /* A prefix is enough: the kernel appends " (deleted)" to a file that is gone. */

@@ -192,18 +192,6 @@ static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t
     return rc;
 }
 
-/* Detach after a failure; return the error of rc. */
-static int undo(const char *device, int rc)
-{
-    struct error first;
-    char mark[DEVICE_MARK_MAX];
-    error_take(&first, rc);
-    device_nbd_mark(device, mark);
-    if (device_nbd_detach(device, mark, false))
-        log_warning("%s", error_text());
-    return error_restore(&first);
-}
-
 /* The kernel takes references of its sockets, so ours are closed in any case. */
 int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
 {
@@ -225,19 +213,18 @@ int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
         return rc;
     snprintf(out, DEVICE_NAME_MAX, "/dev/nbd%d", index);
     rc = wait_for_size(out, d->size);
-    return rc ? undo(out, rc) : 0;
+    if (!rc)
+        return 0;
+    struct error first;
+    char mark[DEVICE_MARK_MAX];
+    error_take(&first, rc);
+    device_nbd_mark(out, mark);
+    if (device_nbd_detach(out, mark, false))
+        log_warning("%s", error_text());
+    return error_restore(&first);
 }
 
 /* ---- detaching ---- */
-
-/* Return 1 when the device is mounted in this namespace, 0 when not, or -errno. */
-static int is_mounted(const char *device)
-{
-    struct stat st;
-    if (stat(device, &st) || !S_ISBLK(st.st_mode))
-        return 0;
-    return mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
-}
 
 /* Whether a device's file in sysfs holds exactly this line. */
 static bool sysfs_says(const char *device, const char *file, const char *text)
@@ -284,14 +271,16 @@ static int call_disconnect(void *arg)
 int device_nbd_detach(const char *device, const char *mark, bool cut)
 {
     char now[DEVICE_MARK_MAX];
-    int number, mounted = 0;
+    int number;
+    struct stat st;
     device_nbd_mark(device, now);
     if (!*now || strcmp(now, mark))
         return 0;
-    if (!cut)
-        mounted = is_mounted(device);
-    if (mounted)
-        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
+    if (!cut && !stat(device, &st) && S_ISBLK(st.st_mode)) {
+        int mounted = mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
+        if (mounted)
+            return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
+    }
     int rc = device_nbd_number(device, &number);
     if (!rc)
         rc = deadline_call(call_disconnect, &number, DETACH_MS);

@@ -62,14 +62,6 @@ static int wait_for_socket(const struct export_check *check, const char *socket)
     }
 }
 
-/* Wait until a server of ours that closed the connection has ended: it writes the reason to its log before that. */
-static void export_check_wait_for_end(const struct export_check *check)
-{
-    uint64_t deadline = clock_now_ms() + ENDING_MS;
-    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
-        usleep(STEP_MS * 1000 / 4);
-}
-
 /* Connect and negotiate the export. */
 static int connected(const struct export_check *check, struct nbd_handle *h)
 {
@@ -85,7 +77,10 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
     }
     if (nbd_aio_is_ready(h))
         return 0;
-    export_check_wait_for_end(check);
+    /* A server of ours that closed the connection writes the reason to its log before it ends. */
+    deadline = clock_now_ms() + ENDING_MS;
+    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
+        usleep(STEP_MS * 1000 / 4);
     return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }

@@ -225,31 +225,23 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     return 0;
 }
 
-/* Start the device's unit, where systemd runs and has it installed: systemd then restarts a keeper that dies. Returns
- * whether a keeper runs. */
-static bool started_by_systemd(const struct keep_state *s)
-{
-    char unit[64];
-    const char *const argv[] = {"systemctl", "start", unit, NULL};
-    if (access("/run/systemd/system", F_OK)) /* it does not run */
-        return false;
-    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
-    return !process_run(argv, START_MS) && keep_holder(s->device);
-}
-
+/* Where systemd runs and has the device's unit installed, start that: systemd then restarts a keeper that dies. */
 int keeper_start(const struct keep_state *s, int output)
 {
-    char program[PATH_MAX];
-    const char *const argv[] = {program, "keep", s->device, NULL};
+    char program[PATH_MAX], unit[64];
+    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
+    const char *const unit_argv[] = {"systemctl", "start", unit, NULL}, *const argv[] = {program, "keep", s->device,
+                                                                                         NULL};
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .session = true};
     pid_t pid;
     int rc = process_own_program(program);
     if (!rc)
         rc = keep_state_save(s);
-    if (!rc && started_by_systemd(s))
+    if (rc)
+        return rc;
+    if (!access("/run/systemd/system", F_OK) && !process_run(unit_argv, START_MS) && keep_holder(s->device))
         return 0;
-    if (!rc)
-        rc = process_spawn(&spec, &pid);
+    rc = process_spawn(&spec, &pid);
     return rc ? rc : wait_until_kept(s, pid);
 }
 
@@ -282,33 +274,30 @@ static int not_the_image(const struct keep_state *s, const char *how)
                      s->export_name, s->address, how);
 }
 
-/* Compare len bytes at off of the device and the server. two: room for both. */
-static int compare_at(const struct keep_state *s, int device, int connection, uint64_t off, size_t len, uint8_t *two)
-{
-    ssize_t n = io_pread_full(device, two, len, off);
-    if (n < 0 || (size_t)n < len)
-        return error_set(n < 0 ? (int)n : -EIO, "cannot read %s: %s; a device whose server is gone cannot be adopted",
-                         s->device, n < 0 ? strerror((int)-n) : "it ends early");
-    int rc = nbd_read(connection, off, two + SAMPLE, (uint32_t)len);
-    if (rc)
-        return error_prefix(rc, "the server on %s", s->address);
-    return memcmp(two, two + SAMPLE, len) ? not_the_image(s, "their bytes differ") : 0;
-}
-
 /* Compare SAMPLES samples, evenly spaced from the first block to the last. device is opened for direct I/O, so that it
  * is the server that answers and not the page cache. */
 static int compare(const struct keep_state *s, int device, int connection)
 {
     uint64_t last = s->size > SAMPLE ? (s->size - SAMPLE) / BLOCK * BLOCK : 0;
-    CLEANUP_FREE void *two = NULL;
-    int rc = posix_memalign(&two, BLOCK, (size_t)2 * SAMPLE) ? error_no_memory() : 0;
-    for (uint64_t i = 0; !rc && i < SAMPLES; i++) {
-        uint64_t off = last / (SAMPLES - 1) * i / BLOCK * BLOCK;
-        if (i == SAMPLES - 1)
-            off = last;
-        rc = compare_at(s, device, connection, off, GR_MIN(s->size - off, (uint64_t)SAMPLE) / SECTOR * SECTOR, two);
+    CLEANUP_FREE void *two = NULL; /* room for the device's and the server's bytes */
+    if (posix_memalign(&two, BLOCK, (size_t)2 * SAMPLE))
+        return error_no_memory();
+    uint8_t *ours = two, *theirs = ours + SAMPLE;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        uint64_t off = i < SAMPLES - 1 ? last / (SAMPLES - 1) * i / BLOCK * BLOCK : last;
+        size_t len = GR_MIN(s->size - off, (uint64_t)SAMPLE) / SECTOR * SECTOR;
+        ssize_t n = io_pread_full(device, ours, len, off);
+        if (n < 0 || (size_t)n < len)
+            return error_set(n < 0 ? (int)n : -EIO,
+                             "cannot read %s: %s; a device whose server is gone cannot be adopted", s->device,
+                             n < 0 ? strerror((int)-n) : "it ends early");
+        int rc = nbd_read(connection, off, theirs, (uint32_t)len);
+        if (rc)
+            return error_prefix(rc, "the server on %s", s->address);
+        if (memcmp(ours, theirs, len))
+            return not_the_image(s, "their bytes differ");
     }
-    return rc;
+    return 0;
 }
 
 /* Read the content root that the kernel has for our own attachments. Returns false for others. */
