@@ -10,7 +10,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <linux/nbd.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>

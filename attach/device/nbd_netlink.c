@@ -12,7 +12,6 @@
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>

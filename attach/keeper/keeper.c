@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,22 +125,6 @@ static void break_(struct keeper *k)
 
 /* ---- the loop ---- */
 
-/* Listen for news first, then set the times: nothing that dies in between is missed. */
-static int keeper_prepare(struct keeper *k)
-{
-    int number = 0, rc = device_nbd_number(k->state->device, &number);
-    k->link =
-        (struct nbd_link){.index = number,
-                          .backend = k->state->tagged ? device_nbd_backend(&k->state->content_root, k->backend) : NULL,
-                          .timeout_s = k->state->timeout_s,
-                          .dead_s = k->state->dead_s};
-    if (!rc)
-        rc = nbd_netlink_open(&k->netlink);
-    if (!rc)
-        rc = nbd_netlink_watch(k->netlink);
-    return rc ? rc : nbd_netlink_policy(k->netlink, &k->link);
-}
-
 /* Run until the device is detached (0), or netlink fails. Whether the device is still ours is checked after each wait,
  * since no news tells of a detach. */
 static int loop(struct keeper *k)
@@ -189,12 +172,21 @@ static int give_up_privileges(void)
 int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
 {
     struct keeper k = {.state = s, .limit = LOG_LIMIT_INIT};
+    k.link = (struct nbd_link){.backend = s->tagged ? device_nbd_backend(&s->content_root, k.backend) : NULL,
+                               .timeout_s = s->timeout_s,
+                               .dead_s = s->dead_s};
     CLEANUP_FD int claim = -1;
     int rc = keep_claim(s->device, &claim);
     if (!rc)
         rc = give_up_privileges();
     if (!rc)
-        rc = keeper_prepare(&k);
+        rc = device_nbd_number(s->device, &k.link.index);
+    if (!rc)
+        rc = nbd_netlink_open(&k.netlink);
+    if (!rc) /* listen for news before the times are set: nothing that dies in between is missed */
+        rc = nbd_netlink_watch(k.netlink);
+    if (!rc)
+        rc = nbd_netlink_policy(k.netlink, &k.link);
     if (!rc && ready)
         ready(arg);
     if (!rc)

@@ -11,7 +11,6 @@
 #include "attach/keeper/keeper.h"
 #include "attach/server/service.h"
 #include "base/cleanup.h"
-#include "base/error.h"
 
 enum { NBD_CONNECTIONS = 4 };
 

@@ -14,7 +14,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -51,50 +50,20 @@ struct hold {
     struct log_limit limit;
 };
 
-/* Note which mount it is, and open what is polled. poll(2) reports changes of the list of mounts as POLLPRI. */
-static int mount_hold_prepare(struct hold *h)
-{
-    int rc = mountinfo_of(h->state->dir, &h->mount);
-    if (!rc)
-        rc = service_signals(&h->signal_fd);
-    if (rc)
-        return rc;
-    h->mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    if (h->mounts_fd < 0)
-        return error_set(-errno, "cannot watch the mount: %s", strerror(errno));
-    return 0;
-}
-
-/* Count signals and reap children. In a container this process may be the parent of all orphans. */
-static void take_signals(struct hold *h)
-{
-    struct signalfd_siginfo info;
-    while (read(h->signal_fd, &info, sizeof info) == sizeof info)
-        h->signals += info.ssi_signo != SIGCHLD;
-    while (waitpid(-1, NULL, WNOHANG) > 0) /* in a container this may be everybody's parent */
-        ;
-}
-
-/* Wait for a signal, a change in the list of mounts, or ms. */
+/* Wait for a signal, a change in the list of mounts, or ms. Count signals and reap children: in a container this
+ * process may be the parent of all orphans. */
 static void mount_hold_pause_for(struct hold *h, int ms)
 {
     struct pollfd fds[] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->mounts_fd, .events = POLLPRI}};
+    struct signalfd_siginfo info;
     (void)poll(fds, GR_ARRAY_SIZE(fds), ms);
-    take_signals(h);
+    while (read(h->signal_fd, &info, sizeof info) == sizeof info)
+        h->signals += info.ssi_signo != SIGCHLD;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
 }
 
 /* ---- while it is up ---- */
-
-/* Replace the keeper if it died. */
-static void tend_keeper(struct hold *h)
-{
-    int rc = mount_device_tend(h->state);
-    if (rc > 0)
-        log_warning("%s: its reconnect daemon had ended; another one is running", h->state->device);
-    else if (rc)
-        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its reconnect daemon has ended, and no other can be started: %s",
-                    h->state->device, error_text());
-}
 
 /* Restart the server if it died. One that dies again and again is restarted with growing pauses; one that lived for a
  * while resets them. */
@@ -128,7 +97,12 @@ static int mount_hold_look(struct hold *h)
         return error_set(-ENOENT, "%s was unmounted by others", s->dir);
     if (*s->fuse_file && s->server.pid && !process_alive(&s->server))
         return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->server.pid, s->dir);
-    tend_keeper(h);
+    int rc = mount_device_tend(s);
+    if (rc > 0)
+        log_warning("%s: its reconnect daemon had ended; another one is running", s->device);
+    else if (rc)
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its reconnect daemon has ended, and no other can be started: %s",
+                    s->device, error_text());
     tend_server(h);
     return 0;
 }
@@ -242,7 +216,13 @@ static int clear_away(struct hold *h, int rc)
 int mount_hold(const struct mount_state *state, const volatile int *cancel)
 {
     struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};
-    int rc = mount_hold_prepare(&h);
+    int rc = mountinfo_of(state->dir, &h.mount);
+    if (!rc)
+        rc = service_signals(&h.signal_fd);
+    if (!rc) { /* poll(2) reports changes of the list of mounts as POLLPRI */
+        h.mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+        rc = h.mounts_fd >= 0 ? 0 : error_set(-errno, "cannot watch the mount: %s", strerror(errno));
+    }
     if (!rc)
         notify("READY=1");
     while (!rc && !*cancel && !h.signals) {

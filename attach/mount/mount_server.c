@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -192,18 +191,13 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-static bool begins(const char *word, const char *with)
-{
-    return !strncmp(word, with, strlen(with));
-}
-
 /* Whether to use a server that a user started at the usual socket: only for a mount without options of its own.
  * --endpoint does not count, since it is for this command too and such a server has its own setting. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     for (size_t i = 0; i < c->server_option_count; i++)
-        if (!begins(c->server_options[i], "--endpoint=") &&
-            !(c->environment_cache && begins(c->server_options[i], "--cache=")))
+        if (strncmp(c->server_options[i], "--endpoint=", strlen("--endpoint=")) != 0 &&
+            !(c->environment_cache && !strncmp(c->server_options[i], "--cache=", strlen("--cache="))))
             return false;
     if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
         return false;
@@ -219,12 +213,6 @@ static int visit_attached(void *arg, const struct mount_state *s)
     return *s->device && visit_user(arg, s);
 }
 
-/* Do readers wait for a dead server? Those of an nbd device do; those of a FUSE mount got errors. */
-static bool is_waited_for(const struct mount_state *s)
-{
-    return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
-}
-
 /* Find the server for these options or start one; the state names it before it starts. *out_started: it was started,
  * with the image as its export. */
 static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
@@ -237,7 +225,8 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (rc)
         return rc;
     s->server = server_dir_alive(s->server_dir);
-    if (!s->server.pid && is_waited_for(s)) {
+    /* Readers of an nbd device wait for a dead server; those of a FUSE mount got errors. */
+    if (!s->server.pid && !is_fuse(s) && state_each(visit_attached, s->server_dir)) {
         rc = start_again_locked(s);
         if (!rc)
             log_info("the server of other mounts had died; it is started again");

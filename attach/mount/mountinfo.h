@@ -3,7 +3,6 @@
 #ifndef GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 #define GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/compiler.h"

@@ -21,7 +21,6 @@
 #include "attach/server/server_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,7 +33,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/process.h"
 #include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -167,23 +165,6 @@ static void stop_child(struct server *s)
     s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
 }
 
-/* SIGTERM or SIGINT: end, at once if this is the second one. */
-static void begin_end(struct server *s)
-{
-    if (!s->ending)
-        notify("STOPPING=1");
-    stop_child(s);
-    s->ending = true;
-}
-
-/* Become the other program; if that fails, go on and start the child again. */
-static void replace(struct server *s)
-{
-    upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
-    s->replacing = false; /* it could not be */
-    s->start_at_ms = 0;
-}
-
 /* Kill the child once its cache is written, or it does not answer, or the time is over. */
 static void kill_when_quiet(struct server *s)
 {
@@ -201,8 +182,12 @@ static int take_signals(struct server *s)
 {
     struct signalfd_siginfo info;
     while (read(s->signal_fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            begin_end(s);
+        if (info.ssi_signo != SIGCHLD) {
+            if (!s->ending)
+                notify("STOPPING=1");
+            stop_child(s);
+            s->ending = true;
+        }
     if (!s->ending && upgrade_checked(&s->upgrade)) { /* stop the child as for an end, then exec (replace) */
         stop_child(s);
         s->replacing = true;
@@ -238,8 +223,11 @@ static int next_due(const struct server *s)
 /* One turn of the loop: start what is due, wait, handle what happened. */
 static int server_step(struct server *s)
 {
-    if (!s->child && s->replacing)
-        replace(s);
+    if (!s->child && s->replacing) {
+        upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
+        s->replacing = false; /* it could not be: go on, and start the child again */
+        s->start_at_ms = 0;
+    }
     if (!s->child && clock_now_ms() >= s->start_at_ms) {
         int rc = start_or_put_off(s);
         if (rc)

@@ -19,7 +19,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "attach/process.h"
 #include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -35,38 +34,31 @@ enum {
 
 /* ---- the parts of Granary ---- */
 
-/* Return a path relative to the directory of the running program. */
-static int beside_program(const char *relative, char **out)
-{
-    char program[PATH_MAX];
-    int rc = process_own_program(program);
-    if (rc)
-        return rc;
-    char *slash = strrchr(program, '/');
-    if (slash)
-        *slash = 0;
-    if (asprintf(out, "%s/%s", program, relative) >= 0)
-        return 0;
-    *out = NULL;
-    return error_no_memory();
-}
-
 /* Find a program: named by the environment variable, else the first of two places beside this program where it exists
  * (a build tree, an installation), else its bare name. free *out. */
 static int find_part(const char *variable, const char *built, const char *installed, char **out)
 {
     const char *chosen = getenv(variable), *const places[] = {built, installed};
-    for (size_t i = 0; (!chosen || !*chosen) && i < GR_ARRAY_SIZE(places); i++) {
-        CLEANUP_FREE char *path = NULL;
-        int rc = beside_program(places[i], &path);
+    char program[PATH_MAX];
+    if (!chosen || !*chosen) {
+        chosen = strrchr(installed, '/') + 1;
+        int rc = process_own_program(program);
         if (rc)
             return rc;
-        if (!access(path, R_OK)) {
-            *out = steal_ptr(&path);
-            return 0;
+        int dir_len = (int)(strrchr(program, '/') - program);
+        for (size_t i = 0; i < GR_ARRAY_SIZE(places); i++) {
+            CLEANUP_FREE char *path = NULL;
+            if (asprintf(&path, "%.*s/%s", dir_len, program, places[i]) < 0) {
+                path = NULL;
+                return error_no_memory();
+            }
+            if (!access(path, R_OK)) {
+                *out = steal_ptr(&path);
+                return 0;
+            }
         }
     }
-    *out = strdup(chosen && *chosen ? chosen : strrchr(installed, '/') + 1);
+    *out = strdup(chosen);
     return *out ? 0 : error_no_memory();
 }
 
@@ -84,16 +76,7 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
-/* Add where the keys are; the keys themselves never stand on a command line. */
-static int add_tls(const struct server_config *c, server_child_words *argv)
-{
-    int rc = c->tls_certificates ? add_word(argv, "-c%s", c->tls_certificates) : 0;
-    if (!rc && c->tls_psk)
-        rc = add_word(argv, "-k%s", c->tls_psk);
-    return !rc && c->tls_verify_peer ? add_word(argv, "%s", "-p") : rc;
-}
-
-/* Secrets never appear in the command line, which every user can read: only paths of files do. */
+/* Secrets, TLS keys among them, never appear in the command line, which every user can read: only paths of files do. */
 int server_child_argv(const struct server_config *c, server_child_words *out)
 {
     CLEANUP_FREE char *path = NULL;
@@ -106,8 +89,12 @@ int server_child_argv(const struct server_config *c, server_child_words *out)
         rc = add_word(out, "%s", path);
     if (!rc)
         rc = add_word(out, "%s", threads);
-    if (!rc)
-        rc = add_tls(c, out);
+    if (!rc && c->tls_certificates)
+        rc = add_word(out, "-c%s", c->tls_certificates);
+    if (!rc && c->tls_psk)
+        rc = add_word(out, "-k%s", c->tls_psk);
+    if (!rc && c->tls_verify_peer)
+        rc = add_word(out, "%s", "-p");
     if (!rc)
         rc = add_word(out, "%s", PROCESS_PASSED_FD);
     for (size_t i = 0; !rc && i < c->image_count; i++)

@@ -16,7 +16,6 @@
 #include <limits.h>
 
 #include "base/compiler.h"
-#include "base/log.h"
 
 enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 }; /* bytes of a file */
 

@@ -20,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/process.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
