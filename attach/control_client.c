@@ -152,18 +152,6 @@ static int make_url(CURL *curl, const char *path, const char *const *params, str
     return rc || !bytes_string(out) ? error_set(-EINVAL, "the request is too long") : 0;
 }
 
-/* Turn the body of an error, {"error": sentence}, into the thread's error. */
-static int control_client_refused(const char *socket, long status, const struct bytes *body)
-{
-    json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
-    const char *why = json_string_value(json_object_get(object, "error"));
-    int rc = why ? error_set(status == BUSY ? -EBUSY : -EINVAL, "%s", why)
-                 : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
-                             status == 404 ? "; it is of an earlier version" : "");
-    json_decref(object);
-    return rc;
-}
-
 /* Send the request, with a body if it is not NULL, and pass on the lines of the answer. */
 static int call(const char *socket, const char *method, const char *path, const char *const *params,
                 const struct bytes *body, control_line *line, void *arg)
@@ -187,8 +175,14 @@ static int call(const char *socket, const char *method, const char *path, const 
     }
     if (l.error.code)
         rc = error_restore(&l.error);
-    else if (!rc && status != 200)
-        rc = control_client_refused(socket, status, &l.pending);
+    else if (!rc && status != 200) { /* the body is {"error": sentence} */
+        json_t *object = json_loadb((const char *)l.pending.data, l.pending.len, 0, NULL);
+        const char *why = json_string_value(json_object_get(object, "error"));
+        rc = why ? error_set(status == BUSY ? -EBUSY : -EINVAL, "%s", why)
+                 : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
+                             status == 404 ? "; it is of an earlier version" : "");
+        json_decref(object);
+    }
     bytes_release(&l.pending);
     return rc;
 }

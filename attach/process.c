@@ -49,29 +49,6 @@ static int wait_readable(int fd, uint64_t deadline_ms)
 
 /* ---- in the child, between fork and exec ---- */
 
-/* A program inherits ignored signals and the mask; the caller's are not meant for it. */
-static void reset_signals(void)
-{
-    sigset_t none;
-    sigemptyset(&none);
-    for (int i = 1; i < NSIG; i++)
-        signal(i, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Set up descriptors 0 to 3. Everything else the caller has open is close-on-exec. */
-static void place_descriptors(const struct process_spec *spec)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDIN_FILENO);
-    dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
-    dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
-    if (spec->listen_fd == FIRST_PASSED_FD)
-        fcntl(FIRST_PASSED_FD, F_SETFD, 0);
-    else if (spec->listen_fd >= 0)
-        dup2(spec->listen_fd, FIRST_PASSED_FD);
-}
-
 /* Set an environment variable to a process number. */
 static void announce_number(const char *name, pid_t pid)
 {
@@ -95,7 +72,11 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
         if (getppid() != parent) /* it died before prctl */
             _exit(EXEC_FAILED);
     }
-    reset_signals();
+    sigset_t none; /* a program inherits ignored signals and the mask; the caller's are not meant for it */
+    sigemptyset(&none);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     if (spec->supervised)
         announce_number("GRANARY_SUPERVISOR", parent);
     unsetenv("LISTEN_PID");
@@ -103,7 +84,15 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
     /* descriptor 3 may be replaced below: move the pipe out of its way */
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
-    place_descriptors(spec);
+    /* descriptors 0 to 3; everything else the caller has open is close-on-exec */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
+    if (spec->listen_fd == FIRST_PASSED_FD)
+        fcntl(FIRST_PASSED_FD, F_SETFD, 0);
+    else if (spec->listen_fd >= 0)
+        dup2(spec->listen_fd, FIRST_PASSED_FD);
     if (spec->listen_fd >= 0) { /* systemd's protocol (sd_listen_fds(3)): descriptor 3, for this process only */
         announce_number("LISTEN_PID", getpid());
         setenv("LISTEN_FDS", "1", 1);
