@@ -66,6 +66,10 @@ struct export_check {
  * -ECONNREFUSED: no server listens; -ETIMEDOUT: a server that was there before does not answer; -ECANCELED. */
 GR_MUST_CHECK int export_check(const struct export_check *check);
 
+/* Wait until check->server listens on the socket; a server that was there before must listen already. check->cancel
+ * ends the wait. The errors of export_check. */
+GR_MUST_CHECK int export_check_wait(const struct export_check *check, const char *socket);
+
 /* ---- the kernel's nbd devices over generic netlink, which needs CAP_SYS_ADMIN (nbd_netlink.c) ---- */
 
 /* A pair of netlink sockets; watches one device; one thread at a time. */

@@ -46,8 +46,7 @@ static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
     return 0;
 }
 
-/* Wait until a server listens; one that was there before must listen already. */
-static int wait_for_socket(const struct export_check *check, const char *socket)
+int export_check_wait(const struct export_check *check, const char *socket)
 {
     for (;;) {
         int rc = listen_answered(socket);
@@ -123,7 +122,7 @@ int export_check(const struct export_check *check)
 {
     if (check->control) { /* it shows files */
         struct nbd_export file;
-        int rc = wait_for_socket(check, check->control);
+        int rc = export_check_wait(check, check->control);
         if (!rc)
             rc = ask_file(check, &file);
         return rc ? rc : nbd_export_check(check->socket, check->name, &file, check->size, &check->content_root);
@@ -131,7 +130,7 @@ int export_check(const struct export_check *check)
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
         return error_no_memory();
-    int rc = wait_for_socket(check, check->socket);
+    int rc = export_check_wait(check, check->socket);
     if (!rc)
         rc = connected(check, h);
     if (rc)

@@ -17,6 +17,7 @@
 
 #include "attach/attach_internal.h"
 #include "attach/control_client.h"
+#include "attach/device/device_internal.h"
 #include "attach/server/server_internal.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -245,21 +246,6 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     return rc ? rc : state_save(s);
 }
 
-/* Wait until the server's control socket answers, while the server lives. */
-static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
-{
-    for (;;) {
-        int rc = listen_answered(s->control);
-        if (rc)
-            return rc < 0 ? rc : 0;
-        if (c->cancel && *c->cancel)
-            return error_set(-ECANCELED, "interrupted");
-        if (!s->server.pid || !process_alive(&s->server))
-            return mount_server_explain(s, error_set(-EIO, "the server ended"));
-        usleep(LOOK_US);
-    }
-}
-
 /* The image to be named, and its mount. */
 struct naming {
     const struct mount_config *c;
@@ -355,9 +341,12 @@ int mount_server_have(const struct mount_config *c, struct mount_state *s)
 {
     bool started;
     int rc = find_or_start(c, s, &started);
-    if (!rc && !started)
-        rc = wait_for_control(c, s);
-    return rc || started ? rc : add_export(c, s);
+    if (rc || started)
+        return rc;
+    rc = export_check_wait(&(struct export_check){.server = &s->server, .cancel = c->cancel}, s->control);
+    if (rc == -EIO)
+        return mount_server_explain(s, rc);
+    return rc ? rc : add_export(c, s);
 }
 
 int mount_server_explain(const struct mount_state *s, int rc)
