@@ -2,19 +2,13 @@
 #ifndef GRANARY_ATTACH_ATTACH_H
 #define GRANARY_ATTACH_ATTACH_H
 
-#include "attach/control_client.h"    /* requests to a server's control socket */
-#include "attach/device/device.h"     /* block devices */
-#include "attach/device/nbd_warm.h"   /* warming by an NBD client */
-#include "attach/keeper/keep_state.h" /* the keepers of this node's devices */
-#include "attach/keeper/keeper.h"     /* keeping a device connected */
-#include "attach/mount/mount.h"       /* mount and unmount */
-#include "attach/mount/mount_device.h"
-#include "attach/mount/mount_hold.h"   /* a mount as long as a process */
-#include "attach/notify.h"             /* telling systemd */
-#include "attach/process.h"            /* processes, told apart from later ones of the same number */
-#include "attach/server/server.h"      /* a server as a child, started again */
-#include "attach/server/service_log.h" /* the log of a service */
-#include "attach/server/upgrade.h"     /* handing a server's socket over */
-#include "attach/state.h"              /* where state lies */
+#include "attach/control_client.h" /* requests to a server's control socket */
+#include "attach/device/device.h"  /* block devices; warming by an NBD client */
+#include "attach/keeper/keeper.h"  /* the keepers of this node's devices */
+#include "attach/mount/mount.h"    /* mount and unmount */
+#include "attach/process.h"        /* processes, told apart from later ones of the same number */
+#include "attach/server/server.h"  /* a server as a child, started again */
+#include "attach/server/service.h" /* the log, signals and manager of a service */
+#include "attach/state.h"          /* where state lies */
 
 #endif

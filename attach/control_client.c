@@ -28,19 +28,6 @@ DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 /* curl's write callback. */
 typedef size_t collector(char *data, size_t size, size_t count, void *arg);
 
-/* Distinguish "no server" from "not allowed": a control socket belongs to its owner alone. */
-static int not_connected(CURL *curl, const char *socket)
-{
-    long os_errno = 0;
-    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
-    if (os_errno == EACCES || os_errno == EPERM)
-        return error_set(-EACCES,
-                         "the control socket %s may not be used by this user; ask as the user that the server "
-                         "runs as, or as root",
-                         socket);
-    return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
-}
-
 /* Run the request and turn curl's failures into sentences. *out_status: the HTTP status. */
 static int control_client_perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg,
                                   long *out_status)
@@ -57,8 +44,16 @@ static int control_client_perform(CURL *curl, const char *socket, const char *ur
     CURLcode code = curl_easy_perform(curl);
     *out_status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, out_status);
-    if (code == CURLE_COULDNT_CONNECT)
-        return not_connected(curl, socket);
+    if (code == CURLE_COULDNT_CONNECT) { /* a control socket belongs to its owner alone */
+        long os_errno = 0;
+        curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
+        if (os_errno == EACCES || os_errno == EPERM)
+            return error_set(-EACCES,
+                             "the control socket %s may not be used by this user; ask as the user that the server "
+                             "runs as, or as root",
+                             socket);
+        return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+    }
     if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
         return error_set(-ECONNRESET, "the server on the control socket %s ended in the middle of its answer", socket);
     if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)
@@ -157,18 +152,6 @@ static int make_url(CURL *curl, const char *path, const char *const *params, str
     return rc || !bytes_string(out) ? error_set(-EINVAL, "the request is too long") : 0;
 }
 
-/* Turn the body of an error, {"error": sentence}, into the thread's error. */
-static int control_client_refused(const char *socket, long status, const struct bytes *body)
-{
-    json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
-    const char *why = json_string_value(json_object_get(object, "error"));
-    int rc = why ? error_set(status == BUSY ? -EBUSY : -EINVAL, "%s", why)
-                 : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
-                             status == 404 ? "; it is of an earlier version" : "");
-    json_decref(object);
-    return rc;
-}
-
 /* Send the request, with a body if it is not NULL, and pass on the lines of the answer. */
 static int call(const char *socket, const char *method, const char *path, const char *const *params,
                 const struct bytes *body, control_line *line, void *arg)
@@ -192,8 +175,14 @@ static int call(const char *socket, const char *method, const char *path, const 
     }
     if (l.error.code)
         rc = error_restore(&l.error);
-    else if (!rc && status != 200)
-        rc = control_client_refused(socket, status, &l.pending);
+    else if (!rc && status != 200) { /* the body is {"error": sentence} */
+        json_t *object = json_loadb((const char *)l.pending.data, l.pending.len, 0, NULL);
+        const char *why = json_string_value(json_object_get(object, "error"));
+        rc = why ? error_set(status == BUSY ? -EBUSY : -EINVAL, "%s", why)
+                 : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
+                             status == 404 ? "; it is of an earlier version" : "");
+        json_decref(object);
+    }
     bytes_release(&l.pending);
     return rc;
 }

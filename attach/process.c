@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "attach/attach_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -31,30 +32,22 @@
 
 enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127 };
 
+/* Wait until fd can be read; a pidfd can when its process has ended. -ETIMEDOUT: not before the deadline; or the errno
+ * of poll. No sentences. */
+static int wait_readable(int fd, uint64_t deadline_ms)
+{
+    for (;;) {
+        uint64_t now = clock_now_ms();
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = poll(&p, 1, now < deadline_ms ? (int)(deadline_ms - now) : 0);
+        if (n >= 0)
+            return n ? 0 : -ETIMEDOUT;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
 /* ---- in the child, between fork and exec ---- */
-
-/* A program inherits ignored signals and the mask; the caller's are not meant for it. */
-static void reset_signals(void)
-{
-    sigset_t none;
-    sigemptyset(&none);
-    for (int i = 1; i < NSIG; i++)
-        signal(i, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Set up descriptors 0 to 3. Everything else the caller has open is close-on-exec. */
-static void place_descriptors(const struct process_spec *spec)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDIN_FILENO);
-    dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
-    dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
-    if (spec->listen_fd == FIRST_PASSED_FD)
-        fcntl(FIRST_PASSED_FD, F_SETFD, 0);
-    else if (spec->listen_fd >= 0)
-        dup2(spec->listen_fd, FIRST_PASSED_FD);
-}
 
 /* Set an environment variable to a process number. */
 static void announce_number(const char *name, pid_t pid)
@@ -64,26 +57,14 @@ static void announce_number(const char *name, pid_t pid)
     setenv(name, text, 1);
 }
 
-/* systemd's protocol for passed sockets (sd_listen_fds(3)): descriptor 3, valid for this process only. */
-static void announce_socket(void)
-{
-    announce_number("LISTEN_PID", getpid());
-    setenv("LISTEN_FDS", "1", 1);
-}
-
-/* Wait until the parent opens the gate. It never does when it was killed, or could not write down that this process
- * exists. */
-static void wait_to_begin(const int gate[2])
+/* The child's part; never returns. The parent does not open the gate when it was killed, or could not write down that
+ * this process exists. report: a close-on-exec pipe that carries errno when exec fails. */
+static void child(const struct process_spec *spec, pid_t parent, const int gate[2], int report)
 {
     char go;
     close(gate[1]);
     if (io_read_full(gate[0], &go, 1) != 1)
         _exit(EXEC_FAILED);
-}
-
-/* The child's part; never returns. report: a close-on-exec pipe that carries errno when exec fails. */
-static void child(const struct process_spec *spec, pid_t parent, int report)
-{
     if (spec->session)
         setsid();
     if (spec->supervised) {
@@ -91,7 +72,11 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
         if (getppid() != parent) /* it died before prctl */
             _exit(EXEC_FAILED);
     }
-    reset_signals();
+    sigset_t none; /* a program inherits ignored signals and the mask; the caller's are not meant for it */
+    sigemptyset(&none);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     if (spec->supervised)
         announce_number("GRANARY_SUPERVISOR", parent);
     unsetenv("LISTEN_PID");
@@ -99,9 +84,19 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
     /* descriptor 3 may be replaced below: move the pipe out of its way */
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
-    place_descriptors(spec);
-    if (spec->listen_fd >= 0)
-        announce_socket();
+    /* descriptors 0 to 3; everything else the caller has open is close-on-exec */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
+    if (spec->listen_fd == FIRST_PASSED_FD)
+        fcntl(FIRST_PASSED_FD, F_SETFD, 0);
+    else if (spec->listen_fd >= 0)
+        dup2(spec->listen_fd, FIRST_PASSED_FD);
+    if (spec->listen_fd >= 0) { /* systemd's protocol (sd_listen_fds(3)): descriptor 3, for this process only */
+        announce_number("LISTEN_PID", getpid());
+        setenv("LISTEN_FDS", "1", 1);
+    }
     execvp(spec->argv[0], (char *const *)spec->argv);
     int code = errno;
     if (write(moved, &code, sizeof code) < 0)
@@ -134,10 +129,8 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     CLEANUP_FD int gate_out = gate[0], gate_in = gate[1];
     pid_t parent = getpid(), pid = fork();
-    if (!pid) {
-        wait_to_begin(gate);
-        child(spec, parent, ends[1]);
-    }
+    if (!pid)
+        child(spec, parent, gate, ends[1]);
     close(steal_fd(&report_in));
     if (pid < 0)
         return error_set(-errno, "cannot start %s: %s", spec->argv[0], strerror(errno));
@@ -166,9 +159,7 @@ static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
     size_t len = 0;
     bool ended = false; /* a whole line stands in last: the next byte begins a new one */
     for (;;) {
-        uint64_t now = clock_now_ms();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (now >= deadline_ms || poll(&p, 1, (int)(deadline_ms - now)) == 0)
+        if (clock_now_ms() >= deadline_ms || wait_readable(fd, deadline_ms) == -ETIMEDOUT)
             return -ETIMEDOUT;
         char block[512];
         ssize_t n = read(fd, block, sizeof block);
@@ -244,21 +235,6 @@ bool process_alive(const struct process *p)
     return p->pid > 0 && now.pid == p->pid && now.started == p->started;
 }
 
-/* Wait until the process of pidfd has ended; false after ms. */
-static bool ended_within(int pidfd, uint64_t ms)
-{
-    uint64_t deadline = clock_now_ms() + ms;
-    for (;;) {
-        uint64_t now = clock_now_ms();
-        struct pollfd p = {.fd = pidfd, .events = POLLIN};
-        int n = poll(&p, 1, now < deadline ? (int)(deadline - now) : 0);
-        if (n > 0)
-            return true;
-        if (!n || errno != EINTR)
-            return false;
-    }
-}
-
 /* A pidfd refers to the process, not to its number. It is opened first and the identity checked afterwards, so the
  * check holds for the process that the signals reach. */
 int process_end(const struct process *p, uint64_t grace_ms)
@@ -271,11 +247,68 @@ int process_end(const struct process *p, uint64_t grace_ms)
         return 0;
     }
     pidfd_send_signal(pidfd, SIGTERM, NULL, 0);
-    if (!ended_within(pidfd, grace_ms)) {
+    if (wait_readable(pidfd, clock_now_ms() + grace_ms)) {
         pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
-        if (!ended_within(pidfd, KILL_WAIT_MS))
+        if (wait_readable(pidfd, clock_now_ms() + KILL_WAIT_MS))
             return error_set(-ETIMEDOUT, "process %d does not end, not even by SIGKILL", (int)p->pid);
     }
     waitpid(p->pid, NULL, WNOHANG); /* when it is our child */
     return 0;
+}
+
+/* ---- calls with a time limit ----
+ *
+ * A system call that waits uninterruptibly cannot be cancelled, so it is made in a child process, which can be left
+ * behind. The child sends its result through a pipe. It keeps no other descriptor: a stuck child must hold no lock, and
+ * no pipe whose reader waits for the last writer. */
+
+/* What the child reports. Smaller than PIPE_BUF, so it arrives whole. */
+struct deadline_answer {
+    int rc;
+    char text[ERROR_TEXT_MAX];
+};
+
+/* The child's part; never returns. Close everything but the pipe, work, report. */
+static void work_and_tell(deadline_work *work, void *arg, int fd)
+{
+    enum { KEPT = 3 };
+    fd = fcntl(fd, F_DUPFD, KEPT); /* it may be one of those that are replaced */
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < KEPT; i++)
+        if (null < 0 || dup2(null, i) < 0)
+            _exit(1);
+    if (dup2(fd, KEPT) < 0 || close_range(KEPT + 1, ~0U, 0))
+        _exit(1);
+    struct deadline_answer a = {.rc = work(arg)};
+    if (a.rc)
+        strncpy(a.text, error_text(), sizeof a.text - 1);
+    _exit(io_write_full(KEPT, &a, sizeof a) != 0);
+}
+
+/* The write end is closed in the parent, so that a child that dies without an answer ends the wait. */
+int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms)
+{
+    int ends[2];
+    struct deadline_answer a = {0};
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    CLEANUP_FD int out = ends[0], in = ends[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return error_set(-errno, "cannot start a child process: %s", strerror(errno));
+    if (!pid)
+        work_and_tell(work, arg, in);
+    close(steal_fd(&in));
+    int rc = wait_readable(out, clock_now_ms() + timeout_ms);
+    if (rc == -ETIMEDOUT) { /* the child dies when the kernel lets it; init reaps it if we have ended by then */
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, WNOHANG);
+        return rc;
+    }
+    if (rc)
+        rc = error_set(rc, "poll: %s", strerror(-rc));
+    else if (io_read_full(out, &a, sizeof a) != sizeof a)
+        rc = error_set(-EIO, "a child process ended");
+    waitpid(pid, NULL, 0);
+    return rc || !a.rc ? rc : error_set(a.rc, "%s", a.text);
 }

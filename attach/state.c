@@ -1,23 +1,89 @@
 /* State files are JSON, replaced atomically. They are read by other processes and by later versions, and a killed
  * process may leave anything, so a file counts only if it is complete, of version 1, and in the directory that its
- * mount point's hash names. */
+ * mount point's hash names.
+ *
+ * Locks are flocks on the directories themselves, so no lock file is left behind. A run directory may be removed by the
+ * process that holds its lock; one that waited for the lock then holds a directory that is not there any more, so it
+ * compares inodes and starts again. */
 #include "attach/state.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/json_text.h"
+#include "attach/attach_internal.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
 
-enum { STATE_FILE_MAX = 64 << 10 }; /* bytes */
+enum {
+    STATE_FILE_MAX = 64 << 10, /* bytes */
+    WAIT_MS = 60000,           /* how long node_lock waits, */
+    MOUNT_WAIT_MS = 20000,     /* and node_lock_mount, */
+    STEP_US = 20000            /* between two tries */
+};
+
+/* ---- strings in JSON ---- */
+
+/* JSON strings are UTF-8, paths are any bytes. A byte is stored as the character with its number (Latin-1 read as
+ * Unicode): below 0x80 as itself, above in two bytes. ASCII paths stay readable, and every other path survives. Returns
+ * NULL when memory is short. */
+static json_t *text_to_json(const char *text)
+{
+    CLEANUP_BYTES out = BYTES_INIT(2 * PATH_MAX);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        char pair[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
+        if (c < 0x80 ? bytes_append(&out, &c, 1) : bytes_append(&out, pair, 2))
+            return NULL;
+    }
+    return json_stringn(out.len ? (const char *)out.data : "", out.len);
+}
+
+/* Read such a string back. Returns false when value is no string, has a character above 0xff, or does not fit. */
+static bool text_from_json(const json_t *value, char *out, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)json_string_value(value);
+    size_t len = 0;
+    if (!p)
+        return false;
+    for (; *p && len + 1 < size; p++)
+        if (*p < 0x80)
+            out[len++] = (char)*p;
+        else if ((*p & 0xfc) == 0xc0 && p[1])
+            out[len++] = (char)((*p & 3) << 6 | (p[1] & 0x3f)), p++;
+        else
+            return false;
+    out[len] = 0;
+    return !*p;
+}
+
+/* When memory is short, a member is missing; readers refuse such an object. */
+void json_text_put(json_t *object, const struct json_text_field *fields, size_t count, const void *from)
+{
+    for (size_t i = 0; i < count; i++)
+        json_object_set_new(object, fields[i].name, text_to_json((const char *)from + fields[i].offset));
+}
+
+bool json_text_get(const json_t *object, const struct json_text_field *fields, size_t count, void *to)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!text_from_json(json_object_get(object, fields[i].name), (char *)to + fields[i].offset, fields[i].size))
+            return false;
+    return true;
+}
+
+/* ---- the state of a mount ---- */
 
 /* The members that are strings: saved and loaded by this table. */
 #define TEXT(field) JSON_TEXT(struct mount_state, field)
@@ -169,4 +235,59 @@ int state_each(state_visit *visit, void *arg)
     if (root)
         closedir(root);
     return rc;
+}
+
+/* ---- locks ---- */
+
+/* Try again and again instead of blocking, so that a lock that is never released becomes an error. */
+int node_lock(int *out_fd)
+{
+    int rc = io_mkdirs(STATE_ROOT);
+    if (rc)
+        return rc;
+    CLEANUP_FD int fd = open(STATE_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", STATE_ROOT, strerror(errno));
+    uint64_t deadline = clock_now_ms() + WAIT_MS;
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (clock_now_ms() > deadline)
+            return error_set(-EBUSY,
+                             "another granary mount or umount has been at work for a minute ('fuser %s' shows "
+                             "it); end it and try again",
+                             STATE_ROOT);
+        usleep(STEP_US);
+    }
+    *out_fd = steal_fd(&fd);
+    return 0;
+}
+
+bool state_is_at(const char *path, int fd)
+{
+    struct stat there, opened;
+    return !stat(path, &there) && !fstat(fd, &opened) && there.st_ino == opened.st_ino && there.st_dev == opened.st_dev;
+}
+
+/* The directory may vanish between mkdir, open and flock; each time the loop starts again. */
+int node_lock_mount(const char *run_dir, bool wait, int *out_fd)
+{
+    uint64_t deadline = clock_now_ms() + (wait ? MOUNT_WAIT_MS : 0);
+    for (;;) {
+        if (mkdir(run_dir, 0700) && errno != EEXIST)
+            return error_set(-errno, "cannot make %s: %s", run_dir, strerror(errno));
+        CLEANUP_FD int fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT)
+            continue;
+        if (fd < 0)
+            return error_set(-errno, "cannot open %s: %s", run_dir, strerror(errno));
+        if (!flock(fd, LOCK_EX | LOCK_NB)) {
+            if (!state_is_at(run_dir, fd))
+                continue;
+            *out_fd = steal_fd(&fd);
+            return 0;
+        }
+        if (clock_now_ms() >= deadline)
+            return error_set(-EBUSY, "it is being mounted or unmounted by another process ('fuser %s' shows it)",
+                             run_dir);
+        usleep(STEP_US);
+    }
 }

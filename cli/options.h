@@ -57,7 +57,7 @@ struct verb {
      * options, and its run is called only when no command matches. */
     const struct verb *const *commands;
     const char *interrupted; /* what an interrupted run keeps, for the last line; NULL: nothing to tell */
-    bool service;            /* long-lived: its messages are a log (attach/server/service_log.h) */
+    bool service;            /* long-lived: its messages are a log (attach/server/service.h) */
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */
     /* Returns 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or an exit status

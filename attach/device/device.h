@@ -5,6 +5,7 @@
 
 #include "attach/process.h"
 #include "base/digest.h"
+#include "format/trace.h"
 
 enum {
     DEVICE_NAME_MAX = 32,
@@ -43,7 +44,7 @@ void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
 GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX]);
 /* Detach the device. Returns 0 and does nothing if it is not attached any more, or to something else since (another
  * mark). -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the
- * kernel does not answer (see deadline.h). */
+ * kernel does not answer (see deadline_call). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
 /* Attach a read-only direct-I/O loop device to file. It detaches itself at its last close: keep *out_fd open until the
@@ -67,5 +68,32 @@ void device_tune(const char *device);
  * read their metadata one 4 KiB piece after the other. fd: of the device, which is mounted already. -ECANCELED; -EIO:
  * the device ends early; or the errno of read. */
 GR_MUST_CHECK int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const volatile int *cancel);
+
+/* ---- without a device: have a server cache an export over NBD alone, by NBD_CMD_CACHE, which Granary answers once the
+ * range is cached (nbd_warm.c) ---- */
+
+enum { NBD_WARM_NAMED = 10, NBD_WARM_FAILED_MAX = 1000 };
+
+/* The progress. */
+struct nbd_warm_state {
+    uint64_t bytes_done, bytes_total;
+    uint64_t failed_chunks, failed_bytes, failed_at[NBD_WARM_NAMED]; /* failed_at: offsets of the first failed chunks */
+};
+
+/* What to cache: everything, unless metadata or trace restrict it. */
+struct nbd_warm {
+    const char *uri;
+    bool metadata;             /* only the metadata, as the export's description places it */
+    uint64_t bwlimit;          /* bytes of the export per second; 0: no limit */
+    const struct trace *trace; /* only metadata and this trace's chunks, in its order; NULL: no trace */
+    void (*progress)(void *arg, const struct nbd_warm_state *state);
+    void *arg;
+};
+
+/* Cache it, with 16 chunks a request and 64 requests in flight; a failed request is repeated chunk by chunk. Returns 0
+ * also when chunks failed, which *out counts. -EIO: no connection, or more than NBD_WARM_FAILED_MAX chunks failed;
+ * -ENOTSUP: the server cannot cache on demand, or its export does not tell where the metadata is; -EINVAL: the trace is
+ * of other content. */
+GR_MUST_CHECK int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out);
 
 #endif

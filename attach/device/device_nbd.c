@@ -6,23 +6,21 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/nbd.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
-#include "attach/device/device.h"
-#include "attach/device/nbd_dial.h"
-#include "attach/device/nbd_netlink.h"
-#include "attach/device/nbd_remedy.h"
+#include "attach/attach_internal.h"
+#include "attach/device/device_internal.h"
 #include "attach/mount/mountinfo.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -38,13 +36,82 @@ enum {
     NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minor numbers */
 };
 
+/* ---- where to get the module ----
+ *
+ * A distribution is recognised by ID and ID_LIKE of os-release(5), which is passed in, so that tests need no machine of
+ * each kind. */
+
+enum { VALUE_MAX = 128 };
+
+/* Return the value of KEY= without its quotes; "" when it is not there. */
+static void value_of(const char *text, const char *key, char out[VALUE_MAX])
+{
+    size_t len = strlen(key);
+    *out = 0;
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, len) != 0 || line[len] != '=')
+            continue;
+        const char *value = line + len + 1;
+        value += *value == '"' || *value == '\'';
+        snprintf(out, VALUE_MAX, "%.*s", (int)strcspn(value, "\"'\n"), value);
+        return;
+    }
+}
+
+/* Whether a list separated by spaces has that word. */
+static bool has_word(const char *words, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *p = words; *p;) {
+        size_t n = strcspn(p, " ");
+        if (n == len && !memcmp(p, word, len))
+            return true;
+        p += n + (p[n] != 0);
+    }
+    return false;
+}
+
+const char *nbd_remedy(const char *os_release, const char *release, char out[NBD_REMEDY_MAX])
+{
+    /* The first match counts, so a derived distribution stands before the one it is like. %s: the kernel's release. */
+    static const struct {
+        const char *id, *text;
+    } table[] = {
+        {"ubuntu", "Ubuntu: apt install linux-modules-extra-%s, then modprobe nbd"},
+        {"debian", "Debian: modprobe nbd; where that fails, apt install linux-image-amd64 or -arm64: kernel %s is "
+                   "without, as cloud kernels are"},
+        {"fedora", "Fedora: dnf install kernel-modules-%s, then modprobe nbd"},
+        {"rhel", "RHEL and its relatives have no nbd in their kernels, nor has %s"},
+        {"suse",
+         "SUSE: zypper install kernel-default in place of kernel-default-base (%s is running), then modprobe nbd"},
+    };
+    char id[VALUE_MAX], like[VALUE_MAX];
+    value_of(os_release, "ID", id);
+    value_of(os_release, "ID_LIKE", like);
+    bool rhel = !strcmp(id, "centos") || has_word(like, "rhel");
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++) {
+        bool fits = !strcmp(id, table[i].id) || has_word(like, table[i].id);
+        if (!strcmp(table[i].id, "fedora"))
+            fits = !strcmp(id, "fedora"); /* RHEL is like it, and has no such package */
+        if (!strcmp(table[i].id, "rhel"))
+            fits = fits || rhel;
+        if (fits) {
+            snprintf(out, NBD_REMEDY_MAX, table[i].text, release);
+            return out;
+        }
+    }
+    snprintf(out, NBD_REMEDY_MAX, "modprobe nbd, or a kernel with CONFIG_BLK_DEV_NBD in place of %s", release);
+    return out;
+}
+
 /* The directory exists for a built-in driver too. */
 static bool have_nbd(void)
 {
     return !access("/sys/module/nbd", F_OK);
 }
 
-/* The sentence names the package to install on this distribution (nbd_remedy.h). */
+/* The sentence names the package to install on this distribution (nbd_remedy). */
 int device_nbd_available(void)
 {
     if (have_nbd())
@@ -77,11 +144,9 @@ int device_nbd_number(const char *device, int *out)
 /* The pid file holds the process that attached the device, and is absent for a free one. */
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX])
 {
-    char path[64];
-    CLEANUP_BYTES text = BYTES_INIT(64);
+    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
     *out = 0;
-    snprintf(path, sizeof path, "/sys/block/%.20s/pid", device + strlen("/dev/"));
-    if (!io_read_file(path, &text) && bytes_string(&text))
+    if (device_attribute(device, "pid", &text))
         snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
 }
 
@@ -108,12 +173,6 @@ static int wait_for_size(const char *device, uint64_t want)
 
 /* ---- attaching ---- */
 
-static void close_all(int *fds, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
-}
-
 /* Make the connections. Each is checked, since the server may be replaced by one with another image in between. *count:
  * those to close, also after a failure. */
 static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t *count, uint16_t *out_flags)
@@ -132,18 +191,6 @@ static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t
     return rc;
 }
 
-/* Detach after a failure; return the error of rc. */
-static int undo(const char *device, int rc)
-{
-    struct error first;
-    char mark[DEVICE_MARK_MAX];
-    error_take(&first, rc);
-    device_nbd_mark(device, mark);
-    if (device_nbd_detach(device, mark, false))
-        log_warning("%s", error_text());
-    return error_restore(&first);
-}
-
 /* The kernel takes references of its sockets, so ours are closed in any case. */
 int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
 {
@@ -159,34 +206,33 @@ int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
         rc = dial_all(d, fds, &count, &flags);
     if (!rc)
         rc = nbd_netlink_connect(netlink, &link, d->size, flags, fds, count, &index);
-    close_all(fds, count);
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
     if (rc)
         return rc;
     snprintf(out, DEVICE_NAME_MAX, "/dev/nbd%d", index);
     rc = wait_for_size(out, d->size);
-    return rc ? undo(out, rc) : 0;
+    if (!rc)
+        return 0;
+    struct error first;
+    char mark[DEVICE_MARK_MAX];
+    error_take(&first, rc);
+    device_nbd_mark(out, mark);
+    if (device_nbd_detach(out, mark, false))
+        log_warning("%s", error_text());
+    return error_restore(&first);
 }
 
 /* ---- detaching ---- */
 
-/* Return 1 when the device is mounted in this namespace, 0 when not, or -errno. */
-static int is_mounted(const char *device)
+/* Whether a device's file in sysfs holds exactly this line. */
+static bool sysfs_says(const char *device, const char *file, const char *text)
 {
-    struct stat st;
-    if (stat(device, &st) || !S_ISBLK(st.st_mode))
-        return 0;
-    return mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
-}
-
-/* Whether a device's file in sysfs holds exactly this text. */
-static bool sysfs_says(const char *name, const char *file, const char *text)
-{
-    char path[PATH_MAX];
-    CLEANUP_BYTES got = BYTES_INIT(4096);
-    snprintf(path, sizeof path, "/sys/block/%.20s/%s", name, file);
-    size_t len = strlen(text);
-    return !io_read_file(path, &got) && got.len >= len && !memcmp(got.data, text, len) &&
-           (got.len == len || got.data[len] == '\n');
+    CLEANUP_BYTES got = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
+    if (!device_attribute(device, file, &got))
+        return false;
+    size_t len = strcspn((char *)got.data, "\n");
+    return len == strlen(text) && !memcmp(got.data, text, len);
 }
 
 /* Both must match: a pid is reused, and other processes attach the same image. */
@@ -198,10 +244,11 @@ int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEV
     device_nbd_backend(content_root, backend);
     DIR *block = opendir("/sys/block");
     for (struct dirent *e; block && rc && (e = readdir(block));) {
-        if (strncmp(e->d_name, "nbd", 3) || !sysfs_says(e->d_name, "pid", pid) ||
-            !sysfs_says(e->d_name, "backend", backend))
+        char device[DEVICE_NAME_MAX];
+        snprintf(device, sizeof device, "/dev/%.20s", e->d_name);
+        if (strncmp(e->d_name, "nbd", 3) || !sysfs_says(device, "pid", pid) || !sysfs_says(device, "backend", backend))
             continue;
-        snprintf(out, DEVICE_NAME_MAX, "/dev/%.20s", e->d_name);
+        memcpy(out, device, sizeof device);
         rc = 0;
     }
     if (block)
@@ -223,14 +270,16 @@ static int call_disconnect(void *arg)
 int device_nbd_detach(const char *device, const char *mark, bool cut)
 {
     char now[DEVICE_MARK_MAX];
-    int number, mounted = 0;
+    int number;
+    struct stat st;
     device_nbd_mark(device, now);
     if (!*now || strcmp(now, mark))
         return 0;
-    if (!cut)
-        mounted = is_mounted(device);
-    if (mounted)
-        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
+    if (!cut && !stat(device, &st) && S_ISBLK(st.st_mode)) {
+        int mounted = mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
+        if (mounted)
+            return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
+    }
     int rc = device_nbd_number(device, &number);
     if (!rc)
         rc = deadline_call(call_disconnect, &number, DETACH_MS);

@@ -5,7 +5,7 @@
  * A server that mounts started may take its time, as its store may; it is waited for as long as it lives. A server that
  * ran before must answer within JOIN_MS.
  */
-#include "attach/device/export_check.h"
+#include "attach/device/device_internal.h"
 
 #include <errno.h>
 #include <libnbd.h>
@@ -17,8 +17,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
-#include "attach/device/nbd_dial.h"
+#include "attach/attach_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -47,8 +46,7 @@ static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
     return 0;
 }
 
-/* Wait until a server listens; one that was there before must listen already. */
-static int wait_for_socket(const struct export_check *check, const char *socket)
+int export_check_wait(const struct export_check *check, const char *socket)
 {
     for (;;) {
         int rc = listen_answered(socket);
@@ -61,14 +59,6 @@ static int wait_for_socket(const struct export_check *check, const char *socket)
             return rc;
         usleep(STEP_MS * 1000 / 4);
     }
-}
-
-/* Wait until a server of ours that closed the connection has ended: it writes the reason to its log before that. */
-static void export_check_wait_for_end(const struct export_check *check)
-{
-    uint64_t deadline = clock_now_ms() + ENDING_MS;
-    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
-        usleep(STEP_MS * 1000 / 4);
 }
 
 /* Connect and negotiate the export. */
@@ -86,7 +76,10 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
     }
     if (nbd_aio_is_ready(h))
         return 0;
-    export_check_wait_for_end(check);
+    /* A server of ours that closed the connection writes the reason to its log before it ends. */
+    deadline = clock_now_ms() + ENDING_MS;
+    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
+        usleep(STEP_MS * 1000 / 4);
     return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
@@ -99,9 +92,13 @@ static int export_check_look_at(void *path)
     return 0;
 }
 
-/* Wait until a stat of the file returns, whatever its result. */
-static int wait_for_file(const struct export_check *check, char *path)
+/* Read the export's size and description from its file. A stat hangs while the server does not answer, so a child
+ * process tries one until it returns. */
+static int ask_file(const struct export_check *check, struct nbd_export *out)
 {
+    char path[PATH_MAX], description[DESCRIPTION_MAX] = "";
+    struct stat st;
+    snprintf(path, sizeof path, "%.*s/%.*s", PATH_MAX / 2, check->socket, NAME_MAX, check->name);
     uint64_t deadline = clock_now_ms() + JOIN_MS;
     int rc;
     while ((rc = deadline_call(export_check_look_at, path, LOOK_MS)) == -ETIMEDOUT) {
@@ -109,16 +106,6 @@ static int wait_for_file(const struct export_check *check, char *path)
         if (rc)
             return rc;
     }
-    return rc;
-}
-
-/* Read the export's size and description from its file. */
-static int ask_file(const struct export_check *check, struct nbd_export *out)
-{
-    char path[PATH_MAX], description[DESCRIPTION_MAX] = "";
-    struct stat st;
-    snprintf(path, sizeof path, "%.*s/%.*s", PATH_MAX / 2, check->socket, NAME_MAX, check->name);
-    int rc = wait_for_file(check, path);
     if (rc)
         return rc;
     if (stat(path, &st))
@@ -130,25 +117,20 @@ static int ask_file(const struct export_check *check, struct nbd_export *out)
     return 0;
 }
 
-/* The same check for a server that shows files (granary-fuse). */
-static int check_file(const struct export_check *check)
-{
-    struct nbd_export got;
-    int rc = wait_for_socket(check, check->control);
-    if (!rc)
-        rc = ask_file(check, &got);
-    return rc ? rc : nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
-}
-
 /* The name, size and content root are compared before any device exists, so a wrong image changes nothing. */
 int export_check(const struct export_check *check)
 {
-    if (check->control)
-        return check_file(check);
+    if (check->control) { /* it shows files */
+        struct nbd_export file;
+        int rc = export_check_wait(check, check->control);
+        if (!rc)
+            rc = ask_file(check, &file);
+        return rc ? rc : nbd_export_check(check->socket, check->name, &file, check->size, &check->content_root);
+    }
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
         return error_no_memory();
-    int rc = wait_for_socket(check, check->socket);
+    int rc = export_check_wait(check, check->socket);
     if (!rc)
         rc = connected(check, h);
     if (rc)

@@ -5,12 +5,11 @@
  *     server: NBD_REP_INFO ... (size and flags, description), then NBD_REP_ACK or an error
  *
  * Structured replies are not negotiated, since the kernel does not know them. The layouts: net/nbd_wire.h. */
-#include "attach/device/nbd_dial.h"
+#include "attach/device/device_internal.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <linux/nbd.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>

@@ -4,7 +4,7 @@
  * The kernel does not tell whether it took a connection: RECONFIGURE answers 0 also when no connection was dead. But it
  * sets the send timeout of a socket that it takes to its own request timeout, and our duplicate of the socket shows
  * that. */
-#include "attach/device/nbd_netlink.h"
+#include "attach/device/device_internal.h"
 
 #include <errno.h>
 #include <linux/nbd-netlink.h>
@@ -12,7 +12,6 @@
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -89,10 +88,10 @@ static int on_news(struct nl_msg *m, void *arg)
 /* ---- asking ---- */
 
 /* Open the socket for commands, and look up nbd's netlink family, whose number the kernel assigns. */
-static int open_ask(struct nbd_netlink *n)
+int nbd_netlink_open(struct nbd_netlink **out)
 {
-    n->ask = nl_socket_alloc();
-    if (!n->ask)
+    CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *n = calloc(1, sizeof *n);
+    if (!n || !(n->ask = nl_socket_alloc()))
         return error_no_memory();
     int rc = genl_connect(n->ask);
     if (rc)
@@ -106,18 +105,8 @@ static int open_ask(struct nbd_netlink *n)
     nl_socket_modify_cb(n->ask, NL_CB_VALID, NL_CB_CUSTOM, on_message, n);
     nl_socket_modify_cb(n->ask, NL_CB_ACK, NL_CB_CUSTOM, on_ack, n);
     nl_socket_modify_err_cb(n->ask, NL_CB_CUSTOM, on_error, n);
+    *out = steal_ptr(&n);
     return 0;
-}
-
-int nbd_netlink_open(struct nbd_netlink **out)
-{
-    CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *n = calloc(1, sizeof *n);
-    if (!n)
-        return error_no_memory();
-    int rc = open_ask(n);
-    if (!rc)
-        *out = steal_ptr(&n);
-    return rc;
 }
 
 void nbd_netlink_close(struct nbd_netlink *n)
@@ -207,20 +196,7 @@ int nbd_netlink_connect(struct nbd_netlink *n, const struct nbd_link *link, uint
                : rc;
 }
 
-/* Put the sentence to an answer to RECONFIGURE. */
-static int reconfigured(const struct nbd_link *link, int rc)
-{
-    if (!rc || rc == -EPERM)
-        return rc;
-    if (rc == -EINVAL)
-        return error_set(rc,
-                         "the kernel refuses to change /dev/nbd%d: it is not attached, or to another image, or by "
-                         "'nbd-client -nonetlink' (attach it without -nonetlink)",
-                         link->index);
-    return error_set(rc, "the kernel refuses to change /dev/nbd%d: %s; 'dmesg' says why", link->index, strerror(-rc));
-}
-
-/* Repeat the link's settings, and offer count connections. */
+/* RECONFIGURE: repeat the link's settings, and offer count connections. */
 static int reconfigure(struct nbd_netlink *n, const struct nbd_link *link, const int *fds, size_t count)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;
@@ -229,7 +205,17 @@ static int reconfigure(struct nbd_netlink *n, const struct nbd_link *link, const
         rc = put_link(m, link);
     if (!rc && count)
         rc = put_sockets(m, fds, count);
-    return rc ? rc : reconfigured(link, ask(n, m));
+    if (rc)
+        return rc;
+    rc = ask(n, m);
+    if (!rc || rc == -EPERM)
+        return rc;
+    if (rc == -EINVAL)
+        return error_set(rc,
+                         "the kernel refuses to change /dev/nbd%d: it is not attached, or to another image, or by "
+                         "'nbd-client -nonetlink' (attach it without -nonetlink)",
+                         link->index);
+    return error_set(rc, "the kernel refuses to change /dev/nbd%d: %s; 'dmesg' says why", link->index, strerror(-rc));
 }
 
 int nbd_netlink_policy(struct nbd_netlink *n, const struct nbd_link *link)

@@ -6,7 +6,7 @@
  * A slot adds at most one range to `again`, and takes new work only from there until it is empty. So IN_FLIGHT places
  * are enough.
  */
-#include "attach/device/nbd_warm.h"
+#include "attach/device/device_internal.h"
 
 #include <errno.h>
 #include <libnbd.h>
@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "attach/device/nbd_dial.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/rate.h"
@@ -231,23 +230,6 @@ static int take_answer(struct warming *w, struct slot *slot)
     return 0;
 }
 
-/* Send requests and take answers until nothing is in flight any more. */
-static int warm(struct warming *w)
-{
-    int rc = nbd_warm_ask(w);
-    while (!rc && w->busy) {
-        if (nbd_poll(w->h, STEP_MS) < 0 || !nbd_aio_is_ready(w->h))
-            rc = nbd_aio_is_processing(w->h) ? 0 : failed(w->config->uri);
-        for (size_t i = 0; !rc && i < IN_FLIGHT; i++)
-            if (w->slots[i].busy && w->slots[i].done)
-                rc = take_answer(w, &w->slots[i]);
-        w->config->progress(w->config->arg, w->state);
-        if (!rc)
-            rc = nbd_warm_ask(w);
-    }
-    return rc;
-}
-
 /* The struct lives longer than the handle: closing the handle runs the callbacks of requests in flight. */
 int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
 {
@@ -260,7 +242,17 @@ int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
     rate_init(&w.rate, GR_MAX(config->bwlimit, (uint64_t)1));
     int rc = nbd_warm_connect_to(&w);
     if (!rc)
-        rc = warm(&w);
+        rc = nbd_warm_ask(&w);
+    while (!rc && w.busy) {
+        if (nbd_poll(h, STEP_MS) < 0 || !nbd_aio_is_ready(h))
+            rc = nbd_aio_is_processing(h) ? 0 : failed(config->uri);
+        for (size_t i = 0; !rc && i < IN_FLIGHT; i++)
+            if (w.slots[i].busy && w.slots[i].done)
+                rc = take_answer(&w, &w.slots[i]);
+        config->progress(config->arg, out);
+        if (!rc)
+            rc = nbd_warm_ask(&w);
+    }
     if (!rc)
         nbd_shutdown(h, 0);
     vec_release(&w.ranges);

@@ -1,18 +1,16 @@
 /* The keeper of a device holds a POSIX lock on the whole state file. F_GETLK then tells who keeps the device, and
  * nothing must be cleaned up after a keeper that was killed. The file may be replaced (keep_state_save writes a new
  * one) while a keeper waits for the lock, so after locking it checks that the file is still the one at the path. */
-#include "attach/keeper/keep_state.h"
+#include "attach/keeper/keeper.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/json_text.h"
-#include "attach/node_lock.h"
+#include "attach/attach_internal.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/error.h"
@@ -117,54 +115,40 @@ void keep_states_sweep_locked(void)
 
 /* ---- the lock ---- */
 
-static struct flock whole_file(void)
-{
-    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
-}
+/* All of the file, to be locked or asked for. */
+static const struct flock whole_file = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-/* Is the open file still the one at the path? */
-static bool is_at(const char *path, int fd)
-{
-    struct stat here, there;
-    return !fstat(fd, &here) && !stat(path, &there) && here.st_ino == there.st_ino;
-}
-
-/* Lock the state file. Returns 1: locked; 0: the file was replaced meanwhile; -EBUSY: another process has it. */
-static int claim_once(const char *device, int *out_fd)
-{
-    char path[PATH_SIZE];
-    struct flock lock = whole_file();
-    CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
-    if (fcntl(fd, F_SETLK, &lock)) {
-        int code = errno;
-        if (code != EAGAIN && code != EACCES)
-            return error_set(-code, "cannot lock %s: %s", path, strerror(code));
-        lock = whole_file();
-        (void)fcntl(fd, F_GETLK, &lock);
-        return error_set(-EBUSY, "process %d keeps %s already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid, device);
-    }
-    if (!is_at(path, fd))
-        return 0;
-    *out_fd = steal_fd(&fd);
-    return 1;
-}
-
-/* Bounded, for the case that two processes keep replacing the file. */
+/* Begin again if the file was replaced meanwhile; bounded, for the case that two processes keep replacing it. */
 int keep_claim(const char *device, int *out_fd)
 {
-    int rc = 0;
-    for (int i = 0; !rc && i < CLAIM_TRIES; i++)
-        rc = claim_once(device, out_fd);
-    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "other processes begin to keep %s all the time; try again", device);
+    char path[PATH_SIZE];
+    path_of(device, path);
+    for (int i = 0; i < CLAIM_TRIES; i++) {
+        struct flock lock = whole_file;
+        CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd < 0)
+            return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+        if (fcntl(fd, F_SETLK, &lock)) {
+            int code = errno;
+            if (code != EAGAIN && code != EACCES)
+                return error_set(-code, "cannot lock %s: %s", path, strerror(code));
+            (void)fcntl(fd, F_GETLK, &lock);
+            return error_set(-EBUSY, "process %d keeps %s already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid,
+                             device);
+        }
+        if (state_is_at(path, fd)) {
+            *out_fd = steal_fd(&fd);
+            return 0;
+        }
+    }
+    return error_set(-EBUSY, "other processes begin to keep %s all the time; try again", device);
 }
 
 /* The file is removed only if it is still the one that was locked: a new attachment may have replaced it. */
 void keep_release(const char *device, int claim_fd)
 {
     char path[PATH_SIZE];
-    if (is_at(path_of(device, path), claim_fd))
+    if (state_is_at(path_of(device, path), claim_fd))
         keep_state_remove(device);
 }
 
@@ -172,7 +156,7 @@ void keep_release(const char *device, int claim_fd)
 pid_t keep_holder(const char *device)
 {
     char path[PATH_SIZE];
-    struct flock lock = whole_file();
+    struct flock lock = whole_file;
     CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
     return fd < 0 || fcntl(fd, F_GETLK, &lock) || lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 }

@@ -11,17 +11,23 @@
 #include "attach/keeper/keeper.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
-#include <signal.h>
+#include <linux/fs.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "attach/device/nbd_dial.h"
-#include "attach/device/nbd_netlink.h"
-#include "attach/privileges.h"
+#include "attach/device/device_internal.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
 
 enum {
@@ -34,9 +40,6 @@ enum {
     END_MS = 5000,
     STEP_US = 20000
 };
-
-/* Only CAP_SYS_ADMIN may configure nbd; the server's socket may belong to another user. */
-static const int needed_capabilities[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE};
 
 /* The keeper's state; it has one thread. */
 struct keeper {
@@ -122,22 +125,6 @@ static void break_(struct keeper *k)
 
 /* ---- the loop ---- */
 
-/* Listen for news first, then set the times: nothing that dies in between is missed. */
-static int keeper_prepare(struct keeper *k)
-{
-    int number = 0, rc = device_nbd_number(k->state->device, &number);
-    k->link =
-        (struct nbd_link){.index = number,
-                          .backend = k->state->tagged ? device_nbd_backend(&k->state->content_root, k->backend) : NULL,
-                          .timeout_s = k->state->timeout_s,
-                          .dead_s = k->state->dead_s};
-    if (!rc)
-        rc = nbd_netlink_open(&k->netlink);
-    if (!rc)
-        rc = nbd_netlink_watch(k->netlink);
-    return rc ? rc : nbd_netlink_policy(k->netlink, &k->link);
-}
-
 /* Run until the device is detached (0), or netlink fails. Whether the device is still ours is checked after each wait,
  * since no news tells of a detach. */
 static int loop(struct keeper *k)
@@ -157,15 +144,49 @@ static int loop(struct keeper *k)
     }
 }
 
+/* Keep only CAP_SYS_ADMIN, to configure nbd, and CAP_DAC_OVERRIDE, since the server's socket may belong to another
+ * user: an attacker who takes this process over gains little. Three ways to regain privileges are closed: the bounding
+ * set, so that a started program with file capabilities gets none; no_new_privs, so that setuid programs grant none;
+ * and the process's own sets. */
+static int give_up_privileges(void)
+{
+    const uint64_t keep = UINT64_C(1) << CAP_SYS_ADMIN | UINT64_C(1) << CAP_DAC_OVERRIDE;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_capget, &header, sets))
+        return error_set(-errno, "cannot give privileges away: %s", strerror(errno));
+    /* Without CAP_SETPCAP this fails, which is harmless: nothing is inheritable, and no_new_privs is set. */
+    for (int c = 0; c < 64 && prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0; c++)
+        if (!(keep >> c & 1))
+            (void)prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        sets[i].permitted &= (uint32_t)(keep >> (32 * i));
+        sets[i].effective = sets[i].permitted;
+        sets[i].inheritable = 0;
+    }
+    if (syscall(SYS_capset, &header, sets))
+        return error_set(-errno, "cannot give privileges away: %s", strerror(errno));
+    return 0;
+}
+
 int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
 {
     struct keeper k = {.state = s, .limit = LOG_LIMIT_INIT};
+    k.link = (struct nbd_link){.backend = s->tagged ? device_nbd_backend(&s->content_root, k.backend) : NULL,
+                               .timeout_s = s->timeout_s,
+                               .dead_s = s->dead_s};
     CLEANUP_FD int claim = -1;
     int rc = keep_claim(s->device, &claim);
     if (!rc)
-        rc = privileges_keep(needed_capabilities, GR_ARRAY_SIZE(needed_capabilities));
+        rc = give_up_privileges();
     if (!rc)
-        rc = keeper_prepare(&k);
+        rc = device_nbd_number(s->device, &k.link.index);
+    if (!rc)
+        rc = nbd_netlink_open(&k.netlink);
+    if (!rc) /* listen for news before the times are set: nothing that dies in between is missed */
+        rc = nbd_netlink_watch(k.netlink);
+    if (!rc)
+        rc = nbd_netlink_policy(k.netlink, &k.link);
     if (!rc && ready)
         ready(arg);
     if (!rc)
@@ -196,31 +217,23 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     return 0;
 }
 
-/* Start the device's unit, where systemd runs and has it installed: systemd then restarts a keeper that dies. Returns
- * whether a keeper runs. */
-static bool started_by_systemd(const struct keep_state *s)
-{
-    char unit[64];
-    const char *const argv[] = {"systemctl", "start", unit, NULL};
-    if (access("/run/systemd/system", F_OK)) /* it does not run */
-        return false;
-    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
-    return !process_run(argv, START_MS) && keep_holder(s->device);
-}
-
+/* Where systemd runs and has the device's unit installed, start that: systemd then restarts a keeper that dies. */
 int keeper_start(const struct keep_state *s, int output)
 {
-    char program[PATH_MAX];
-    const char *const argv[] = {program, "keep", s->device, NULL};
+    char program[PATH_MAX], unit[64];
+    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
+    const char *const unit_argv[] = {"systemctl", "start", unit, NULL}, *const argv[] = {program, "keep", s->device,
+                                                                                         NULL};
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .session = true};
     pid_t pid;
     int rc = process_own_program(program);
     if (!rc)
         rc = keep_state_save(s);
-    if (!rc && started_by_systemd(s))
+    if (rc)
+        return rc;
+    if (!access("/run/systemd/system", F_OK) && !process_run(unit_argv, START_MS) && keep_holder(s->device))
         return 0;
-    if (!rc)
-        rc = process_spawn(&spec, &pid);
+    rc = process_spawn(&spec, &pid);
     return rc ? rc : wait_until_kept(s, pid);
 }
 
@@ -231,4 +244,88 @@ int keeper_stop(const char *device)
     if (!rc)
         keep_state_remove(device);
     return rc;
+}
+
+/* ---- a device that another program attached ----
+ *
+ * A device that nbd-client attached has nothing that identifies its content. So samples of its bytes are compared with
+ * the export's, from the beginning, where the filesystem's superblock is, to the end, where erofs has its metadata,
+ * which differs between any two images. A device that we attached has its content root as backend identifier, and only
+ * that is compared. */
+
+enum {
+    SAMPLES = 16,      /* evenly spaced */
+    SAMPLE = 64 << 10, /* bytes */
+    BLOCK = 4096,
+    SECTOR = 512
+};
+
+static int not_the_image(const struct keep_state *s, const char *how)
+{
+    return error_set(-ESTALE, "%s shows another image than the export '%s' of the server on %s: %s", s->device,
+                     s->export_name, s->address, how);
+}
+
+/* Compare SAMPLES samples, evenly spaced from the first block to the last. device is opened for direct I/O, so that it
+ * is the server that answers and not the page cache. */
+static int compare(const struct keep_state *s, int device, int connection)
+{
+    uint64_t last = s->size > SAMPLE ? (s->size - SAMPLE) / BLOCK * BLOCK : 0;
+    CLEANUP_FREE void *two = NULL; /* room for the device's and the server's bytes */
+    if (posix_memalign(&two, BLOCK, (size_t)2 * SAMPLE))
+        return error_no_memory();
+    uint8_t *ours = two, *theirs = ours + SAMPLE;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        uint64_t off = i < SAMPLES - 1 ? last / (SAMPLES - 1) * i / BLOCK * BLOCK : last;
+        size_t len = GR_MIN(s->size - off, (uint64_t)SAMPLE) / SECTOR * SECTOR;
+        ssize_t n = io_pread_full(device, ours, len, off);
+        if (n < 0 || (size_t)n < len)
+            return error_set(n < 0 ? (int)n : -EIO,
+                             "cannot read %s: %s; a device whose server is gone cannot be adopted", s->device,
+                             n < 0 ? strerror((int)-n) : "it ends early");
+        int rc = nbd_read(connection, off, theirs, (uint32_t)len);
+        if (rc)
+            return error_prefix(rc, "the server on %s", s->address);
+        if (memcmp(ours, theirs, len))
+            return not_the_image(s, "their bytes differ");
+    }
+    return 0;
+}
+
+/* Read the content root that the kernel has for our own attachments. Returns false for others. */
+static bool backend_root(const char *device, struct digest *out)
+{
+    static const char prefix[] = "sha256:";
+    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
+    if (!device_attribute(device, "backend", &text) || text.len < sizeof prefix - 1 + DIGEST_HEX_SIZE - 1 ||
+        memcmp(text.data, prefix, sizeof prefix - 1))
+        return false;
+    return !digest_parse((char *)text.data + sizeof prefix - 1, DIGEST_HEX_SIZE - 1, out);
+}
+
+/* The mark is read before anything is compared: if the device is attached anew meanwhile, the state is void. */
+int keeper_adopt(struct keep_state *s)
+{
+    struct nbd_export got;
+    uint64_t size = 0;
+    CLEANUP_FD int connection = -1;
+    device_nbd_mark(s->device, s->mark);
+    if (!*s->mark)
+        return error_set(-EINVAL, "%s is not attached; 'granary mount' attaches one and keeps it", s->device);
+    CLEANUP_FD int device = open(s->device, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (device < 0 || ioctl(device, BLKGETSIZE64, &size))
+        return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
+    int rc = nbd_dial(s->address, s->export_name, ANSWER_TIMEOUT_S, &got, &connection);
+    if (rc)
+        return rc;
+    s->tagged = backend_root(s->device, &s->content_root);
+    if (!s->tagged)
+        s->content_root = got.content_root;
+    s->size = got.size;
+    rc = nbd_export_check(s->address, s->export_name, &got, got.size, &s->content_root);
+    if (rc)
+        return rc;
+    if (s->size / SECTOR * SECTOR != size)
+        return not_the_image(s, "their sizes differ");
+    return s->tagged ? 0 : compare(s, device, connection);
 }

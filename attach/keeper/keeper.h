@@ -3,7 +3,48 @@
 #ifndef GRANARY_ATTACH_KEEPER_KEEPER_H
 #define GRANARY_ATTACH_KEEPER_KEEPER_H
 
-#include "attach/keeper/keep_state.h"
+#include <limits.h>
+
+#include "attach/device/device.h"
+
+/* ---- the state of a device (keep_state.c) ----
+ *
+ * It is kept in /run/granary/nbdN.json, so that another keeper can continue where one was killed. A keeper holds a lock
+ * on that file; the lock ends with its process. */
+
+enum { KEEP_EXPORT_MAX = 4097 };
+
+/* An attachment and its server. */
+struct keep_state {
+    char device[DEVICE_NAME_MAX];
+    char mark[DEVICE_MARK_MAX]; /* device_nbd_mark when this was written: the state is void for a later attachment */
+    char address[PATH_MAX];     /* the server: a unix path or HOST:PORT */
+    char export_name[KEEP_EXPORT_MAX]; /* of the image on it */
+    uint64_t size;                     /* the image's; so is content_root */
+    struct digest content_root;
+    bool tagged; /* the kernel has the content root as the attachment's backend identifier */
+    unsigned timeout_s, dead_s;
+};
+
+/* Write the state; makes STATE_ROOT if it is missing. Takes node_lock. */
+GR_MUST_CHECK int keep_state_save(const struct keep_state *s);
+/* -ENOENT: there is none, or it is of an earlier attachment; -EBADMSG: it is damaged. */
+GR_MUST_CHECK int keep_state_load(const char *device, struct keep_state *out);
+void keep_state_remove(const char *device);
+/* Remove what killed processes left: half-written files, and states of attachments that no longer exist. The caller has
+ * node_lock. */
+void keep_states_sweep_locked(void);
+
+/* Become the device's only keeper, until *out_fd is closed or the process ends. Do not read the state afterwards: POSIX
+ * drops the lock when any descriptor of the file is closed. -EBUSY: another process keeps the device; -ENOENT: there is
+ * no state. */
+GR_MUST_CHECK int keep_claim(const char *device, int *out_fd);
+/* Remove the claimed state, since the device was detached. A state written since, for a later attachment, stays. */
+void keep_release(const char *device, int claim_fd);
+/* Return the process that keeps the device; 0: none. */
+pid_t keep_holder(const char *device);
+
+/* ---- the daemon (keeper.c) ---- */
 
 /* Keep the device until it is detached, then return 0. A connection to another image is refused, logged, and tried
  * again. There is no limit to the wait for a server that is gone. ready (may be NULL) is called once the device is

@@ -5,7 +5,7 @@
  *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned -> mounted -> warmed
  *
  * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
-#include "attach/mount/mount.h"
+#include "attach/mount/mount_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,15 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/device/device.h"
-#include "attach/device/export_check.h"
-#include "attach/mount/metadata_warm.h"
-#include "attach/mount/mount_device.h"
-#include "attach/mount/mount_server.h"
+#include "attach/attach_internal.h"
+#include "attach/device/device_internal.h"
 #include "attach/mount/mountinfo.h"
-#include "attach/mount/unmount.h"
-#include "attach/mount/utab.h"
-#include "attach/node_lock.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -43,10 +37,14 @@ static int resolve_dir(const char *dir, char **out)
     return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
-/* Check that a directory is empty: a mount would hide what is in it. lost+found of a fresh filesystem does not count.
- */
-static int check_empty(const char *dir)
+/* Check that nothing is mounted on dir, and that it is empty: a mount would hide what is in it. lost+found of a fresh
+ * filesystem does not count. */
+static int mount_check_mount_point(const char *dir)
 {
+    dev_t device;
+    int mounted = mountinfo_at(dir, &device);
+    if (mounted)
+        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
     DIR *d = opendir(dir);
     if (!d)
         return error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
@@ -57,16 +55,6 @@ static int check_empty(const char *dir)
     return empty
                ? 0
                : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
-}
-
-/* Check that nothing is mounted on dir, and that it is empty. */
-static int mount_check_mount_point(const char *dir)
-{
-    dev_t device;
-    int mounted = mountinfo_at(dir, &device);
-    if (mounted)
-        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
-    return check_empty(dir);
 }
 
 /* For a check before the image is resolved: a wrong directory should be reported before a store is contacted. */
@@ -126,23 +114,6 @@ static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
     return state_save(s);
 }
 
-static int cancelled(const struct mount_config *c)
-{
-    return c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : 0;
-}
-
-/* Cache the metadata, which readers need first and which cache-only mode requires. A failure is only a warning, since
- * the mount works without: missing chunks are fetched. Returns an error only for an interrupt. */
-static int warm_metadata(const struct mount_config *c, const struct mount_state *s)
-{
-    if (!*s->control || (!c->socket && c->keeps_nothing))
-        return 0;
-    int rc = metadata_warm(s->control, c->export_name, c->cancel);
-    if (rc && rc != -ECANCELED)
-        log_warning("the filesystem's metadata is not kept in the cache: %s", error_text());
-    return rc == -ECANCELED ? rc : 0;
-}
-
 /* Make everything, in the order above. */
 static int build_up(const struct mount_config *config, struct mount_state *s)
 {
@@ -151,7 +122,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
     const struct mount_config *c = &named;
     int rc = have_server(config, s, &named);
     if (!rc)
-        rc = warm_metadata(c, s);
+        rc = mount_server_warm(c, s);
     if (!rc)
         rc = mount_device_make(c, s, &fd);
     if (rc)
@@ -167,7 +138,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
         rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
     if (!rc)
         rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
-    return rc ? rc : cancelled(c);
+    return !rc && c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : rc;
 }
 
 /* ---- front ---- */
@@ -235,7 +206,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
 }
 
 /* Read the state of a mount point. A dead mount may make realpath fail; the name then counts as it is. */
-static int mount_load(const char *dir, struct mount_state *out)
+int mount_find(const char *dir, struct mount_state *out)
 {
     dev_t device;
     CLEANUP_FREE char *resolved = realpath(dir, NULL);
@@ -247,11 +218,6 @@ static int mount_load(const char *dir, struct mount_state *out)
     if (mountinfo_at(resolved, &device) > 0)
         return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
     return error_set(-ENOENT, "nothing is mounted on %s", dir);
-}
-
-int mount_find(const char *dir, struct mount_state *out)
-{
-    return mount_load(dir, out);
 }
 
 /* Take the mount down under its lock. The state is read again: another process may have removed the mount while this
@@ -301,7 +267,7 @@ static bool is_free(const char *dir)
 int mount_remove(const char *dir, bool force, bool *out_removed)
 {
     struct mount_state s = {.id = ""};
-    int rc = mount_load(dir, &s);
+    int rc = mount_find(dir, &s);
     if (!rc)
         rc = remove_locked(&s, force);
     bool removed = !rc;

@@ -49,4 +49,14 @@ GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 /* state_each, restricted to states that are mounted. */
 int mount_each(state_visit *visit, void *arg);
 
+/* Whether the device is still the one that was attached for this mount. */
+bool mount_device_attached(const struct mount_state *state);
+
+/* Stay while the mount exists: send READY=1 to the service manager, and restart the device's keeper or server when they
+ * die. SIGTERM or SIGINT (or *cancel, set before) takes the mount down: 0. While it is in use that is tried again; a
+ * second signal stops trying: -EBUSY, and everything is left as it is. -ENOENT: another process unmounted it, and the
+ * rest was taken down; -EIO: nothing answers its reads any more, and it was taken down under its readers. Blocks these
+ * signals and SIGCHLD and reaps all children; call it from a process with one thread. */
+GR_MUST_CHECK int mount_hold(const struct mount_state *state, const volatile int *cancel);
+
 #endif

@@ -1,7 +1,7 @@
 /* The two kinds of device fail differently. An nbd device outlives its server, and a keeper process reconnects it; it
  * is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last close; it
  * is identified by that file. */
-#include "attach/mount/mount_device.h"
+#include "attach/mount/mount_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,37 +9,12 @@
 
 #include "attach/device/device.h"
 #include "attach/keeper/keeper.h"
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "base/cleanup.h"
-#include "base/error.h"
 
 enum { NBD_CONNECTIONS = 4 };
 
-unsigned mount_device_connections(const struct mount_config *c)
-{
-    return c->connections ? c->connections : NBD_CONNECTIONS;
-}
-
 /* ---- kernel nbd ---- */
-
-/* Attach a device, and save which one. A process killed in between leaves a device that unmount.c finds by its mounter.
- */
-static int attach_nbd(const struct mount_config *c, struct mount_state *s)
-{
-    const struct device_nbd d = {.address = s->socket,
-                                 .export_name = c->export_name,
-                                 .connections = mount_device_connections(c),
-                                 .size = c->size,
-                                 .content_root = c->content_root,
-                                 .timeout_s = c->timeout_s,
-                                 .dead_s = c->dead_s};
-    int rc = device_nbd_attach(&d, s->device);
-    if (rc)
-        *s->device = 0;
-    else
-        device_nbd_mark(s->device, s->device_mark);
-    return rc ? rc : state_save(s);
-}
 
 /* Start a keeper whose log is in the mount's run directory. Returns 1 when it keeps the device. */
 static int start_keeper(const struct mount_state *s, const struct keep_state *k)
@@ -53,19 +28,36 @@ static int start_keeper(const struct mount_state *s, const struct keep_state *k)
     return rc ? rc : 1;
 }
 
-/* Start the keeper of a device that was just attached. */
-static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
+/* Attach a device, save which one, and start its keeper. A process killed after the attach leaves a device that
+ * unmount.c finds by its mounter. */
+static int make_nbd(const struct mount_config *c, struct mount_state *s)
 {
+    const struct device_nbd d = {.address = s->socket,
+                                 .export_name = c->export_name,
+                                 .connections = c->connections ? c->connections : NBD_CONNECTIONS,
+                                 .size = c->size,
+                                 .content_root = c->content_root,
+                                 .timeout_s = c->timeout_s,
+                                 .dead_s = c->dead_s};
     struct keep_state k = {.size = c->size,
                            .content_root = c->content_root,
                            .tagged = true,
                            .timeout_s = c->timeout_s,
                            .dead_s = c->dead_s};
+    int rc = device_nbd_attach(&d, s->device);
+    if (rc)
+        *s->device = 0;
+    else
+        device_nbd_mark(s->device, s->device_mark);
+    if (!rc)
+        rc = state_save(s);
+    if (rc)
+        return rc;
     snprintf(k.device, sizeof k.device, "%s", s->device);
     snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
     snprintf(k.address, sizeof k.address, "%s", s->socket);
     snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
-    int rc = start_keeper(s, &k);
+    rc = start_keeper(s, &k);
     return rc < 0 ? rc : 0;
 }
 
@@ -100,10 +92,7 @@ static int attach_loop(const struct mount_config *c, struct mount_state *s, int 
 int mount_device_make(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     *out_fd = -1;
-    if (c->fuse)
-        return attach_loop(c, s, out_fd);
-    int rc = attach_nbd(c, s);
-    return rc ? rc : keep_nbd(c, s);
+    return c->fuse ? attach_loop(c, s, out_fd) : make_nbd(c, s);
 }
 
 /* A keeper that died is started again from its state file. */

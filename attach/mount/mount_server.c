@@ -7,21 +7,18 @@
  * removes an export reads all states first. Both happen under the node's lock, so no export is removed that a new mount
  * counts on.
  */
-#include "attach/mount/mount_server.h"
+#include "attach/mount/mount_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/attach_internal.h"
 #include "attach/control_client.h"
-#include "attach/json_text.h"
-#include "attach/mount/mount_device.h"
-#include "attach/node_lock.h"
-#include "attach/server/server.h"
-#include "attach/server/server_dir.h"
+#include "attach/device/device_internal.h"
+#include "attach/server/server_internal.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -195,18 +192,13 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-static bool begins(const char *word, const char *with)
-{
-    return !strncmp(word, with, strlen(with));
-}
-
 /* Whether to use a server that a user started at the usual socket: only for a mount without options of its own.
  * --endpoint does not count, since it is for this command too and such a server has its own setting. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     for (size_t i = 0; i < c->server_option_count; i++)
-        if (!begins(c->server_options[i], "--endpoint=") &&
-            !(c->environment_cache && begins(c->server_options[i], "--cache=")))
+        if (strncmp(c->server_options[i], "--endpoint=", strlen("--endpoint=")) != 0 &&
+            !(c->environment_cache && !strncmp(c->server_options[i], "--cache=", strlen("--cache="))))
             return false;
     if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
         return false;
@@ -222,12 +214,6 @@ static int visit_attached(void *arg, const struct mount_state *s)
     return *s->device && visit_user(arg, s);
 }
 
-/* Do readers wait for a dead server? Those of an nbd device do; those of a FUSE mount got errors. */
-static bool is_waited_for(const struct mount_state *s)
-{
-    return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
-}
-
 /* Find the server for these options or start one; the state names it before it starts. *out_started: it was started,
  * with the image as its export. */
 static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
@@ -240,7 +226,8 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (rc)
         return rc;
     s->server = server_dir_alive(s->server_dir);
-    if (!s->server.pid && is_waited_for(s)) {
+    /* Readers of an nbd device wait for a dead server; those of a FUSE mount got errors. */
+    if (!s->server.pid && !is_fuse(s) && state_each(visit_attached, s->server_dir)) {
         rc = start_again_locked(s);
         if (!rc)
             log_info("the server of other mounts had died; it is started again");
@@ -257,21 +244,6 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (!rc)
         rc = mount_server_start(c, s);
     return rc ? rc : state_save(s);
-}
-
-/* Wait until the server's control socket answers, while the server lives. */
-static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
-{
-    for (;;) {
-        int rc = listen_answered(s->control);
-        if (rc)
-            return rc < 0 ? rc : 0;
-        if (c->cancel && *c->cancel)
-            return error_set(-ECANCELED, "interrupted");
-        if (!s->server.pid || !process_alive(&s->server))
-            return mount_server_explain(s, error_set(-EIO, "the server ended"));
-        usleep(LOOK_US);
-    }
 }
 
 /* The image to be named, and its mount. */
@@ -369,14 +341,74 @@ int mount_server_have(const struct mount_config *c, struct mount_state *s)
 {
     bool started;
     int rc = find_or_start(c, s, &started);
-    if (!rc && !started)
-        rc = wait_for_control(c, s);
-    return rc || started ? rc : add_export(c, s);
+    if (rc || started)
+        return rc;
+    rc = export_check_wait(&(struct export_check){.server = &s->server, .cancel = c->cancel}, s->control);
+    if (rc == -EIO)
+        return mount_server_explain(s, rc);
+    return rc ? rc : add_export(c, s);
 }
 
 int mount_server_explain(const struct mount_state *s, int rc)
 {
     return *s->server_dir ? server_dir_explain(s->server_dir, rc) : rc;
+}
+
+/* ---- caching the metadata: one request, whose last sums tell whether everything is cached ---- */
+
+/* What the answer's lines have reported so far. */
+struct warm_answer {
+    const volatile int *cancel;
+    bool done; /* the final sums have arrived */
+};
+
+/* Take the sums: an error unless every chunk is cached. */
+static int take_sums(struct warm_answer *a, const json_t *sums)
+{
+    const char *why = json_string_value(json_object_get(sums, "error"));
+    uint64_t chunks = control_number(sums, "chunks"), missing = chunks - control_number(sums, "cached_chunks");
+    a->done = true;
+    return missing ? error_set(-EIO, "%llu of %llu chunks are not cached: %s", (unsigned long long)missing,
+                               (unsigned long long)chunks, why && *why ? why : "the cache is too small")
+                   : 0;
+}
+
+/* Take one line; only the sums matter. Progress lines come twice a second, so *cancel is noticed soon. */
+static int warm_take_line(void *arg, const char *line, size_t len)
+{
+    struct warm_answer *a = arg;
+    json_t *object;
+    if (a->cancel && *a->cancel)
+        return error_set(-ECANCELED, "interrupted");
+    int rc = control_object(line, len, &object);
+    const json_t *sums = json_object_get(object, "warm");
+    if (sums)
+        rc = take_sums(a, sums);
+    json_decref(object);
+    return rc;
+}
+
+/* A failure is only a warning, since the mount works without: missing chunks are fetched. A server that has no slot for
+ * the request is tried again (control_turn). */
+int mount_server_warm(const struct mount_config *c, const struct mount_state *s)
+{
+    struct warm_answer a = {.cancel = c->cancel};
+    const char *const params[] = {"what", "metadata", "export", c->export_name, NULL};
+    const struct bytes nothing = BYTES_INIT(0);
+    struct control_turn turn = {.cancel = c->cancel};
+    int rc;
+    if (!*s->control || (!c->socket && c->keeps_nothing))
+        return 0;
+    do
+        rc = control_post(s->control, "/warm", params, &nothing, warm_take_line, &a);
+    while (control_turn(rc, &turn));
+    if (c->cancel && *c->cancel) /* it also ends the wait for an answer */
+        return error_set(-ECANCELED, "interrupted");
+    if (!rc && !a.done)
+        rc = error_set(-EIO, "the answer of the server on %s ended early", s->control);
+    if (rc)
+        log_warning("the filesystem's metadata is not kept in the cache: %s", error_text());
+    return 0;
 }
 
 /* ---- leaving ---- */

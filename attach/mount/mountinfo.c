@@ -1,9 +1,16 @@
-/* A mount is identified by its id in this namespace together with its device, since the kernel reuses ids. statx with
- * AT_STATX_DONT_SYNC tells whether a directory is a mount point without asking a server that may be dead. */
+/* Two lists of mounts: the kernel's, and libmount's (/run/mount/utab).
+ *
+ * A mount is identified by its id in this namespace together with its device, since the kernel reuses ids. statx with
+ * AT_STATX_DONT_SYNC tells whether a directory is a mount point without asking a server that may be dead.
+ *
+ * An entry with helper=granary in libmount's list makes umount(8) run umount.granary. All failures there are ignored
+ * (mountinfo.h). */
 #include "attach/mount/mountinfo.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libmount.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,4 +74,29 @@ int mountinfo_lists(const struct mountinfo *m)
     free(line);
     fclose(f);
     return found;
+}
+
+/* ---- libmount's list ---- */
+
+/* Remove one entry or add one; libmount locks and replaces the file. */
+static void utab_update(const char *remove, struct libmnt_fs *add)
+{
+    struct libmnt_update *u = mnt_new_update();
+    if (u && mnt_update_set_fs(u, 0, remove, add) >= 0)
+        (void)mnt_update_table(u, NULL);
+    mnt_free_update(u);
+}
+
+void utab_add(const char *device, const char *dir)
+{
+    struct libmnt_fs *fs = mnt_new_fs();
+    if (fs && !mnt_fs_set_source(fs, device) && !mnt_fs_set_target(fs, dir) &&
+        !mnt_fs_set_options(fs, "helper=granary"))
+        utab_update(NULL, fs);
+    mnt_unref_fs(fs);
+}
+
+void utab_remove(const char *dir)
+{
+    utab_update(dir, NULL);
 }

@@ -1,8 +1,8 @@
-/* What is mounted in this mount namespace, as the kernel lists it. */
+/* What is mounted in this mount namespace, as the kernel lists it; and libmount's list, by which umount(8) calls
+ * umount.granary. */
 #ifndef GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 #define GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/compiler.h"
@@ -22,5 +22,11 @@ GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
 
 /* Return 1 when the mount is still listed, 0 when not, or -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);
+
+/* Have umount(8) call umount.granary, which takes down the device and the server too: add the mount to libmount's table
+ * (/run/mount/utab), or remove it. Failures are ignored: umount(8) then removes only the mount, and the next call of
+ * granary the rest. */
+void utab_add(const char *device, const char *dir);
+void utab_remove(const char *dir);
 
 #endif

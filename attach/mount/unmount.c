@@ -1,27 +1,22 @@
 /* Kernel calls that may wait for a device whose server is gone are made by a child process with a time limit
- * (deadline.h).
+ * (deadline_call).
  *
  * A mount is stale, and may be taken down by anyone, when three things hold: no process has the mount's lock, nothing
  * is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
-#include "attach/mount/unmount.h"
+#include "attach/mount/mount_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/device/deadline.h"
+#include "attach/attach_internal.h"
 #include "attach/device/device.h"
-#include "attach/keeper/keep_state.h"
-#include "attach/mount/mount_device.h"
-#include "attach/mount/mount_server.h"
+#include "attach/keeper/keeper.h"
 #include "attach/mount/mountinfo.h"
-#include "attach/mount/utab.h"
-#include "attach/node_lock.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -108,15 +103,6 @@ int unmount(struct mount_state *s, bool force)
 
 /* ---- the rest ---- */
 
-/* Find a device whose mounter was killed between the attach and saving the state. */
-static void find_device(struct mount_state *s)
-{
-    if (strcmp(s->method, "nbd") || *s->device || !s->mounter.pid)
-        return;
-    if (!device_nbd_find(s->mounter.pid, &s->content_root, s->device))
-        device_nbd_mark(s->device, s->device_mark);
-}
-
 /* -EBUSY when the device is still mounted in another namespace, such as a container's, whose readers would get EIO. No
  * list here shows those mounts. */
 static int check_elsewhere(const struct mount_state *s)
@@ -133,7 +119,11 @@ static int check_elsewhere(const struct mount_state *s)
 /* In reverse order of the mount. Each step does nothing if its part is gone already, so this can be repeated. */
 int unmount_take_down(struct mount_state *s, bool force)
 {
-    find_device(s);
+    /* A mounter that was killed between the attach and saving the state has left a device that the state does not name.
+     */
+    if (!strcmp(s->method, "nbd") && !*s->device && s->mounter.pid &&
+        !device_nbd_find(s->mounter.pid, &s->content_root, s->device))
+        device_nbd_mark(s->device, s->device_mark);
     int rc = force ? 0 : check_elsewhere(s);
     if (!rc)
         rc = mount_device_take_down(s, force);

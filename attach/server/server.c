@@ -18,10 +18,9 @@
  * wait in the backlog. For granary-fuse the mounted /dev/fuse takes the socket's place: readers wait, and requests that
  * a dead child had not answered go to the next one. The child has the kernel kill it when the supervisor ends in any
  * other way (GRANARY_SUPERVISOR). */
-#include "attach/server/server.h"
+#include "attach/server/server_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,14 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/mount/fuse_mount.h"
-#include "attach/notify.h"
-#include "attach/process.h"
-#include "attach/server/child_output.h"
-#include "attach/server/quiesce.h"
-#include "attach/server/server_child.h"
-#include "attach/server/service_log.h"
-#include "attach/server/upgrade.h"
+#include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -67,10 +59,9 @@ struct server {
     const char *name; /* the child's, for sentences */
     server_child_words argv;
     int listen_fd, signal_fd;
-    struct child_output
-        output;           /* the child's; until it serves, the last line waits: a failed start's sentence says it */
-    char where[PATH_MAX]; /* unix path, HOST:PORT or directory */
-    pid_t child;          /* 0: down */
+    struct child_output output; /* until the child serves, its last line waits: a failed start's sentence says it */
+    char where[PATH_MAX];       /* unix path, HOST:PORT or directory */
+    pid_t child;                /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms; /* clock_now_ms */
     unsigned deaths;                              /* in a row, each soon after the start; they set the pause */
     unsigned failed_starts;                       /* before the first start that served */
@@ -81,31 +72,6 @@ struct server {
 };
 
 /* ---- states ---- */
-
-/* Start the child. */
-static int server_start(struct server *s)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC))
-        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    /* A separate session, so that ^C at the terminal reaches only the supervisor. */
-    struct process_spec spec = {.argv = (const char *const *)s->argv.items,
-                                .output = ends[1],
-                                .listen_fd = s->listen_fd,
-                                .session = true,
-                                .supervised = true};
-    int rc = process_spawn(&spec, &s->child);
-    close(ends[1]);
-    if (rc) {
-        close(ends[0]);
-        return rc;
-    }
-    child_output_begin(&s->output, ends[0]);
-    s->started_ms = clock_now_ms();
-    s->ready = s->killed = false;
-    return 0;
-}
 
 /* Notice the first answer on the child's control socket, and announce it. */
 static int check_ready(struct server *s)
@@ -178,8 +144,13 @@ static int died(struct server *s, int status)
  * served; later ones only delay the start. */
 static int start_or_put_off(struct server *s)
 {
-    int rc = server_start(s);
-    if (!rc || !s->announced)
+    int rc = child_start((const char *const *)s->argv.items, s->listen_fd, &s->output, &s->child);
+    if (!rc) {
+        s->started_ms = clock_now_ms();
+        s->ready = s->killed = false;
+        return 0;
+    }
+    if (!s->announced)
         return rc;
     if (s->heir)
         upgrade_failed(&s->upgrade, "%s" TRIED_ON, error_text());
@@ -192,30 +163,6 @@ static void stop_child(struct server *s)
 {
     bool at_once = s->ending || s->replacing || !s->ready;
     s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
-}
-
-/* SIGTERM or SIGINT: end, at once if this is the second one. */
-static void begin_end(struct server *s)
-{
-    if (!s->ending)
-        notify("STOPPING=1");
-    stop_child(s);
-    s->ending = true;
-}
-
-/* A checked upgrade: stop the child as for an end, then exec (replace). */
-static void begin_replace(struct server *s)
-{
-    stop_child(s);
-    s->replacing = true;
-}
-
-/* Become the other program; if that fails, go on and start the child again. */
-static void replace(struct server *s)
-{
-    upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
-    s->replacing = false; /* it could not be */
-    s->start_at_ms = 0;
 }
 
 /* Kill the child once its cache is written, or it does not answer, or the time is over. */
@@ -235,10 +182,16 @@ static int take_signals(struct server *s)
 {
     struct signalfd_siginfo info;
     while (read(s->signal_fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            begin_end(s);
-    if (!s->ending && upgrade_checked(&s->upgrade))
-        begin_replace(s);
+        if (info.ssi_signo != SIGCHLD) {
+            if (!s->ending)
+                notify("STOPPING=1");
+            stop_child(s);
+            s->ending = true;
+        }
+    if (!s->ending && upgrade_checked(&s->upgrade)) { /* stop the child as for an end, then exec (replace) */
+        stop_child(s);
+        s->replacing = true;
+    }
     int status;
     if (!s->child || waitpid(s->child, &status, WNOHANG) != s->child)
         return 0;
@@ -270,8 +223,11 @@ static int next_due(const struct server *s)
 /* One turn of the loop: start what is due, wait, handle what happened. */
 static int server_step(struct server *s)
 {
-    if (!s->child && s->replacing)
-        replace(s);
+    if (!s->child && s->replacing) {
+        upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
+        s->replacing = false; /* it could not be: go on, and start the child again */
+        s->start_at_ms = 0;
+    }
     if (!s->child && clock_now_ms() >= s->start_at_ms) {
         int rc = start_or_put_off(s);
         if (rc)
@@ -297,39 +253,13 @@ static int server_step(struct server *s)
     return rc;
 }
 
-/* Open the socket, or mount FUSE, that all children get. */
-static int open_socket(struct server *s)
-{
-    const struct server_config *c = s->config;
-    if (c->fuse) {
-        snprintf(s->where, sizeof s->where, "%s", c->fuse);
-        return fuse_mount_open(c->fuse, &s->listen_fd);
-    }
-    if (c->socket) {
-        snprintf(s->where, sizeof s->where, "%s", c->socket);
-        int rc = listen_unix(c->socket, &s->listen_fd);
-        return rc ? rc : socket_access_apply(&c->socket_access, c->socket);
-    }
-    unsigned port = 0;
-    int rc = listen_tcp(c->listen, &s->listen_fd, &port);
-    if (!rc)
-        snprintf(s->where, sizeof s->where, "%.*s:%u", (int)(strrchr(c->listen, ':') - c->listen), c->listen, port);
-    return rc;
-}
-
 /* Block the signals, inherit from a program before or open the socket, and set what the child reads from its
  * environment. */
 static int server_prepare(struct server *s)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (s->signal_fd < 0)
-        return error_set(-errno, "signalfd: %s", strerror(errno));
+    int rc = service_signals(&s->signal_fd);
+    if (rc)
+        return rc;
     char now[32];
     snprintf(now, sizeof now, "%lld", (long long)time(NULL));
     s->heir = s->announced = upgrade_inherit(&s->upgrade, &s->listen_fd, s->where);
@@ -339,12 +269,12 @@ static int server_prepare(struct server *s)
     char log[PATH_MAX];
     if (setenv("GRANARY_LOG", service_log_where(log), 1)) /* for status */
         return error_set(-errno, "setenv: %s", strerror(errno));
-    int rc = server_child_argv(s->config, &s->argv);
+    rc = server_child_argv(s->config, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)
         rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
                        s->config->control);
     if (!rc && !s->heir)
-        rc = open_socket(s);
+        rc = server_socket_open(s->config, s->where, &s->listen_fd);
     if (!rc)
         upgrade_listen(&s->upgrade, s->config->control);
     return rc;
@@ -396,7 +326,7 @@ static void server_release(struct server *s)
 int server_run(const struct server_config *config)
 {
     struct server s = {.config = config,
-                       .name = server_child_name(config),
+                       .name = config->fuse ? "granary-fuse" : "granary-nbd",
                        .listen_fd = -1,
                        .signal_fd = -1,
                        .output = CHILD_OUTPUT_INIT,

@@ -4,9 +4,31 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
-#include "attach/server/socket_access.h"
 #include "base/bytes.h"
+#include "base/compiler.h"
+
+/* ---- who may connect to a unix socket: its owner, group and mode (server_socket.c) ---- */
+
+/* All zero: the socket stays as it was made, with mode 0600. */
+struct socket_access {
+    mode_t mode;
+    bool has_owner, has_group;
+    uint32_t owner, group;
+};
+
+/* Parse mode (octal) and owner (USER, USER:GROUP or :GROUP, by name or number); either may be NULL. With a group the
+ * mode defaults to 0660. option: the options' prefix in the sentence of -EINVAL; "socket" for --socket-mode and
+ * --socket-owner. -EINVAL; -ENOMEM. */
+GR_MUST_CHECK int socket_access_parse(const char *option, const char *mode, const char *owner,
+                                      struct socket_access *out);
+
+/* Set owner, group and mode. -EPERM: only root may give a socket to another user, or to a group it is not in. */
+GR_MUST_CHECK int socket_access_apply(const struct socket_access *access, const char *path);
+
+/* ---- the server ---- */
 
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store occupies one */
 
@@ -43,5 +65,18 @@ void server_hand(const char *control, const struct bytes *images);
 
 /* Check whether the server would accept its parameters, without touching stores, caches or sockets. */
 GR_MUST_CHECK int server_check(const struct server_config *config);
+
+/* ---- the protocol of `granary upgrade` ----
+ *
+ * Requests come over a unix socket beside the control socket. It belongs to the supervisor, so it exists while the
+ * server does not. A client that may connect to it (its owner, root) names the program; the answer is one line, sent
+ * when the new program serves or has failed. */
+
+#define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, behind the control socket's path */
+#define UPGRADE_REQUEST "upgrade " /* and the absolute path of a program, and a newline */
+#define UPGRADE_DONE "done "       /* FROM TO MS, the versions and how long there was no server; and a newline */
+#define UPGRADE_FAILED "failed "   /* and a sentence, and a newline */
+
+enum { UPGRADE_VERSION_MAX = 64 };
 
 #endif

@@ -1,69 +1,65 @@
-/* Finds the front end's program and makes its command line: PROGRAM -tN [TLS] 3 KEY=VALUE..., where 3 is the descriptor
- * that is passed on. The keys are the plugin's; the first keys are the images. */
-#include "attach/server/server_child.h"
+/* The program that a supervisor starts: its command line, its output, and its word on whether it may be killed.
+ *
+ * The command line is PROGRAM -tN [TLS] 3 KEY=VALUE..., where 3 is the descriptor that is passed on. The keys are the
+ * plugin's; the first keys are the images.
+ *
+ * The output is split into lines of at most 511 bytes. While `holds` is set the last line is kept back, since a
+ * supervisor that reports a failed start quotes it, and the log should not have it twice.
+ *
+ * quiesce_ask is one HTTP request by hand, without libcurl, since the supervisor must not wait for a server that hangs:
+ * HTTP/1.0, so that the server closes the connection; only the status line is read. */
+#include "attach/server/server_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "attach/process.h"
-#include "attach/server/child_output.h"
+#include "attach/server/service.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
+#include "net/listen.h"
 
-enum { CHECK_MS = 60000 }; /* for a front end to check its parameters */
+enum {
+    CHECK_MS = 60000, /* for a front end to check its parameters */
+    ANSWER_S = 2,     /* for an answer to quiesce_ask */
+    QUIET = 200,      /* HTTP status of that answer, */
+    BUSY = 202        /* and while the cache is being written */
+};
 
 /* ---- the parts of Granary ---- */
 
-/* Return a path relative to the directory of the running program. */
-static int beside_program(const char *relative, char **out)
+/* Find a program: named by the environment variable, else the first of two places beside this program where it exists
+ * (a build tree, an installation), else its bare name. free *out. */
+static int find_part(const char *variable, const char *built, const char *installed, char **out)
 {
+    const char *chosen = getenv(variable), *const places[] = {built, installed};
     char program[PATH_MAX];
-    int rc = process_own_program(program);
-    if (rc)
-        return rc;
-    char *slash = strrchr(program, '/');
-    if (slash)
-        *slash = 0;
-    if (asprintf(out, "%s/%s", program, relative) >= 0)
-        return 0;
-    *out = NULL;
-    return error_no_memory();
-}
-
-/* Find a program: named by the environment variable, else the first of two places beside this program where it exists,
- * else its bare name. free *out. */
-static int find_part(const char *variable, const char *const places[2], const char *name, char **out)
-{
-    const char *chosen = getenv(variable);
-    for (size_t i = 0; (!chosen || !*chosen) && i < 2; i++) {
-        CLEANUP_FREE char *path = NULL;
-        int rc = beside_program(places[i], &path);
+    if (!chosen || !*chosen) {
+        chosen = strrchr(installed, '/') + 1;
+        int rc = process_own_program(program);
         if (rc)
             return rc;
-        if (!access(path, R_OK)) {
-            *out = steal_ptr(&path);
-            return 0;
+        int dir_len = (int)(strrchr(program, '/') - program);
+        for (size_t i = 0; i < GR_ARRAY_SIZE(places); i++) {
+            CLEANUP_FREE char *path = NULL;
+            if (asprintf(&path, "%.*s/%s", dir_len, program, places[i]) < 0) {
+                path = NULL;
+                return error_no_memory();
+            }
+            if (!access(path, R_OK)) {
+                *out = steal_ptr(&path);
+                return 0;
+            }
         }
     }
-    *out = strdup(chosen && *chosen ? chosen : name);
+    *out = strdup(chosen);
     return *out ? 0 : error_no_memory();
-}
-
-static int find_fuse(char **out)
-{
-    static const char *const places[] = {"../fuse/granary-fuse", /* a build tree */
-                                         GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"};
-    return find_part("GRANARY_FUSE", places, "granary-fuse", out);
-}
-
-static int find_nbd(char **out)
-{
-    static const char *const places[] = {"../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd"};
-    return find_part("GRANARY_NBD", places, "granary-nbd", out);
 }
 
 /* ---- the child's command line ---- */
@@ -80,30 +76,25 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
-/* Add where the keys are; the keys themselves never stand on a command line. */
-static int add_tls(const struct server_config *c, server_child_words *argv)
-{
-    int rc = c->tls_certificates ? add_word(argv, "-c%s", c->tls_certificates) : 0;
-    if (!rc && c->tls_psk)
-        rc = add_word(argv, "-k%s", c->tls_psk);
-    return !rc && c->tls_verify_peer ? add_word(argv, "%s", "-p") : rc;
-}
-
-/* Secrets never appear in the command line, which every user can read: only paths of files do. */
+/* Secrets, TLS keys among them, never appear in the command line, which every user can read: only paths of files do. */
 int server_child_argv(const struct server_config *c, server_child_words *out)
 {
-    CLEANUP_FREE char *path = NULL, *threads = NULL;
-    int rc = c->fuse ? find_fuse(&path) : find_nbd(&path);
+    CLEANUP_FREE char *path = NULL;
+    char threads[16];
+    snprintf(threads, sizeof threads, "-t%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
+    int rc = c->fuse
+                 ? find_part("GRANARY_FUSE", "../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse", &path)
+                 : find_part("GRANARY_NBD", "../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd", &path);
     if (!rc)
         rc = add_word(out, "%s", path);
-    if (!rc && asprintf(&threads, "-t%u", c->threads ? c->threads : (unsigned)SERVER_THREADS) < 0) {
-        threads = NULL;
-        rc = error_no_memory();
-    }
     if (!rc)
         rc = add_word(out, "%s", threads);
-    if (!rc)
-        rc = add_tls(c, out);
+    if (!rc && c->tls_certificates)
+        rc = add_word(out, "-c%s", c->tls_certificates);
+    if (!rc && c->tls_psk)
+        rc = add_word(out, "-k%s", c->tls_psk);
+    if (!rc && c->tls_verify_peer)
+        rc = add_word(out, "%s", "-p");
     if (!rc)
         rc = add_word(out, "%s", PROCESS_PASSED_FD);
     for (size_t i = 0; !rc && i < c->image_count; i++)
@@ -126,9 +117,105 @@ void server_child_release(server_child_words *argv)
     vec_release(argv);
 }
 
-const char *server_child_name(const struct server_config *config)
+/* ---- the output of a child ---- */
+
+/* Log the line that was kept back. */
+void child_output_release(struct child_output *o)
 {
-    return config->fuse ? "granary-fuse" : "granary-nbd";
+    if (o->held)
+        service_log_line(o->last);
+    o->held = false;
+}
+
+/* A line is complete: log the one kept back, then log or keep this one. Empty lines do not replace the last. */
+static void end_line(struct child_output *o)
+{
+    o->line[o->line_len] = 0;
+    child_output_release(o);
+    o->held = o->line_len && o->holds;
+    if (o->line_len)
+        memcpy(o->last, o->line, o->line_len + 1);
+    if (!o->held)
+        service_log_line(o->line);
+    o->line_len = 0;
+}
+
+/* A line longer than the buffer is split; nothing is dropped. */
+int child_output_take(struct child_output *o)
+{
+    char block[4096];
+    ssize_t n = read(o->fd, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    for (ssize_t i = 0; i < n; i++) {
+        if (block[i] == '\n' || o->line_len + 1 == sizeof o->line)
+            end_line(o);
+        if (block[i] != '\n')
+            o->line[o->line_len++] = block[i];
+    }
+    return n > 0 ? 1 : -1;
+}
+
+/* Read what the program wrote before it died; a line without a newline counts as well. */
+void child_output_end(struct child_output *o)
+{
+    while (o->fd >= 0 && child_output_take(o) > 0)
+        ;
+    if (o->line_len)
+        end_line(o);
+    if (o->fd >= 0)
+        close(steal_fd(&o->fd));
+}
+
+/* The program's own prefix would be repeated by the supervisor that quotes the line. */
+static const char *child_output_sentence(const char *line)
+{
+    static const char prefix[] = "granary: error: ";
+    const char *at = strstr(line, prefix);
+    return at ? at + strlen(prefix) : line;
+}
+
+const char *child_output_last(const struct child_output *o)
+{
+    return *o->last ? child_output_sentence(o->last) : "none";
+}
+
+int child_start(const char *const *argv, int listen_fd, struct child_output *output, pid_t *out)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    CLEANUP_FD int read_end = ends[0], write_end = ends[1];
+    fcntl(read_end, F_SETFL, O_NONBLOCK);
+    /* A separate session, so that ^C at the terminal reaches only the supervisor. */
+    const struct process_spec spec = {
+        .argv = argv, .output = write_end, .listen_fd = listen_fd, .session = true, .supervised = true};
+    int rc = process_spawn(&spec, out);
+    if (rc)
+        return rc;
+    output->fd = steal_fd(&read_end);
+    *output->last = 0;
+    return 0;
+}
+
+/* ---- requests ---- */
+
+int quiesce_ask(const char *control, bool *out_quiet)
+{
+    static const char request[] = "POST /quiesce HTTP/1.0\r\nContent-Length: 0\r\n\r\n";
+    char answer[sizeof "HTTP/1.1 200"] = "";
+    CLEANUP_FD int fd = -1;
+    unsigned status = 0;
+    int rc = listen_connect_unix(control, ANSWER_S, &fd);
+    if (rc)
+        return rc;
+    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) < 0)
+        return error_set(-errno, "cannot ask on %s: %s", control, strerror(errno));
+    ssize_t n = io_read_full(fd, answer, sizeof answer - 1);
+    if (n < 0 || sscanf(answer, "HTTP/%*u.%*u %u", &status) != 1 || (status != QUIET && status != BUSY))
+        return error_set(n == -EAGAIN ? -ETIMEDOUT : -EIO, "the server on %s does not understand", control);
+    *out_quiet = status == QUIET;
+    return 0;
 }
 
 /* ---- a check ---- */

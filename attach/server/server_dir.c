@@ -1,7 +1,7 @@
 /* The record consists of strings, each ended by NUL, since a path may have any other byte: the format, the process's
  * number and start time, the words of its command line. It is written between fork and exec (process.c's gate), so
  * every running server has a record. */
-#include "attach/server/server_dir.h"
+#include "attach/server/server_internal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,8 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "attach/mount/fuse_mount.h"
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -58,47 +57,31 @@ static int server_dir_save(const char *dir, const struct process *p, const char 
     return io_write_file_atomic(path, text.data, text.len, false);
 }
 
-/* Split the text into strings. */
-static int server_dir_split(struct record *r)
-{
-    const char *at = (const char *)r->text.data, *end = at + r->text.len;
-    while (at < end) {
-        const char *nul = memchr(at, 0, (size_t)(end - at));
-        if (!nul)
-            return -EBADMSG;
-        if (vec_push(&r->argv, at))
-            return -ENOMEM;
-        at = nul + 1;
-    }
-    return 0;
-}
-
-/* Take format and process off the front; what remains is the command line. */
-static bool take_head(struct record *r)
-{
-    enum { HEAD = 3 };
-    if (r->argv.len <= HEAD || strcmp(r->argv.items[0], FORMAT) != 0)
-        return false;
-    long pid = strtol(r->argv.items[1], NULL, 10);
-    r->process = (struct process){.pid = (pid_t)pid, .started = strtoull(r->argv.items[2], NULL, 10)};
-    r->argv.len -= HEAD;
-    memmove(r->argv.items, r->argv.items + HEAD, r->argv.len * sizeof *r->argv.items);
-    return pid > 0 && pid <= INT_MAX;
-}
-
 /* Read the record; *out must be released in any case. */
 static int server_dir_load(const char *dir, struct record *out)
 {
+    enum { HEAD = 3 }; /* format, process number and start time; what remains is the command line */
     char path[PATH_MAX];
     *out = (struct record){.text = BYTES_INIT(RECORD_MAX)};
     path_of(dir, path);
     int rc = io_read_file(path, &out->text);
     if (rc)
         return rc == -ENOENT ? error_set(rc, "%s: no server was started there", dir) : rc;
-    rc = server_dir_split(out);
-    if (!rc && !take_head(out))
-        rc = -EBADMSG;
-    return rc ? error_set(rc, rc == -EBADMSG ? "%s is damaged" : "%s: out of memory", path) : 0;
+    const char *at = (const char *)out->text.data, *end = at + out->text.len;
+    for (const char *nul; at < end; at = nul + 1) {
+        nul = memchr(at, 0, (size_t)(end - at));
+        if (!nul)
+            return error_set(-EBADMSG, "%s is damaged", path);
+        if (vec_push(&out->argv, at))
+            return error_no_memory();
+    }
+    long pid = out->argv.len > HEAD ? strtol(out->argv.items[1], NULL, 10) : 0;
+    if (pid <= 0 || pid > INT_MAX || strcmp(out->argv.items[0], FORMAT) != 0)
+        return error_set(-EBADMSG, "%s is damaged", path);
+    out->process = (struct process){.pid = (pid_t)pid, .started = strtoull(out->argv.items[2], NULL, 10)};
+    out->argv.len -= HEAD;
+    memmove(out->argv.items, out->argv.items + HEAD, out->argv.len * sizeof *out->argv.items);
+    return 0;
 }
 
 /* All zero if no server runs there: no record, a damaged one, or a process that has ended. */
@@ -122,8 +105,7 @@ static int write_down(void *arg, pid_t pid)
     return server_dir_save(new->dir, &new->process, new->argv);
 }
 
-/* Start the server with its log, and record it. */
-static int spawn(const char *dir, const char *const *argv, struct process *out)
+int server_dir_start(const char *dir, const char *const *argv, struct process *out)
 {
     struct starting new = {.dir = dir, .argv = argv};
     pid_t pid;
@@ -146,11 +128,6 @@ int server_dir_make(const char *dir)
     return 0;
 }
 
-int server_dir_start(const char *dir, const char *const *argv, struct process *out)
-{
-    return spawn(dir, argv, out);
-}
-
 /* The recorded command line, but with this program: an update may have replaced the one that started the server. */
 int server_dir_start_again(const char *dir, struct process *out)
 {
@@ -164,7 +141,7 @@ int server_dir_start_again(const char *dir, struct process *out)
     if (rc)
         return rc;
     was.argv.items[0] = program;
-    return spawn(dir, was.argv.items, out);
+    return server_dir_start(dir, was.argv.items, out);
 }
 
 int server_dir_explain(const char *dir, int rc)

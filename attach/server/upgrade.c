@@ -6,7 +6,7 @@
  *             the rest of what PROGRAM must know are in the environment variable GRANARY_TAKE_OVER
  *
  * The client's connection is among these descriptors, so the new program answers when it serves. */
-#include "attach/server/upgrade.h"
+#include "attach/server/server_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/process.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -121,7 +120,7 @@ static int upgrade_take_line(int fd, char line[LINE_SIZE])
 static int begin_check(struct upgrade *u, const char **again)
 {
     VEC(const char *) argv = {0};
-    int ends[2], rc = vec_push(&argv, u->program);
+    int rc = vec_push(&argv, u->program);
     if (!rc)
         rc = vec_push(&argv, again[1]);
     if (!rc)
@@ -130,20 +129,9 @@ static int begin_check(struct upgrade *u, const char **again)
         rc = vec_push(&argv, again[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
-    if (rc || pipe2(ends, O_CLOEXEC)) {
-        vec_release(&argv);
-        return error_set(rc ? rc : -errno, "cannot check %s: %s", u->program, strerror(rc ? -rc : errno));
-    }
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    const struct process_spec spec = {
-        .argv = argv.items, .output = ends[1], .listen_fd = -1, .session = true, .supervised = true};
-    rc = process_spawn(&spec, &u->check);
-    close(ends[1]);
+    rc = rc ? error_set(rc, "cannot check %s: %s", u->program, strerror(-rc))
+            : child_start(argv.items, -1, &u->output, &u->check);
     vec_release(&argv);
-    if (rc)
-        close(ends[0]);
-    else
-        child_output_begin(&u->output, ends[0]);
     u->check_until_ms = clock_now_ms() + CHECK_MS;
     return rc;
 }
@@ -209,19 +197,13 @@ bool upgrade_checked(struct upgrade *u)
 
 /* ---- the change ---- */
 
-/* Set or clear a descriptor's close-on-exec flag. */
-static void keep_over_exec(int fd, bool on)
-{
-    if (fd >= 0)
-        fcntl(fd, F_SETFD, on ? 0 : FD_CLOEXEC);
-}
-
 /* Keep the descriptors open over exec, or not. */
 static void pass_on(const struct upgrade *u, int listen_fd, bool on)
 {
-    keep_over_exec(listen_fd, on);
-    keep_over_exec(u->requests_fd, on);
-    keep_over_exec(u->asker_fd, on);
+    const int fds[] = {listen_fd, u->requests_fd, u->asker_fd};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(fds); i++)
+        if (fds[i] >= 0)
+            fcntl(fds[i], F_SETFD, on ? 0 : FD_CLOEXEC);
 }
 
 /* Returns only if exec failed. The descriptors are then close-on-exec again, for the next child must not inherit them.

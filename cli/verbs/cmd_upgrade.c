@@ -4,7 +4,7 @@
  *                                                     checks the options with the new program, execs it
  *   this program <--"done ...", or "failed ..."------ the new program, once it serves
  *
- * See attach/server/upgrade.h for the other side.
+ * See attach/server/upgrade.c for the other side.
  */
 #include <errno.h>
 #include <limits.h>

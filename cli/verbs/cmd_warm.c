@@ -1,7 +1,7 @@
 /* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
  *
- *   control socket   the server does the work (server/control_internal.h); this process prints the lines of its answer
- *   NBD address      this process requests every byte (attach/device/nbd_warm.h): works from another machine, but
+ *   control socket   the server does the work (server/control_warm.c); this process prints the lines of its answer
+ *   NBD address      this process requests every byte (attach/device/nbd_warm.c): works from another machine, but
  *                    knows only offsets, so names and globs are not possible
  *
  * Success means that everything requested is cached at the end, not that the requests succeeded: a cache that is too

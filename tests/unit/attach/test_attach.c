@@ -11,11 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "attach/attach_internal.h"
 #include "attach/control_client.h"
-#include "attach/device/deadline.h"
-#include "attach/device/nbd_remedy.h"
-#include "attach/keeper/keep_state.h"
-#include "attach/node_lock.h"
+#include "attach/device/device_internal.h"
+#include "attach/keeper/keeper.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"

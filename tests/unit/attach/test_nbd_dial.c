@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/device/nbd_dial.h"
+#include "attach/device/device_internal.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "net/listen.h"

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/server/server_dir.h"
+#include "attach/server/server_internal.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/io.h"

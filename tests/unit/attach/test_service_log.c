@@ -10,9 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/server/service_log.h"
+#include "attach/server/service.h"
 #include "attach/state.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "unit/scratch.h"
 
 static char dir[SCRATCH_MAX], logs[SCRATCH_MAX + 8], run_dir[SCRATCH_MAX + 16], file[SCRATCH_MAX + 40];

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "attach/server/upgrade.h"
+#include "attach/server/server_internal.h"
 
 static int connect_to(const char *path)
 {

@@ -15,8 +15,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "attach/device/nbd_dial.h"
-#include "attach/mount/fuse_mount.h"
+#include "attach/device/device_internal.h"
+#include "attach/server/server_internal.h"
 #include "fake/image_fake.h"
 #include "fuse/files.h"
 #include "fuse/session.h"

@@ -1,5 +1,7 @@
-/* The log of a long-lived process (granary serve, granary keep): its own lines and those of the programs that it
- * supervises, on standard error.
+/* What long-lived processes (granary serve, granary keep, granary mount --foreground) share: a log, signals, and the
+ * service manager.
+ *
+ * The log has the lines of the process and those of the programs that it supervises, on standard error:
  *
  *   to the journal (systemd sets JOURNAL_STREAM)   "<4>text": the journal adds the time
  *   otherwise                                      "2026-11-20T23:01:02Z warning text"
@@ -8,13 +10,12 @@
  * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, replacing the earlier one. It is removed SERVICE_LOG_KEPT_DAYS
  * after its last line, once its run directory is gone and no process has it open for writing, which a shared lock
  * (flock) on the descriptor tells. A file below STATE_ROOT, which is in memory, is truncated instead. */
-#ifndef GRANARY_ATTACH_SERVER_SERVICE_LOG_H
-#define GRANARY_ATTACH_SERVER_SERVICE_LOG_H
+#ifndef GRANARY_ATTACH_SERVER_SERVICE_H
+#define GRANARY_ATTACH_SERVER_SERVICE_H
 
 #include <limits.h>
 
 #include "base/compiler.h"
-#include "base/log.h"
 
 enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 }; /* bytes of a file */
 
@@ -41,5 +42,13 @@ GR_MUST_CHECK int service_log_open(const char *run_dir, const char *name);
 /* Put the last line of that log, behind `what`, into the sentence of rc; return rc. The sentence stays as it was when
  * the last line is no error: the program reported nothing, or was killed. */
 GR_MUST_CHECK int service_log_explain(const char *run_dir, const char *name, const char *what, int rc);
+
+/* Block SIGTERM, SIGINT and SIGCHLD; *out_fd, a signalfd that does not block, receives them. Close it. Call it from a
+ * process with one thread. */
+GR_MUST_CHECK int service_signals(int *out_fd);
+
+/* Send for example "READY=1" to the service manager (NOTIFY_SOCKET); do nothing where that is not set. A failure is
+ * logged as a warning. */
+void notify(const char *state);
 
 #endif

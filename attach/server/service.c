@@ -1,5 +1,5 @@
-/* Nothing is remembered between lines: before each line standard error is examined again, which costs two system calls.
- * So the log's sink needs no state, and a log that another process rotated is noticed.
+/* The log: nothing is remembered between lines. Before each line standard error is examined again, which costs two
+ * system calls. So the log's sink needs no state, and a log that another process rotated is noticed.
  *
  *     standard error is        each line                        at SERVICE_LOG_MAX
  *     the journal's stream     "<priority>text"                 the journal's business
@@ -7,18 +7,25 @@
  *     a file in a run dir      "time level text"                truncated, since it occupies memory
  *     anything else            "time level text"                left alone
  *
- * No function here may replace the thread's error: lines are logged while it is still to be reported.
- */
-#include "attach/server/service_log.h"
+ * No function of the log may replace the thread's error: lines are logged while it is still to be reported.
+ *
+ * The service manager is told by sd_notify's protocol, without libsystemd: one datagram to the unix socket in
+ * NOTIFY_SOCKET. A path that begins with "@" is in the abstract namespace, whose names begin with NUL. */
+#include "attach/server/service.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +34,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
 
@@ -97,21 +105,15 @@ static bool is_below(const char *path, const char *dir)
     return !strncmp(path, dir, len) && path[len] == '/';
 }
 
-/* Return the log directory without symlinks; false when there is none. */
-static bool resolve_log_directory(char dir[PATH_MAX])
+/* Whether standard error is a file in the log directory. path and dir are filled in, without symlinks. */
+static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
 {
     char given[PATH_MAX];
     struct error before;
     error_take(&before, 0);
     int rc = service_log_directory(given);
     (void)error_restore(&before);
-    return !rc && realpath(given, dir);
-}
-
-/* Whether standard error is a file in the log directory. path and dir are filled in. */
-static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
-{
-    return stderr_file(path) && resolve_log_directory(dir) && is_below(path, dir) &&
+    return stderr_file(path) && !rc && realpath(given, dir) && is_below(path, dir) &&
            !strchr(path + strlen(dir) + 1, '/');
 }
 
@@ -297,21 +299,15 @@ static int open_in_log_directory(const char *run_dir, const char *name)
     return steal_fd(&fd);
 }
 
-/* Remove a link to the log directory that an earlier start made. */
-static void remove_link(const char *path)
-{
-    struct stat st;
-    if (!lstat(path, &st) && S_ISLNK(st.st_mode))
-        unlink(path);
-}
-
 /* Open the log in the run directory, with a warning that has the thread's error. */
 static int open_in_run_dir(const char *run_dir, const char *name)
 {
+    struct stat st;
     char path[PATH_SIZE];
     link_name(run_dir, name, path);
     log_warning("%s; the log is %s, which goes with the mount", error_text(), path);
-    remove_link(path);
+    if (!lstat(path, &st) && S_ISLNK(st.st_mode)) /* to the log directory, made by an earlier start */
+        unlink(path);
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
 }
@@ -360,4 +356,34 @@ int service_log_explain(const char *run_dir, const char *name, const char *what,
     const char *last = strrchr((char *)text.data, '\n');
     const char *sentence = error_in(last ? last + 1 : (char *)text.data);
     return sentence && *sentence ? error_set(rc, "%s: %s", what, sentence) : error_restore(&known);
+}
+
+/* ---- signals and the service manager ---- */
+
+int service_signals(int *out_fd)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    *out_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out_fd >= 0 ? 0 : error_set(-errno, "signalfd: %s", strerror(errno));
+}
+
+/* A failure is only logged: a service works without its manager's knowledge. */
+void notify(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof address.sun_path)
+        return;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (*path == '@')
+        address.sun_path[0] = 0;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, len) < 0)
+        log_warning("cannot tell the service manager %s: %s", state, strerror(errno));
 }
