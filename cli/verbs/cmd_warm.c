@@ -17,7 +17,6 @@
 #include "base/io.h"
 #include "base/rate.h"
 #include "base/text.h"
-#include "cli/cache_call.h"
 #include "cli/control_target.h"
 #include "cli/print.h"
 #include "cli/progress.h"

@@ -10,11 +10,8 @@ extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_di
     verb_tag, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade, verb_status,
     verb_top, verb_cache, verb_warm, verb_trace, verb_help;
 
-/* The commands of `granary cache`. */
-extern const struct verb verb_cache_ls, verb_cache_evict, verb_cache_pin, verb_cache_fsck, verb_cache_simulate;
-
-/* The commands of `granary trace`. */
-extern const struct verb verb_trace_record;
+/* The commands of `granary cache` that have files of their own. */
+extern const struct verb verb_cache_fsck, verb_cache_simulate;
 
 /* Ends with NULL. */
 extern const struct verb *const verbs[];
