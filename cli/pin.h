@@ -6,12 +6,6 @@
 #include "cli/server_options.h"
 #include "store/resolver.h"
 
-#define PIN_RUN_DIR "/run/granary"
-#define PIN_SOCKET PIN_RUN_DIR "/nbd.sock"
-#define PIN_CONTROL PIN_SOCKET ".control"
-
-enum { PIN_PATH_MAX = 256 };
-
 /* An operand, resolved. */
 struct pin {
     const char *given; /* the operand */

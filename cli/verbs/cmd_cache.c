@@ -15,9 +15,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/control_target.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 
 /* The options of all three commands. */

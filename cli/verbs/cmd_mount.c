@@ -22,7 +22,7 @@
 #include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/server_options.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/export_table.h"
 

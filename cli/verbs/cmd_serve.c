@@ -21,9 +21,12 @@
 #include "cli/access_options.h"
 #include "cli/pin.h"
 #include "cli/server_options.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/export_table.h"
 #include "net/listen.h"
+
+enum { CONTROL_PATH_MAX = 256 };
 
 struct serve_values {
     struct server_values server;
@@ -41,7 +44,7 @@ static const struct serve_values defaults = {.server = {.warm = "metadata"}, .th
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
-    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " SERVE_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
@@ -89,21 +92,21 @@ static void on_ready(void *arg, const char *where)
     fflush(stdout);
 }
 
-/* Choose the sockets' paths; without paths from the user they are in PIN_RUN_DIR. Refuse a control socket at the
+/* Choose the sockets' paths; without paths from the user they are in SERVE_RUN_DIR. Refuse a control socket at the
  * serving socket's path: each front end would find the supervisor's socket there, and end. */
-static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
+static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[CONTROL_PATH_MAX])
 {
-    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : PIN_SOCKET;
+    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : SERVE_SOCKET;
     c->listen = v->listen;
     c->fuse = v->fuse;
-    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
+    snprintf(control, CONTROL_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : SERVE_SOCKET);
     c->control = v->control ? v->control : control;
     if (c->socket && !strcmp(c->socket, c->control)) {
         (void)error_set(0, "--control %s is the socket that clients connect to; give it another path", c->control);
         return CLI_USAGE;
     }
     bool all_given = v->socket || v->fuse || (v->listen && v->control);
-    return all_given || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
+    return all_given || v->check ? 0 : io_mkdirs(SERVE_RUN_DIR);
 }
 
 /* Make the command line by which an upgrade starts the next program: this process's own words, with the images by
@@ -128,7 +131,7 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
 {
     size_t count = inv->operand_count;
     CLEANUP_FREE const char **again = NULL;
-    char control[PIN_PATH_MAX];
+    char control[CONTROL_PATH_MAX];
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
     struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
     CLEANUP_SERVER_WORDS words = {0};

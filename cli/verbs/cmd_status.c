@@ -16,13 +16,9 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/control_target.h"
-#include "cli/node_servers.h"
 #include "cli/options.h"
-#include "cli/pin.h"
 #include "cli/print.h"
-#include "cli/server_rates.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/json_name.h"
 
@@ -405,7 +401,7 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
-            PIN_CONTROL);
+            SERVE_CONTROL);
     return worst;
 }
 

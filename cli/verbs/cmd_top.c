@@ -1,5 +1,5 @@
 /* granary top [TARGET]: a table of the reads of a server's exports, redrawn every few seconds. Rates are the difference
- * between this status and the one before (cli/server_rates.h), so the first table appears after one interval.
+ * between this status and the one before (cli/servers.h), so the first table appears after one interval.
  *
  * On a terminal the table is cut to its size: as many exports as fit, those with the most traffic first, each line cut
  * to the width. Elsewhere everything is printed, for a log.
@@ -15,12 +15,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/control_target.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/print.h"
-#include "cli/server_rates.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 
 enum { TERMINAL_ROWS = 24, TERMINAL_COLUMNS = 80 /* where it does not say */ };

@@ -17,10 +17,10 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/control_target.h"
 #include "cli/interrupt.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/trace.h"
 

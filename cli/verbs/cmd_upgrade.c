@@ -20,10 +20,8 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "cli/control_target.h"
-#include "cli/pin.h"
 #include "cli/print.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "net/listen.h"
 
@@ -61,7 +59,7 @@ static int check_control(const char *control)
 static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
 {
     char control[PATH_MAX];
-    if (!target && is_at(PIN_CONTROL, UPGRADE_SUFFIX, out))
+    if (!target && is_at(SERVE_CONTROL, UPGRADE_SUFFIX, out))
         return 0;
     if (target && (is_at(target, ".control" UPGRADE_SUFFIX, out) || is_at(target, UPGRADE_SUFFIX, out)))
         return 0;
