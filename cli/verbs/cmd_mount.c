@@ -19,7 +19,6 @@
 #include "cli/env_file.h"
 #include "cli/interrupt.h"
 #include "cli/keep_options.h"
-#include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"

@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "cli/access_options.h"
-#include "cli/pin.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
