@@ -10,7 +10,7 @@
 
 #include "base/compiler.h"
 #include "base/vec.h"
-#include "cli/print.h"
+#include "cli/output.h"
 
 /* The usual place of `granary serve`. */
 #define SERVE_RUN_DIR "/run/granary"

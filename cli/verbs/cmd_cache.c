@@ -15,8 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/print.h"
-#include "cli/progress.h"
+#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 

@@ -10,8 +10,7 @@
 #include "base/text.h"
 #include "cache/cache_tools.h"
 #include "cli/interrupt.h"
-#include "cli/print.h"
-#include "cli/progress.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 
 struct fsck_values {

@@ -11,7 +11,7 @@
 #include "base/le.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "format/chunk.h"
 

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/read/catalog_cursor.h"
 

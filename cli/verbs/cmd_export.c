@@ -11,8 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 

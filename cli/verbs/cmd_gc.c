@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 

@@ -12,7 +12,7 @@
 #include "base/vec.h"
 #include "cli/open.h"
 #include "cli/options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/repository.h"
 

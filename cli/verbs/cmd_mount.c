@@ -19,7 +19,7 @@
 #include "cli/env_file.h"
 #include "cli/interrupt.h"
 #include "cli/keep_options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "cli/open.h"
 #include "cli/options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/gc_marks.h"
 #include "store/lease.h"

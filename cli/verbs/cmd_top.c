@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/print.h"
+#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 
