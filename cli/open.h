@@ -57,4 +57,9 @@ enum { OPEN_LOOKUP_S = 10 };
             "give up a request to a store that fails or is silent for this long (default: " usual ")"                  \
     }
 
+/* Put the NAME=VALUE lines of a file (credentials, the S3 server) into the environment, replacing what is there. Blank
+ * lines and lines that begin with # or ; are skipped, and quotes around a value are removed. -EINVAL names the file and
+ * the line, and never quotes it. */
+GR_MUST_CHECK int env_file_load(const char *path);
+
 #endif

@@ -18,7 +18,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "cli/access_options.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
@@ -30,9 +29,10 @@ enum { CONTROL_PATH_MAX = 256 };
 struct serve_values {
     struct server_values server;
     const char *socket, *listen, *fuse, *control;
+    const char *socket_mode, *socket_owner, *control_mode, *control_owner;
+    const char *tls_certificates, *tls_psk;
     uint64_t threads;
-    struct access_values access;
-    bool check;
+    bool tls_verify_peer, check;
 };
 
 static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
@@ -49,7 +49,18 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads that read, in all; a read that waits for the store holds one (default 256)"},
-    ACCESS_ROWS(struct serve_values, access),
+    {OPTION_TEXT, 0, "socket-mode", "MODE", AT(socket_mode),
+     "the unix socket's mode (default 0600; with a group 0660)"},
+    {OPTION_TEXT, 0, "socket-owner", "[USER][:GROUP]", AT(socket_owner),
+     "its owner; users who may connect can read the images"},
+    {OPTION_TEXT, 0, "control-mode", "MODE", AT(control_mode), "the control socket's mode"},
+    {OPTION_TEXT, 0, "control-owner", "[USER][:GROUP]", AT(control_owner),
+     "its owner; users who may connect can evict, pin and warm"},
+    {OPTION_TEXT, 0, "tls-certificates", "DIR", AT(tls_certificates),
+     "with --listen: only TLS, with ca-cert.pem, server-cert.pem and server-key.pem in DIR"},
+    {OPTION_TEXT, 0, "tls-psk", "FILE", AT(tls_psk), "with --listen: only TLS, for clients with a key in FILE"},
+    {OPTION_FLAG, 0, "tls-verify-peer", NULL, AT(tls_verify_peer),
+     "only clients with a certificate that ca-cert.pem signed"},
     {OPTION_FLAG, 0, "check", NULL, AT(check), "check whether the server accepts the options, and exit"},
     {0},
 };
@@ -89,6 +100,15 @@ static void on_ready(void *arg, const char *where)
             printf("serving %s at %s\n", pin->given, at);
     }
     fflush(stdout);
+}
+
+/* Parse who may connect. Returns CLI_USAGE with a sentence, or 0. */
+static int parse_access(const struct serve_values *v, struct server_config *out)
+{
+    return socket_access_parse("socket", v->socket_mode, v->socket_owner, &out->socket_access) ||
+                   socket_access_parse("control", v->control_mode, v->control_owner, &out->control_access)
+               ? CLI_USAGE
+               : 0;
 }
 
 /* Choose the sockets' paths; without paths from the user they are in SERVE_RUN_DIR. Refuse a control socket at the
@@ -132,11 +152,17 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
     CLEANUP_FREE const char **again = NULL;
     char control[CONTROL_PATH_MAX];
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
-    struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
+    struct server_config config = {.threads = (unsigned)v->threads,
+                                   .tls_certificates = v->tls_certificates,
+                                   .tls_psk = v->tls_psk,
+                                   .tls_verify_peer = v->tls_verify_peer,
+                                   .ready = on_ready,
+                                   .arg = &serving};
     CLEANUP_SERVER_WORDS words = {0};
     VEC(const char *) images = {0};
-    access_options_apply(&v->access, &config);
-    int rc = choose_sockets(v, &config, control);
+    int rc = parse_access(v, &config);
+    if (!rc)
+        rc = choose_sockets(v, &config, control);
     if (!rc)
         rc = make_again(inv, pins, &again);
     if (!rc)
@@ -211,9 +237,26 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
-/* Check the options against each other. */
+/* TLS needs TCP, and one way to recognise clients. Returns CLI_USAGE with a sentence, or 0. */
+static int check_tls(const struct serve_values *v)
+{
+    if ((v->tls_certificates || v->tls_psk) && !v->listen)
+        (void)error_set(0, "--%s needs --listen HOST:PORT: the kernel connects to the unix socket and cannot speak TLS",
+                        v->tls_psk ? "tls-psk" : "tls-certificates");
+    else if (v->tls_certificates && v->tls_psk)
+        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to authenticate clients");
+    else if (v->tls_verify_peer && !v->tls_certificates)
+        (void)error_set(0, "--tls-verify-peer needs --tls-certificates DIR");
+    else
+        return 0;
+    return CLI_USAGE;
+}
+
+/* Check the options against each other, before a server starts: an access option that had no effect would leave a door
+ * open that its user believes closed. */
 static int check(const struct serve_values *v)
 {
+    struct server_config unused = {0};
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->fuse && (v->socket || v->listen))
@@ -222,7 +265,11 @@ static int check(const struct serve_values *v)
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
-    return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
+    if ((v->socket_mode || v->socket_owner) && v->listen)
+        return options_exclude(v->socket_mode ? "--socket-mode" : "--socket-owner", "--listen", "there is no socket");
+    if (parse_access(v, &unused) || check_tls(v))
+        return CLI_USAGE;
+    return server_options_check(&v->server);
 }
 
 /* The claim on the default cache is held until the server ends. */

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/io.h"
-#include "cli/env_file.h"
 #include "cli/mount_helper.h"
+#include "cli/open.h"
 #include "unit/scratch.h"
 
 #define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
