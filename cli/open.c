@@ -52,11 +52,10 @@ int open_check_writable(const struct image_ref *ref)
 {
     if (strncmp(ref->store, "http://", 7) != 0 && strncmp(ref->store, "https://", 8) != 0)
         return 0;
-    (void)error_set(0,
-                    "%s: a store behind plain HTTP can only be read; write to what the web server serves, by file://, "
-                    "s3:// or hdfs://",
-                    ref->store);
-    return CLI_USAGE;
+    return options_wrong(
+        "%s: a store behind plain HTTP can only be read; write to what the web server serves, by file://, "
+        "s3:// or hdfs://",
+        ref->store);
 }
 
 int open_image_store(const char *text, const struct open_access *access, struct image_ref *ref, struct store **out)

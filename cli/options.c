@@ -10,6 +10,7 @@
 #include "cli/options.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,10 +274,20 @@ void options_release(struct invocation *inv)
     *inv = (struct invocation){0};
 }
 
+int options_wrong(const char *fmt, ...)
+{
+    char sentence[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, args);
+    va_end(args);
+    (void)error_set(0, "%s", sentence);
+    return CLI_USAGE;
+}
+
 int options_exclude(const char *a, const char *b, const char *why)
 {
-    (void)error_set(0, "%s and %s exclude each other: %s", a, b, why);
-    return CLI_USAGE;
+    return options_wrong("%s and %s exclude each other: %s", a, b, why);
 }
 
 /* Write the left column of help: "-l, --long", "--jobs N". */
@@ -301,21 +312,16 @@ int options_no_command(const struct verb *verb, const char *word)
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
     for (size_t i = 0; verb->commands[i]; i++) {
         const char *name = command_word(verb, verb->commands[i]);
-        if (word && text_resembles(word, strlen(word), name)) {
-            (void)error_set(0, "'%s' is no command of '%s'; did you mean 'granary %s'?", word, verb->name,
-                            verb->commands[i]->name);
-            return CLI_USAGE;
-        }
+        if (word && text_resembles(word, strlen(word), name))
+            return options_wrong("'%s' is no command of '%s'; did you mean 'granary %s'?", word, verb->name,
+                                 verb->commands[i]->name);
         if (bytes_printf(&known, "%s %s", i ? "," : "", name))
             break;
     }
     const int len = (int)known.len;
     const char *there = (const char *)known.data;
-    if (word)
-        (void)error_set(0, "'%s' is no command; there are%.*s", word, len, there);
-    else
-        (void)error_set(0, "name a command; there are%.*s", len, there);
-    return CLI_USAGE;
+    return word ? options_wrong("'%s' is no command; there are%.*s", word, len, there)
+                : options_wrong("name a command; there are%.*s", len, there);
 }
 
 int options_need_command(const struct invocation *inv)

@@ -92,6 +92,9 @@ void options_release(struct invocation *inv);
 /* Whether the verb has a long option of that name; a value may follow it: "cache=/ssd:20G". */
 bool options_known(const struct verb *verb, const char *word);
 
+/* Set the sentence; returns CLI_USAGE. */
+GR_MUST_CHECK int options_wrong(const char *fmt, ...) GR_PRINTF(1, 2);
+
 /* Return CLI_USAGE with the sentence "A and B exclude each other: WHY". An option that has no effect is refused, not
  * ignored. */
 GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);

@@ -102,14 +102,10 @@ int server_options_check(const struct server_values *v)
                            : v->eviction         ? "eviction"
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;
-    if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory) {
-        (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
-        return CLI_USAGE;
-    }
-    if (of_cache && none) {
-        (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
-        return CLI_USAGE;
-    }
+    if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory)
+        return options_wrong("--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
+    if (of_cache && none)
+        return options_wrong("--%s needs --cache DIR:SIZE", of_cache);
     return check_words(v) ? CLI_USAGE : 0;
 }
 

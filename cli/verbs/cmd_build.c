@@ -338,12 +338,10 @@ static int check_hdfs(const struct build_values *v, const char *url, const struc
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
     if (map && !build_source_any(url, &v->source, is_hdfs))
-        (void)error_set(0, "--%s: no source is of HDFS, which alone has owners as names", map);
-    else if (v->hdfs_token_file && !is_hdfs(ref->store) && !build_source_any(url, &v->source, is_hdfs_or_tar_there))
-        (void)error_set(0, "--hdfs-token-file: neither a source nor the store is of HDFS");
-    else
-        return 0;
-    return CLI_USAGE;
+        return options_wrong("--%s: no source is of HDFS, which alone has owners as names", map);
+    if (v->hdfs_token_file && !is_hdfs(ref->store) && !build_source_any(url, &v->source, is_hdfs_or_tar_there))
+        return options_wrong("--hdfs-token-file: neither a source nor the store is of HDFS");
+    return 0;
 }
 
 /* Refuse options that would have no effect beside others. */

@@ -183,8 +183,7 @@ static int check_name_or_all(const struct invocation *inv)
 {
     if (((const struct cache_values *)inv->values)->all != (inv->operand_count > 0))
         return 0;
-    (void)error_set(0, "give NAME, NAME:GLOB or --all");
-    return CLI_USAGE;
+    return options_wrong("give NAME, NAME:GLOB or --all");
 }
 
 /* ---- ls ---- */

@@ -242,10 +242,8 @@ static int run(const struct invocation *inv)
     bool chosen[EVICT_POLICIES];
     CLEANUP(evict_trace_release) struct evict_trace trace = {0};
     CLEANUP(runs_release) struct runs runs = {0};
-    if (!v->trace || !v->size) {
-        (void)error_set(0, "give --trace FILE and --size SIZE");
-        return CLI_USAGE;
-    }
+    if (!v->trace || !v->size)
+        return options_wrong("give --trace FILE and --size SIZE");
     int rc = cmd_cache_simulate_choose(&v->policies, chosen);
     if (!rc)
         rc = read_trace(v->trace, &trace);

@@ -59,12 +59,10 @@ static bool keep_times_given(const struct keep_times *t)
 static int keep_times_check(const struct keep_times *t)
 {
     if (t->timeout_s != UINT64_MAX && (!t->timeout_s || t->timeout_s > TIMEOUT_MAX_S))
-        (void)error_set(0, "--nbd-timeout must be from 1s to 1h: without one a lost request would wait for ever");
-    else if (t->dead_s != UINT64_MAX && t->dead_s > DEAD_MAX_S)
-        (void)error_set(0, "--dead-timeout must be at most 30d");
-    else
-        return 0;
-    return CLI_USAGE;
+        return options_wrong("--nbd-timeout must be from 1s to 1h: without one a lost request would wait for ever");
+    if (t->dead_s != UINT64_MAX && t->dead_s > DEAD_MAX_S)
+        return options_wrong("--dead-timeout must be at most 30d");
+    return 0;
 }
 
 /* Replace the times that were given. */
@@ -269,10 +267,8 @@ static int run_mount(const struct invocation *inv)
     int rc = load_environment(v);
     if (rc)
         return rc;
-    if (v->socket && given) {
-        (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
-        return CLI_USAGE;
-    }
+    if (v->socket && given)
+        return options_wrong("--%s is the server's: with --socket the running server has its own", given);
     if (server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
     if (v->fuse && keep_times_given(&v->times))
@@ -436,10 +432,8 @@ static int cmd_keep_run(const struct invocation *inv)
     int number;
     if (v->socket && v->connect)
         return options_exclude("--socket", "--connect", "a server is in one place");
-    if (v->export && !v->socket && !v->connect) {
-        (void)error_set(0, "--export goes with --socket or --connect");
-        return CLI_USAGE;
-    }
+    if (v->export && !v->socket && !v->connect)
+        return options_wrong("--export goes with --socket or --connect");
     if (keep_times_check(&v->times) || device_nbd_number(device, &number))
         return CLI_USAGE;
     int rc = find_state(v, device, &state);

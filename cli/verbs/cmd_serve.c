@@ -120,10 +120,8 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
     c->fuse = v->fuse;
     snprintf(control, CONTROL_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : SERVE_SOCKET);
     c->control = v->control ? v->control : control;
-    if (c->socket && !strcmp(c->socket, c->control)) {
-        (void)error_set(0, "--control %s is the socket that clients connect to; give it another path", c->control);
-        return CLI_USAGE;
-    }
+    if (c->socket && !strcmp(c->socket, c->control))
+        return options_wrong("--control %s is the socket that clients connect to; give it another path", c->control);
     bool all_given = v->socket || v->fuse || (v->listen && v->control);
     return all_given || v->check ? 0 : io_mkdirs(SERVE_RUN_DIR);
 }
@@ -188,11 +186,9 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
 static int check_name(const struct pin *pins, size_t i)
 {
     for (size_t j = 0; j < i; j++)
-        if (!strcmp(pins[j].ref.name, pins[i].ref.name)) {
-            (void)error_set(0, "%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
-                            pins[i].given, pins[i].ref.name);
-            return CLI_USAGE;
-        }
+        if (!strcmp(pins[j].ref.name, pins[i].ref.name))
+            return options_wrong("%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
+                                 pins[i].given, pins[i].ref.name);
     return 0;
 }
 
@@ -237,21 +233,6 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
-/* TLS needs TCP, and one way to recognise clients. Returns CLI_USAGE with a sentence, or 0. */
-static int check_tls(const struct serve_values *v)
-{
-    if ((v->tls_certificates || v->tls_psk) && !v->listen)
-        (void)error_set(0, "--%s needs --listen HOST:PORT: the kernel connects to the unix socket and cannot speak TLS",
-                        v->tls_psk ? "tls-psk" : "tls-certificates");
-    else if (v->tls_certificates && v->tls_psk)
-        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to authenticate clients");
-    else if (v->tls_verify_peer && !v->tls_certificates)
-        (void)error_set(0, "--tls-verify-peer needs --tls-certificates DIR");
-    else
-        return 0;
-    return CLI_USAGE;
-}
-
 /* Check the options against each other, before a server starts: an access option that had no effect would leave a door
  * open that its user believes closed. */
 static int check(const struct serve_values *v)
@@ -267,8 +248,16 @@ static int check(const struct serve_values *v)
     }
     if ((v->socket_mode || v->socket_owner) && v->listen)
         return options_exclude(v->socket_mode ? "--socket-mode" : "--socket-owner", "--listen", "there is no socket");
-    if (parse_access(v, &unused) || check_tls(v))
+    if (parse_access(v, &unused))
         return CLI_USAGE;
+    if ((v->tls_certificates || v->tls_psk) && !v->listen)
+        return options_wrong(
+            "--%s needs --listen HOST:PORT: the kernel connects to the unix socket and cannot speak TLS",
+            v->tls_psk ? "tls-psk" : "tls-certificates");
+    if (v->tls_certificates && v->tls_psk)
+        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to authenticate clients");
+    if (v->tls_verify_peer && !v->tls_certificates)
+        return options_wrong("--tls-verify-peer needs --tls-certificates DIR");
     return server_options_check(&v->server);
 }
 

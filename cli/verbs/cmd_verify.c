@@ -182,16 +182,12 @@ static int check_options(const struct verify_values *v, const char *image)
                         : v->http_token_file     ? "http-token-file"
                                                  : NULL;
     if (alone && !v->against)
-        (void)error_set(0, "--%s needs --against SOURCE", alone);
-    else if (v->repair && image_ref_parse(image, &ref))
+        return options_wrong("--%s needs --against SOURCE", alone);
+    if (v->repair && (image_ref_parse(image, &ref) || open_check_writable(&ref)))
         return CLI_USAGE;
-    else if (v->repair && open_check_writable(&ref))
-        return CLI_USAGE;
-    else if (v->all && v->sample)
+    if (v->all && v->sample)
         return options_exclude("--all", "--sample", "all files are compared, or some");
-    else
-        return 0;
-    return CLI_USAGE;
+    return 0;
 }
 
 /* Without --against there is none. */

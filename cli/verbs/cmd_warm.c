@@ -318,11 +318,9 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
                                     .trace = v->trace ? &trace : NULL,
                                     .progress = draw_nbd,
                                     .arg = &progress};
-    if (v->files_from || v->globs.count || v->dry || v->export) {
-        (void)error_set(0,
-                        "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
-        return CLI_USAGE;
-    }
+    if (v->files_from || v->globs.count || v->dry || v->export)
+        return options_wrong(
+            "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
     if (!rc && v->trace)
         rc = read_trace(v->trace, &file, &trace);
     if (rc)
@@ -345,17 +343,13 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
 /* Exactly one kind of list must be given. */
 static int cmd_warm_check(const struct warm_values *v)
 {
-    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
-        (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
-        return CLI_USAGE;
-    }
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
+        return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
     uint64_t rate;
     if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
         return CLI_USAGE;
-    if (v->nul && !v->files_from) {
-        (void)error_set(0, "-0 goes with --files-from");
-        return CLI_USAGE;
-    }
+    if (v->nul && !v->files_from)
+        return options_wrong("-0 goes with --files-from");
     return 0;
 }
 
