@@ -72,6 +72,13 @@ json_t *print_json_time(int64_t seconds)
     return json_string(text_format_time(seconds, text));
 }
 
+json_t *print_json_counts(const struct manifest_counts *c)
+{
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
+                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
+                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
+}
+
 int print_json(json_t *object)
 {
     if (!object)

@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "format/json_name.h"
+#include "format/manifest.h"
 
 enum { PRINT_DIGEST_MAX = DIGEST_HEX_SIZE + 7 };
 
@@ -23,6 +24,8 @@ bool print_escapes(FILE *to);
 /* Make JSON values. They are NULL when memory is short, which json_object_set_new and print_json accept. */
 json_t *print_json_digest(const struct digest *d);
 json_t *print_json_time(int64_t seconds);
+json_t *print_json_counts(const struct manifest_counts *counts);
+#define INTEGER(value) json_integer((json_int_t)(value))
 /* Print one object and a newline, and free it. -ENOMEM for NULL. */
 GR_MUST_CHECK int print_json(json_t *object);
 

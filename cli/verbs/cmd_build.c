@@ -15,10 +15,6 @@
 #include "base/rate.h"
 #include "base/text.h"
 #include "cli/build_source.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "net/hdfs/webhdfs.h"
@@ -193,15 +189,6 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
     print_counted("xattrs skipped", r->xattrs_skipped);
 }
 
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *counts_json(const struct manifest_counts *c)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
-                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
-                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
-}
-
 static json_t *rebuild_json(const struct build_rebuild *r)
 {
     return json_pack("{s:o,s:s?,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
@@ -224,7 +211,7 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
         print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
         INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
-        counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
+        print_json_counts(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
         INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
         INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
         INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished), "owners_unknown",

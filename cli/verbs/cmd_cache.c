@@ -15,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 

@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 
 struct fsck_values {
@@ -64,8 +62,6 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(&r->progress,
                     &(struct progress_state){.phase = "checking", .bytes_done = done, .bytes_total = total});
 }
-
-#define INTEGER(field) json_integer((json_int_t)(field))
 
 static json_t *cmd_cache_fsck_result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
 {

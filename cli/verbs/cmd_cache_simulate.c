@@ -11,7 +11,6 @@
 #include "base/le.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "format/chunk.h"
 
@@ -180,8 +179,6 @@ static double ratio(uint64_t part, uint64_t whole)
 {
     return whole ? (double)part / (double)whole : 0;
 }
-
-#define INTEGER(field) json_integer((json_int_t)(field))
 
 static json_t *run_json(const struct run *run)
 {

@@ -7,10 +7,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/nesting.h"
 #include "upkeep/upkeep.h"

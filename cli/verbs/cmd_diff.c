@@ -6,9 +6,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/read/catalog_cursor.h"
 

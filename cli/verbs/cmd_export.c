@@ -8,10 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 

@@ -5,9 +5,6 @@
  */
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 
@@ -31,8 +28,6 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
     {0},
 };
-
-#define INTEGER(field) json_integer((json_int_t)(field))
 
 static int print_result_json(const struct gc_values *v, const struct image_ref *ref, const struct gc_result *r)
 {

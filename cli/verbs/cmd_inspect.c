@@ -4,10 +4,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/lineage.h"
 #include "upkeep/upkeep.h"
@@ -65,15 +61,6 @@ static uint64_t class_max(unsigned n)
 
 /* ------------------------------------------------------------------ JSON */
 
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *counts_json(const struct manifest_counts *c)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
-                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
-                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
-}
-
 /* Only classes that have files. */
 static json_t *sizes_json(const struct image_stats *s)
 {
@@ -110,7 +97,7 @@ static json_t *inspect_json(const struct inspection *in)
         "content_root", print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size",
         INTEGER(m->size), "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset),
         "metadata_length", INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts",
-        counts_json(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
+        print_json_counts(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
         INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes",
         INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
         INTEGER(m->catalog_entries), "compression_ratio", compression(s));

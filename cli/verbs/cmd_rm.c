@@ -5,9 +5,6 @@
  */
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/repository.h"
 

@@ -16,8 +16,6 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/json_name.h"

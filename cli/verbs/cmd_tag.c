@@ -3,9 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "store/gc_marks.h"
 #include "store/lease.h"

@@ -15,9 +15,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 

@@ -17,8 +17,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/trace.h"

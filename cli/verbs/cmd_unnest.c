@@ -5,10 +5,6 @@
  */
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "format/json_doc.h"
 #include "upkeep/upkeep.h"

@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "net/listen.h"

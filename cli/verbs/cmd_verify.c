@@ -8,10 +8,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/build_source.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/output.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "store/read/digest_map.h"
@@ -113,8 +109,6 @@ static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_
 }
 
 /* ------------------------------------------------------------------ the result */
-
-#define INTEGER(field) json_integer((json_int_t)(field))
 
 static json_t *against_json(const struct verifying *v)
 {

@@ -17,7 +17,6 @@
 #include "base/io.h"
 #include "base/rate.h"
 #include "base/text.h"
-#include "cli/output.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/trace.h"

@@ -1,10 +1,13 @@
-/* Every verb of `granary`, in the order of help. */
+/* Every verb of `granary`, in the order of help, and what they are made of: options, stores, output, interrupts. */
 #ifndef GRANARY_CLI_VERBS_VERBS_H
 #define GRANARY_CLI_VERBS_VERBS_H
 
 #include <stdio.h>
 
+#include "cli/interrupt.h"
+#include "cli/open.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
     verb_tag, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade, verb_status,
