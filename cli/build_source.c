@@ -151,30 +151,23 @@ static const char *added_url(const char *text)
 static int join_added(const struct option_list *add, const struct source_options *options, source_parts *parts,
                       struct source **out)
 {
-    VEC(char *) dirs = {0};
+    CLEANUP_STRING_LIST dirs = {0};
     int rc = 0;
     for (size_t i = 0; !rc && i < add->count; i++) {
         const char *url = added_url(add->items[i]);
-        char *dir = strndup(add->items[i], (size_t)(url - 1 - add->items[i]));
         struct source *source;
-        if (!dir || vec_push(&dirs, dir)) {
-            free(dir);
-            rc = error_no_memory();
-        }
+        rc = string_list_add(&dirs, "%.*s", (int)(url - 1 - add->items[i]), add->items[i]);
         if (!rc)
             rc = open_address(url, options, &source);
         if (!rc)
             rc = shape_source(NULL, options, &source);
         if (!rc)
-            rc = add_part(parts, dir, source);
+            rc = add_part(parts, dirs.items[i], source);
     }
     if (!rc) {
         rc = source_join_open(parts->items, parts->len, out);
         parts->len = 0;
     }
-    for (size_t i = 0; i < dirs.len; i++)
-        free(dirs.items[i]);
-    vec_release(&dirs);
     return rc;
 }
 
@@ -197,7 +190,6 @@ static int open_all(const char *url, const struct build_source_values *v, const 
     return rc;
 }
 
-/* Does any source of the build, SOURCE or one of --add, satisfy `is`? */
 bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url))
 {
     bool any = is(url);
@@ -256,11 +248,6 @@ static int build_source_check(const char *url, const struct build_source_values 
     return with_token ? check_token(url, v) : 0;
 }
 
-static bool any_override(const struct source_overrides *o)
-{
-    return o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime;
-}
-
 /* Print a word with its length, so that no two choices give the same text. */
 static int print_word(struct bytes *out, const char *name, const char *word)
 {
@@ -309,8 +296,9 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     if (!shaped.choice)
         return rc ? rc : error_no_memory();
     rc = open_all(url, v, &shaped, &source);
-    struct source_shape last = {.override = out->override};
-    if (!rc && any_override(&out->override))
+    const struct source_overrides *o = &out->override;
+    const struct source_shape last = {.override = *o};
+    if (!rc && (o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime))
         rc = source_shape_open(source, &last, &source);
     if (!rc)
         out->source = source;

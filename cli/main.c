@@ -142,7 +142,7 @@ static int run_words(int argc, char **argv)
 /* Run as mount.granary or umount.granary. */
 static int run_helper(int argc, char **argv)
 {
-    CLEANUP_HELPER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     bool nothing = false;
     int rc = mount_helper_words(argc, argv, &words, &nothing);
     if (rc)

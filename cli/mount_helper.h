@@ -4,15 +4,10 @@
 
 #include <stdbool.h>
 
-#include "base/cleanup.h"
-#include "base/vec.h"
+#include "cli/options.h"
 
 /* Exit statuses as mount(8) understands them. */
 enum { HELPER_DONE = 0, HELPER_USAGE = 1, HELPER_FAILED = 32 };
-
-typedef VEC(char *) helper_words;
-void helper_words_release(helper_words *words);
-#define CLEANUP_HELPER_WORDS CLEANUP(helper_words_release) helper_words
 
 /* Whether the program was called by one of those names. */
 bool mount_helper_called(const char *program);
@@ -21,6 +16,6 @@ bool mount_helper_called(const char *program);
  * Every option of the verb is accepted; options that mount(8) has for all filesystems are applied or ignored.
  * *out_nothing: there is nothing to do, as it is mounted already or only a test (-f). Returns 0, or HELPER_USAGE or
  * HELPER_FAILED with a sentence. */
-GR_MUST_CHECK int mount_helper_words(int argc, char **argv, helper_words *out, bool *out_nothing);
+GR_MUST_CHECK int mount_helper_words(int argc, char **argv, string_list *out, bool *out_nothing);
 
 #endif

@@ -18,6 +18,27 @@
 #include "base/error.h"
 #include "base/text.h"
 
+void string_list_release(string_list *list)
+{
+    for (size_t i = 0; i < list->len; i++)
+        free(list->items[i]);
+    vec_release(list);
+}
+
+int string_list_add(string_list *list, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int len = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (len >= 0 && !vec_push(list, text))
+        return 0;
+    if (len >= 0)
+        free(text);
+    return error_no_memory();
+}
+
 /* Names are compared in full: abbreviations would become ambiguous when options are added. */
 static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
 {
@@ -87,13 +108,6 @@ static int set_list(struct option_list *list, const struct option_row *row, cons
     list->rows[list->count] = row;
     list->items[list->count++] = text;
     return 0;
-}
-
-static void release_list(struct option_list *list)
-{
-    free(list->items);
-    free(list->rows);
-    *list = (struct option_list){0};
 }
 
 /* Parse a size within the row's bounds. */
@@ -222,17 +236,6 @@ static int parse_letters(struct invocation *inv, const char *letters, struct wor
     return 0;
 }
 
-static int check_operands(const struct invocation *inv)
-{
-    const struct verb *verb = inv->verb;
-    if (inv->operand_count < verb->min_operands)
-        return error_set(-EINVAL, "missing operand; usage: granary %s [options] %s", verb->name, verb->operands);
-    if (inv->operand_count > verb->max_operands)
-        return error_set(-EINVAL, "unexpected operand '%s'; usage: granary %s [options] %s",
-                         inv->operands[verb->max_operands], verb->name, verb->operands);
-    return 0;
-}
-
 /* Options and operands may be mixed. -h ends the parsing, so that help is shown whatever else is wrong. */
 int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
 {
@@ -259,7 +262,12 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
         if (rc)
             return rc;
     }
-    return out->help ? 0 : check_operands(out);
+    if (!out->help && out->operand_count < verb->min_operands)
+        return error_set(-EINVAL, "missing operand; usage: granary %s [options] %s", verb->name, verb->operands);
+    if (!out->help && out->operand_count > verb->max_operands)
+        return error_set(-EINVAL, "unexpected operand '%s'; usage: granary %s [options] %s",
+                         out->operands[verb->max_operands], verb->name, verb->operands);
+    return 0;
 }
 
 /* Lists are the only values that own memory. */
@@ -267,8 +275,12 @@ void options_release(struct invocation *inv)
 {
     if (inv->values)
         for (const struct option_row *row = inv->verb->options; row->kind != OPTION_END; row++)
-            if (row->kind == OPTION_LIST)
-                release_list((struct option_list *)((char *)inv->values + row->offset));
+            if (row->kind == OPTION_LIST) {
+                struct option_list *list = (struct option_list *)((char *)inv->values + row->offset);
+                free(list->items);
+                free(list->rows);
+                *list = (struct option_list){0}; /* rows may share it */
+            }
     free(inv->values);
     free(inv->operands);
     *inv = (struct invocation){0};
@@ -288,16 +300,6 @@ int options_wrong(const char *fmt, ...)
 int options_exclude(const char *a, const char *b, const char *why)
 {
     return options_wrong("%s and %s exclude each other: %s", a, b, why);
-}
-
-/* Write the left column of help: "-l, --long", "--jobs N". */
-static void row_usage(const struct option_row *row, char *out, size_t size)
-{
-    char letter[8] = "";
-    if (row->letter)
-        snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
-    snprintf(out, size, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "", row->value ? " " : "",
-             row->value ? row->value : "");
 }
 
 /* Return the last word of a command's name, "VERB COMMAND". */
@@ -339,7 +341,6 @@ const struct verb *options_command(const struct verb *verb, const char *word)
 
 void options_help(const struct verb *verb, FILE *to)
 {
-    char left[96];
     fprintf(to, "usage: granary %s%s%s%s\n\n%s.\n", verb->name, verb->options->kind ? " [options]" : "",
             *verb->operands ? " " : "", verb->operands, verb->summary);
     if (verb->details)
@@ -350,7 +351,11 @@ void options_help(const struct verb *verb, FILE *to)
         fprintf(to, "  %-26s %s\n", command_word(verb, verb->commands[i]), verb->commands[i]->summary);
     fprintf(to, "\noptions:\n");
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++) {
-        row_usage(row, left, sizeof left);
+        char letter[8] = "", left[96]; /* "-l, --long", "--jobs N" */
+        if (row->letter)
+            snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
+        snprintf(left, sizeof left, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "",
+                 row->value ? " " : "", row->value ? row->value : "");
         fprintf(to, "  %-26s %s\n", left, row->help);
     }
     fprintf(to, "  %-26s %s\n", "-h, --help", "show this text");

@@ -273,13 +273,6 @@ void server_cache_release(struct server_cache *chosen)
 
 /* ---- words ---- */
 
-void server_words_release(server_words *words)
-{
-    for (size_t i = 0; i < words->len; i++)
-        free(words->items[i]);
-    vec_release(words);
-}
-
 /* Return the front end's name for the option. */
 static const char *parameter_of(const struct option_row *row)
 {
@@ -293,41 +286,19 @@ static const char *parameter_of(const struct option_row *row)
     return row->name;
 }
 
-/* Add the option as a word in the form that the receiver wants. */
-static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
-{
-    char *word = NULL;
-    bool flag = row->kind == OPTION_FLAG;
-    int len = form == SERVER_FOR_FRONT_END ? asprintf(&word, "%s=%s", parameter_of(row), value)
-                                           : asprintf(&word, "--%s%s%s", row->name, flag ? "" : "=", flag ? "" : value);
-    if (len >= 0 && !vec_push(out, word))
-        return 0;
-    if (len >= 0)
-        free(word);
-    return error_no_memory();
-}
-
 /* Options in the table's order, not the command line's: mounts with the same options share a server. */
-int server_options_words(const struct server_values *v, enum server_form form, server_words *out)
+int server_options_words(const struct server_values *v, enum server_form form, string_list *out)
 {
     int rc = 0;
     for (const struct option_row *row = rows; row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
-            rc = add_word(out, form, row, text_of(v, row, i));
+            rc = form == SERVER_FOR_FRONT_END ? string_list_add(out, "%s=%s", parameter_of(row), text_of(v, row, i))
+                 : row->kind == OPTION_FLAG   ? string_list_add(out, "--%s", row->name)
+                                              : string_list_add(out, "--%s=%s", row->name, text_of(v, row, i));
     return rc;
 }
 
 /* ---- images by digest ---- */
-
-/* Add a cache directory. */
-static int add_dir(struct pinner *p, const char *text, size_t len)
-{
-    CLEANUP_FREE char *dir = strndup(text, len);
-    if (!dir || vec_push(&p->dirs, dir))
-        return error_no_memory();
-    (void)steal_ptr(&dir);
-    return 0;
-}
 
 /* Add the directory of DIR:SIZE. what: the option, for a sentence. */
 static int add_cache(struct pinner *p, const char *what, const char *text)
@@ -335,7 +306,7 @@ static int add_cache(struct pinner *p, const char *what, const char *text)
     struct cache_spec spec;
     if (cache_spec_parse(what, text, &spec))
         return CLI_USAGE;
-    return add_dir(p, text, spec.dir_len);
+    return string_list_add(&p->dirs, "%.*s", (int)spec.dir_len, text);
 }
 
 /* Add every cache directory that the server will use. */
@@ -348,7 +319,7 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     if (!server->caches.count && text)
         return add_cache(p, "GRANARY_CACHE=", text);
     if (!server->caches.count)
-        return default_cache_dir(standard) ? add_dir(p, standard, strlen(standard)) : 0;
+        return default_cache_dir(standard) ? string_list_add(&p->dirs, "%s", standard) : 0;
     int rc = 0;
     for (size_t i = 0; !rc && i < server->caches.count; i++)
         rc = add_cache(p, "--cache ", server->caches.items[i]);
@@ -370,9 +341,7 @@ int pinner_init(struct pinner *p, const struct server_values *server)
 void pinner_release(struct pinner *p)
 {
     cleanup_resolver(&p->resolver);
-    for (size_t i = 0; i < p->dirs.len; i++)
-        free(p->dirs.items[i]);
-    vec_release(&p->dirs);
+    string_list_release(&p->dirs);
 }
 
 int pin_resolve(struct pinner *p, const char *given, struct pin *out)

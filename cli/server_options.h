@@ -5,7 +5,6 @@
 
 #include <limits.h>
 
-#include "base/vec.h"
 #include "cli/options.h"
 #include "stack_options.h"
 #include "store/resolver.h"
@@ -66,10 +65,7 @@ const char *server_options_given(const struct server_values *v);
  * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
  */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
-typedef VEC(char *) server_words;
-GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);
-void server_words_release(server_words *words);
-#define CLEANUP_SERVER_WORDS CLEANUP(server_words_release) server_words
+GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, string_list *out);
 
 /* ---- images by digest ---- */
 
@@ -86,7 +82,7 @@ struct pin {
 struct pinner {
     struct resolver_config config;
     struct resolver *resolver;
-    VEC(char *) dirs;
+    string_list dirs;
 };
 
 /* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in

@@ -173,7 +173,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                   const struct manifest *m, const struct bytes *resolved)
 {
     struct mount_state state;
-    CLEANUP_SERVER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     int rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;

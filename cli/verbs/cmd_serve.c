@@ -156,7 +156,7 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
                                    .tls_verify_peer = v->tls_verify_peer,
                                    .ready = on_ready,
                                    .arg = &serving};
-    CLEANUP_SERVER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     VEC(const char *) images = {0};
     int rc = parse_access(v, &config);
     if (!rc)

@@ -17,7 +17,7 @@
 static const char *words_of(char **argv)
 {
     static char text[512];
-    CLEANUP_HELPER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     bool nothing;
     int argc = 0;
     while (argv[argc])
