@@ -59,6 +59,12 @@ void print_name(FILE *to, const char *name, size_t len, bool escape)
     }
 }
 
+void print_text(const char *name)
+{
+    if (name)
+        print_name(stdout, name, strlen(name), print_escapes(stdout));
+}
+
 /* A zero digest means "none": null. */
 json_t *print_json_digest(const struct digest *d)
 {
@@ -98,7 +104,7 @@ enum { TERMINAL_EVERY_MS = 200, JSON_EVERY_MS = 1000, PLAIN_EVERY_MS = 5000, RAT
 void progress_init(struct progress *p, const char *what, bool quiet)
 {
     *p = (struct progress){.what = what, .quiet = quiet, .terminal = isatty(STDERR_FILENO)};
-    p->started_ms = p->last_ms = clock_now_ms();
+    p->last_ms = clock_now_ms();
 }
 
 /* Append formatted text as far as there is room. */
@@ -190,19 +196,6 @@ char *progress_json(const struct progress_state *s, uint64_t elapsed_ms, uint64_
     return out;
 }
 
-/* Return the least time between two lines, ms. */
-static uint64_t pause_of(const struct progress *p)
-{
-    return p->terminal ? TERMINAL_EVERY_MS : p->json ? JSON_EVERY_MS : PLAIN_EVERY_MS;
-}
-
-/* Return the terminal's width. */
-static unsigned columns(void)
-{
-    struct winsize size = {0};
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
-}
-
 /* Draw the last state. */
 static void progress_draw(struct progress *p, uint64_t now)
 {
@@ -216,9 +209,11 @@ static void progress_draw(struct progress *p, uint64_t now)
     }
     progress_format(&p->last, elapsed_ms, p->phase_bytes, p->phase_files, line);
     char whole[2 * PROGRESS_LINE_MAX];
+    struct winsize size = {0};
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
     snprintf(whole, sizeof whole, "%s: %s%s%s", p->what, p->last.phase, *line ? " " : "", line);
     if (p->terminal)
-        fprintf(stderr, "\r%.*s\033[K", (int)columns() - 1, whole); /* \r could not rewrite a line that wraps */
+        fprintf(stderr, "\r%.*s\033[K", columns - 1, whole); /* \r could not rewrite a line that wraps */
     else
         fprintf(stderr, "%s\n", whole);
     fflush(stderr);
@@ -230,8 +225,10 @@ void progress_update(struct progress *p, const struct progress_state *state)
 {
     if (p->quiet)
         return;
-    uint64_t now = clock_now_ms();
-    bool fresh = p->phase != state->phase, due = now - p->last_ms >= pause_of(p);
+    uint64_t now = clock_now_ms(), pause_ms = p->terminal ? TERMINAL_EVERY_MS
+                                              : p->json   ? JSON_EVERY_MS
+                                                          : PLAIN_EVERY_MS;
+    bool fresh = p->phase != state->phase, due = now - p->last_ms >= pause_ms;
     p->last = *state;
     p->owed = p->json && !p->terminal;
     if (fresh) {

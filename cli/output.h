@@ -18,6 +18,8 @@ const char *print_digest(const struct digest *d, char out[PRINT_DIGEST_MAX]);
 
 /* Print a name. escape: print bytes that could control a terminal as \n, \t, \\ or \xHH. */
 void print_name(FILE *to, const char *name, size_t len, bool escape);
+/* Print a name that ends with NUL to standard output, escaped if that is a terminal. NULL: print nothing. */
+void print_text(const char *name);
 /* Whether names printed to this stream need escaping: it is a terminal. */
 bool print_escapes(FILE *to);
 
@@ -45,7 +47,7 @@ struct progress {
     bool quiet, terminal, shown;
     bool json; /* may be set after progress_init: print objects unless on a terminal */
     bool owed; /* `last` has not been printed as an object yet */
-    uint64_t started_ms, last_ms;
+    uint64_t last_ms;
     const char *phase;                           /* of the last line: a new phase is shown at once */
     uint64_t phase_ms, phase_bytes, phase_files; /* where the phase began: the rate and the time left count from here */
     struct progress_state last;

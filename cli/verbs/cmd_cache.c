@@ -197,13 +197,12 @@ static double percent(uint64_t part, uint64_t whole)
 /* Print how much of a file is cached. An empty file has no chunks and counts as cached. */
 static void print_file(json_t *file)
 {
-    const char *path = json_string_value(json_object_get(file, "path"));
     uint64_t chunks = control_number(file, "chunks"), cached = control_number(file, "cached_chunks");
     char size[TEXT_SIZE_MAX];
     printf("%6.1f %% %8llu of %8llu  %10s%s  ", chunks ? percent(cached, chunks) : 100, (unsigned long long)cached,
            (unsigned long long)chunks, text_format_size(control_number(file, "size"), size),
            control_number(file, "pinned_chunks") ? "  pinned" : "");
-    print_name(stdout, path ? path : "", path ? strlen(path) : 0, print_escapes(stdout));
+    print_text(json_string_value(json_object_get(file, "path")));
     putchar('\n');
 }
 

@@ -107,15 +107,6 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Describe the mount for --json. */
-static json_t *state_json(const struct mount_state *s)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_lossy(s->dir), "image", json_lossy(s->image),
-                     "digest", print_json_digest(&s->digest), "content_root", print_json_digest(&s->content_root),
-                     "method", s->method, "device", s->device, "socket", json_lossy(s->socket), "control",
-                     json_lossy(s->control), "server_pid", (json_int_t)s->server.pid);
-}
-
 /* Return the server's cache directories, [{path, size}]; NULL: the server does not answer. */
 static json_t *caches_of(const struct mount_state *s)
 {
@@ -143,9 +134,8 @@ static void print_caches(json_t *caches)
     json_array_foreach(caches, i, dir)
     {
         char size[TEXT_SIZE_MAX];
-        const char *path = server_status_text(dir, "path");
         fputs(i ? ", " : "cache: ", stdout);
-        print_name(stdout, path, strlen(path), print_escapes(stdout));
+        print_text(server_status_text(dir, "path"));
         printf(", %s%s", text_format_size(control_number(dir, "size"), size),
                i + 1 == json_array_size(caches) ? "\n" : "");
     }
@@ -155,11 +145,12 @@ static void print_caches(json_t *caches)
 static int print_mounted(const struct mount_values *v, const struct mount_state *s)
 {
     json_t *caches = caches_of(s);
-    if (v->json) {
-        json_t *object = state_json(s);
-        json_object_set_new(object, "caches", caches ? caches : json_null());
-        return print_json(object);
-    }
+    if (v->json)
+        return print_json(json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir", json_lossy(s->dir), "image",
+                                    json_lossy(s->image), "digest", print_json_digest(&s->digest), "content_root",
+                                    print_json_digest(&s->content_root), "method", s->method, "device", s->device,
+                                    "socket", json_lossy(s->socket), "control", json_lossy(s->control), "server_pid",
+                                    (json_int_t)s->server.pid, "caches", caches ? caches : json_null()));
     printf("%s is mounted on %s (%s, %s)\n", s->image, s->dir, strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd",
            s->device);
     if (caches)
@@ -238,30 +229,15 @@ static int choose_method(struct mount_values *v)
     return 0;
 }
 
-/* Check what can be checked before the store is contacted. */
-static int prepare_mount(struct mount_values *v, const char *dir)
-{
-    int rc = need_root("mount");
-    if (!rc && v->mkdir)
-        rc = io_mkdirs(dir);
-    if (!rc)
-        rc = mount_check_dir(dir);
-    return rc ? rc : choose_method(v);
-}
-
-/* Load --env-file first: GRANARY_CACHE, which the options' check uses, may be in it. */
-static int load_environment(const struct mount_values *v)
-{
-    int rc = v->env_file ? need_root("mount") : 0;
-    return rc || !v->env_file ? rc : env_file_load(v->env_file);
-}
-
-/* Check, resolve, mount. --env-file is loaded before anything looks at the environment. */
+/* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
+ * options' check uses, may be in it. */
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server);
-    int rc = load_environment(v);
+    int rc = v->env_file ? need_root("mount") : 0;
+    if (!rc && v->env_file)
+        rc = env_file_load(v->env_file);
     if (rc)
         return rc;
     if (v->socket && given)
@@ -273,7 +249,13 @@ static int run_mount(const struct invocation *inv)
     if (v->fuse && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
     v->environment_cache = !v->socket && !v->server.caches.count;
-    rc = prepare_mount(v, inv->operands[1]);
+    rc = need_root("mount");
+    if (!rc && v->mkdir)
+        rc = io_mkdirs(inv->operands[1]);
+    if (!rc)
+        rc = mount_check_dir(inv->operands[1]);
+    if (!rc)
+        rc = choose_method(v);
     if (!rc && v->environment_cache) /* becomes part of the server's options, by which mounts share one */
         rc = server_options_take_environment(&v->server);
     if (rc)
