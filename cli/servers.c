@@ -80,17 +80,8 @@ struct looking {
     json_t *exports;
 };
 
-/* Add a mount's nbd device and the process that keeps it. A device without a keeper does not survive its server. */
-static void add_device(json_t *export, const struct mount_state *s)
-{
-    if (strcmp(s->method, "nbd") || !mount_device_attached(s))
-        return;
-    pid_t keeper = keep_holder(s->device);
-    json_array_append_new(json_object_get(export, "devices"), json_pack("{s:s,s:o}", "device", s->device, "keeper",
-                                                                        keeper ? json_integer(keeper) : json_null()));
-}
-
-/* Add a mount to every export of its server that has its image. */
+/* Add a mount to every export of its server that has its image, with its nbd device and the process that keeps it. A
+ * device without a keeper does not survive its server. */
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;
@@ -105,7 +96,12 @@ static int add_mount(void *arg, const struct mount_state *s)
         if (strcmp(server_status_text(export, "digest"), digest) != 0)
             continue;
         json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
-        add_device(export, s);
+        if (strcmp(s->method, "nbd") || !mount_device_attached(s))
+            continue;
+        pid_t keeper = keep_holder(s->device);
+        json_array_append_new(
+            json_object_get(export, "devices"),
+            json_pack("{s:s,s:o}", "device", s->device, "keeper", keeper ? json_integer(keeper) : json_null()));
     }
     return 0;
 }

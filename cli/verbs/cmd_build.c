@@ -309,11 +309,6 @@ static int cmd_build_check(const struct build_values *v, const char *image, stru
     return rc || open_check_writable(ref) ? CLI_USAGE : 0;
 }
 
-static bool is_hdfs(const char *url)
-{
-    return hdfs_address_known(url);
-}
-
 /* Tar shards may lie in HDFS as well. */
 static bool is_hdfs_or_tar_there(const char *url)
 {
@@ -324,9 +319,10 @@ static bool is_hdfs_or_tar_there(const char *url)
 static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
-    if (map && !build_source_any(url, &v->source, is_hdfs))
+    if (map && !build_source_any(url, &v->source, hdfs_address_known))
         return options_wrong("--%s: no source is of HDFS, which alone has owners as names", map);
-    if (v->hdfs_token_file && !is_hdfs(ref->store) && !build_source_any(url, &v->source, is_hdfs_or_tar_there))
+    if (v->hdfs_token_file && !hdfs_address_known(ref->store) &&
+        !build_source_any(url, &v->source, is_hdfs_or_tar_there))
         return options_wrong("--hdfs-token-file: neither a source nor the store is of HDFS");
     return 0;
 }

@@ -37,11 +37,6 @@ static const struct option_row rows[] = {
 
 /* ---- the trace ---- */
 
-static bool is_hex(const char *text)
-{
-    return text[strspn(text, "0123456789abcdefABCDEF")] == 0;
-}
-
 /* Return a chunk's key: the digest's own bits as the cache takes them, so that real digests behave as in a real cache;
  * a shorter name is hashed. */
 static uint64_t key_of(const char *name)
@@ -56,7 +51,7 @@ static uint64_t key_of(const char *name)
 static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsigned count)
 {
     uint64_t len = CHUNK_SIZE_DEFAULT, wanted;
-    if (!is_hex(words[0]) || count == WORDS_MAX)
+    if (words[0][strspn(words[0], "0123456789abcdefABCDEF")] || count == WORDS_MAX)
         return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is wanted, or the "
                                   "word epoch");
     if (count > 1 && text_parse_size("the chunk's length", words[1], &len))
@@ -203,19 +198,6 @@ static int print_runs_json(const struct evict_trace *t, uint64_t size, const str
                                 "bytes", INTEGER(t->bytes), "size", INTEGER(size), "results", results));
 }
 
-/* One line per policy. Every policy misses the first epoch. */
-static void print_epochs(const struct runs *runs)
-{
-    printf("\nhit ratio of each epoch\n");
-    for (size_t i = 0; i < runs->count; i++) {
-        const struct evict_sim_result *r = &runs->items[i].result;
-        printf("%-8s", runs->items[i].name);
-        for (size_t k = 0; k < r->epochs.len; k++)
-            printf(" %.4f", ratio(r->epochs.items[k].hits, r->epochs.items[k].asks));
-        putchar('\n');
-    }
-}
-
 static void print_runs(const struct evict_trace *t, uint64_t size, const struct runs *runs)
 {
     char bytes[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
@@ -229,8 +211,16 @@ static void print_runs(const struct evict_trace *t, uint64_t size, const struct 
                ratio(r->hits, r->asks), text_format_size(r->hit_bytes, bytes), (unsigned long long)r->evictions,
                (unsigned long long)r->not_admitted, r->following ? r->following : "the future");
     }
-    if (evict_trace_epoch_count(t) > 1)
-        print_epochs(runs);
+    if (evict_trace_epoch_count(t) <= 1)
+        return;
+    printf("\nhit ratio of each epoch\n"); /* every policy misses the first */
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct evict_sim_result *r = &runs->items[i].result;
+        printf("%-8s", runs->items[i].name);
+        for (size_t k = 0; k < r->epochs.len; k++)
+            printf(" %.4f", ratio(r->epochs.items[k].hits, r->epochs.items[k].asks));
+        putchar('\n');
+    }
 }
 
 static int run(const struct invocation *inv)

@@ -29,16 +29,6 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static int print_result_json(const struct gc_values *v, const struct image_ref *ref, const struct gc_result *r)
-{
-    return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref->store),
-                                "dry_run", v->dry_run, "images", INTEGER(r->images), "objects", INTEGER(r->objects),
-                                "kept", INTEGER(r->kept), "marked", INTEGER(r->marked), "marked_bytes",
-                                INTEGER(r->marked_bytes), "unmarked", INTEGER(r->unmarked), "swept", INTEGER(r->swept),
-                                "swept_bytes", INTEGER(r->swept_bytes), "tags_removed", INTEGER(r->tags_removed),
-                                "live_leases", INTEGER(r->live_leases)));
-}
-
 /* Print what was or would be freed, then what waits for its grace period, then what remains. */
 static void cmd_gc_print_result(bool dry, const struct gc_result *r)
 {
@@ -77,7 +67,12 @@ static int cmd_gc_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_result_json(v, &ref, &r);
+        return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref.store),
+                                    "dry_run", v->dry_run, "images", INTEGER(r.images), "objects", INTEGER(r.objects),
+                                    "kept", INTEGER(r.kept), "marked", INTEGER(r.marked), "marked_bytes",
+                                    INTEGER(r.marked_bytes), "unmarked", INTEGER(r.unmarked), "swept", INTEGER(r.swept),
+                                    "swept_bytes", INTEGER(r.swept_bytes), "tags_removed", INTEGER(r.tags_removed),
+                                    "live_leases", INTEGER(r.live_leases)));
     cmd_gc_print_result(v->dry_run, &r);
     return 0;
 }

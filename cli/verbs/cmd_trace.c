@@ -120,15 +120,6 @@ static int take_entries(struct recording *r, const json_t *entries)
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
-/* Take the count of dropped entries, and draw progress. */
-static void take_count(struct recording *r, const json_t *count)
-{
-    r->trace.dropped = control_number(count, "dropped");
-    const struct progress_state state = {.phase = "recording",
-                                         .bytes_done = r->entries.len / TRACE_ENTRY_SIZE * r->trace.chunk_size};
-    progress_update(&r->progress, &state);
-}
-
 static int ignore_line(void *arg, const char *line, size_t len)
 {
     return 0;
@@ -155,14 +146,18 @@ static int cmd_trace_take_line(void *arg, const char *line, size_t len)
     int rc = control_object(line, len, &object);
     json_t *image = json_object_get(object, "image"), *entries = json_object_get(object, "entries");
     json_t *count = json_object_get(object, "trace");
-    if (image)
+    if (image) {
         rc = take_image(r, image);
-    else if (entries)
+    } else if (entries) {
         rc = take_entries(r, entries);
-    else if (count)
-        take_count(r, count);
-    else if (json_object_get(object, "result"))
+    } else if (count) {
+        const struct progress_state state = {.phase = "recording",
+                                             .bytes_done = r->entries.len / TRACE_ENTRY_SIZE * r->trace.chunk_size};
+        progress_update(&r->progress, &state);
+        r->trace.dropped = control_number(count, "dropped");
+    } else if (json_object_get(object, "result")) {
         r->ended = true;
+    }
     json_decref(object);
     if (!rc)
         ask_for_the_end(r);

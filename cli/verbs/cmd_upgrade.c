@@ -43,16 +43,6 @@ static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
     return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
-/* Check that a server answers there, so that the sentence about a missing supervisor is not given for something else.
- */
-static int check_control(const char *control)
-{
-    json_t *status = NULL;
-    int rc = server_status_get(control, &status);
-    json_decref(status);
-    return rc;
-}
-
 /* Find the supervisor's socket. It exists while the server is down, so the paths beside the target are tried before the
  * control socket is. */
 static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
@@ -65,7 +55,9 @@ static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
     int rc = control_target_find(target, control, sizeof control);
     if (rc || is_at(control, UPGRADE_SUFFIX, out))
         return rc;
-    rc = check_control(control);
+    json_t *status = NULL;
+    rc = server_status_get(control, &status); /* only of a server one can say that it has no supervisor */
+    json_decref(status);
     if (rc)
         return rc;
     return error_set(-ENOENT,

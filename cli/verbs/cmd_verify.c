@@ -110,34 +110,25 @@ static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_
 
 /* ------------------------------------------------------------------ the result */
 
-static json_t *against_json(const struct verifying *v)
-{
-    const struct verify_source_result *a = &v->against;
-    if (!v->compared)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "source", json_lossy(v->values->against), "files", INTEGER(a->files),
-                     "bytes", INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->removed), "damaged",
-                     INTEGER(a->damaged));
-}
-
-static json_t *repair_json(const struct verifying *v)
-{
-    if (!v->values->repair)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o}", "packs", INTEGER(v->repair.packs), "repaired", INTEGER(v->repair.repaired),
-                     "chunks", INTEGER(v->repair.chunks));
-}
-
 static json_t *cmd_verify_result_json(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
+    const struct verify_source_result *a = &v->against;
+    json_t *against = json_null(), *repair = json_null();
+    if (v->compared)
+        against = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "source", json_lossy(v->values->against), "files",
+                            INTEGER(a->files), "bytes", INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone",
+                            INTEGER(a->removed), "damaged", INTEGER(a->damaged));
+    if (v->values->repair)
+        repair = json_pack("{s:o,s:o,s:o}", "packs", INTEGER(v->repair.packs), "repaired", INTEGER(v->repair.repaired),
+                           "chunks", INTEGER(v->repair.chunks));
     return json_pack("{s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "digest",
                      print_json_digest(&v->image.digest), "deep", v->values->deep || v->values->repair, "ok",
                      r->problems == 0, "problem_count", INTEGER(r->problems), "packs", INTEGER(r->packs), "packs_bad",
                      INTEGER(r->packs_bad), "chunks", INTEGER(r->chunks), "holes", INTEGER(r->holes), "chunks_bad",
                      INTEGER(r->chunks_bad), "entries", INTEGER(r->entries), "files", INTEGER(r->files), "files_bad",
-                     INTEGER(r->files_bad), "bytes", INTEGER(r->bytes), "against", against_json(v), "repair",
-                     repair_json(v), "problems", v->problems);
+                     INTEGER(r->files_bad), "bytes", INTEGER(r->bytes), "against", against, "repair", repair,
+                     "problems", v->problems);
 }
 
 /* Lines appear only for what was done: --deep, --against, --repair. */

@@ -117,23 +117,13 @@ static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 
 /* ---- the result ---- */
 
-static void print_done(const json_t *w, const char *cached, const char *bytes, const char *needed)
-{
-    char rate[TEXT_SIZE_MAX];
-    printf("%s of %s cached; %s was missing", cached, bytes, needed);
-    if (control_number(w, "warmed_bytes"))
-        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
-               text_format_size(control_number(w, "bytes_per_s"), rate));
-    putchar('\n');
-}
-
 /* The sums as text: what was wanted, what was missing, what was fetched. */
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
     uint64_t files = control_number(w, "files");
     char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
-    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX];
+    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX], rate[TEXT_SIZE_MAX];
     text_format_size(control_number(w, "bytes"), bytes);
     text_format_size(control_number(w, "needed_bytes"), needed);
     text_format_size(control_number(w, "fetch_bytes"), fetched);
@@ -145,12 +135,17 @@ static void print_warm(const struct warm_values *v, json_t *w)
         printf("%s of the trace, %llu not in this image, ",
                text_format_count(control_number(w, "traced_chunks"), "chunk", n),
                (unsigned long long)control_number(w, "absent_chunks"));
-    if (v->dry)
+    if (v->dry) {
         printf("%s in %s; %s in %s missing, %s to be fetched\n", bytes,
                text_format_count(control_number(w, "chunks"), "chunk", n), needed,
                text_format_count(control_number(w, "needed_chunks"), "chunk", missing), fetched);
-    else
-        print_done(w, cached, bytes, needed);
+        return;
+    }
+    printf("%s of %s cached; %s was missing", cached, bytes, needed);
+    if (control_number(w, "warmed_bytes"))
+        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
+               text_format_size(control_number(w, "bytes_per_s"), rate));
+    putchar('\n');
 }
 
 /* Decide whether the run failed: it did if anything requested is not cached, or a name is not in the image. */
@@ -168,18 +163,6 @@ static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
     if (traced && traced == control_number(w, "absent_chunks"))
         return error_set(-ENOENT, "none of the chunks that %s lists is in this image: it is of another one", v->trace);
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
-}
-
-/* Print the sums, and decide about success. */
-static int conclude(struct answer *a)
-{
-    progress_end(&a->progress);
-    int rc = 0;
-    if (a->v->json)
-        rc = print_json(json_incref(a->warm));
-    else
-        print_warm(a->v, a->warm);
-    return rc ? rc : cmd_warm_judge(a->v, a->warm);
 }
 
 /* ---- asking ---- */
@@ -258,8 +241,12 @@ static int warm_by_control(const struct warm_values *v, const char *target)
     if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
         rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
                        control);
+    if (!rc && v->json)
+        rc = print_json(json_incref(a.warm));
+    else if (!rc)
+        print_warm(v, a.warm);
     if (!rc)
-        rc = conclude(&a);
+        rc = cmd_warm_judge(v, a.warm);
     json_decref(a.warm);
     return rc;
 }
@@ -339,27 +326,18 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
-/* Exactly one kind of list must be given. */
-static int cmd_warm_check(const struct warm_values *v)
-{
-    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
-        return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
-    uint64_t rate;
-    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
-        return CLI_USAGE;
-    if (v->nul && !v->files_from)
-        return options_wrong("-0 goes with --files-from");
-    return 0;
-}
-
-/* An NBD address is warmed from here, anything else by the server itself. */
+/* An NBD address is warmed from here, anything else by the server itself. Exactly one kind of list must be given. */
 static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;
     const char *target = inv->operand_count ? inv->operands[0] : NULL;
-    int rc = cmd_warm_check(v);
-    if (rc)
-        return rc;
+    uint64_t rate;
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
+        return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+        return CLI_USAGE;
+    if (v->nul && !v->files_from)
+        return options_wrong("-0 goes with --files-from");
     return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
 }
 
