@@ -93,18 +93,8 @@ static int open_address(const char *url, const struct source_options *options, s
     return rc == -EINVAL ? CLI_USAGE : rc;
 }
 
-/* Open SOURCE "-": files of this machine, whose names standard input lists. The first name decides whether they are
- * absolute. */
-static int open_paths(struct path_list *list, const struct source_options *options, struct source **out)
-{
-    bool absolute;
-    int rc = path_list_absolute(list, &absolute);
-    if (rc)
-        return rc;
-    return absolute ? source_local_open("", "/", options, out) : source_local_open(".", ".", options, out);
-}
-
-/* Open SOURCE, or only the files of it that a list names. */
+/* Open SOURCE, or only the files of it that a list names. SOURCE "-" is this machine's files, whose names standard
+ * input lists; the first name decides whether they are absolute. */
 static int open_source(const char *url, const struct build_source_values *v, const struct source_options *options,
                        struct source **out)
 {
@@ -117,9 +107,14 @@ static int open_source(const char *url, const struct build_source_values *v, con
         .threads = options->connections, .ignore_missing = v->ignore_missing, .cancel = options->cancel};
     CLEANUP(cleanup_path_list) struct path_list *list = NULL;
     struct source *all;
+    bool absolute = false;
     int rc = path_list_open(&list_config, &list);
+    if (!rc && standard_input)
+        rc = path_list_absolute(list, &absolute);
     if (!rc)
-        rc = standard_input ? open_paths(list, options, &all) : open_address(url, options, &all);
+        rc = !standard_input ? open_address(url, options, &all)
+             : absolute      ? source_local_open("", "/", options, &all)
+                             : source_local_open(".", ".", options, &all);
     return rc ? rc : source_listed_open(all, steal_ptr(&list), &config, out);
 }
 

@@ -8,7 +8,6 @@
 #include "cli/mount_helper.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -87,14 +87,6 @@ static int set_choice(const struct option_row *row, const char *label, const cha
     }
 }
 
-static int set_url(const char *label, const char *text, const char **out)
-{
-    if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
-        return error_set(-EINVAL, "%s: '%s' is no address; write https://HOST or http://HOST:PORT", label, text);
-    *out = text;
-    return 0;
-}
-
 /* Append text, and the row that it belongs to: rules of --include and --exclude share one list, in the order given. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
@@ -139,7 +131,10 @@ static int options_set_value(const struct option_row *row, const char *text, voi
         *(const char **)at = text;
         return 0;
     case OPTION_URL:
-        return set_url(label, text, at);
+        if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
+            return error_set(-EINVAL, "%s: '%s' is no address; write https://HOST or http://HOST:PORT", label, text);
+        *(const char **)at = text;
+        return 0;
     case OPTION_LIST:
         return set_list(at, row, text);
     case OPTION_SIZE:

@@ -8,7 +8,6 @@
 #include "cli/output.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

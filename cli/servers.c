@@ -21,6 +21,7 @@
 
 #include "attach/attach.h"
 #include "base/bytes.h"
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "format/image_ref.h"
 #include "format/json_name.h"
@@ -118,19 +119,6 @@ void node_servers_add_mounts(const char *control, json_t *status)
         json_object_set_new(export, "devices", json_array());
     }
     mount_each(add_mount, &l);
-}
-
-void node_servers_keep_mount(json_t *export, const char *dir)
-{
-    struct mount_state s;
-    json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
-    if (!export || mount_find(dir, &s))
-        return;
-    json_array_clear(mounts);
-    json_array_append_new(mounts, json_lossy(dir));
-    for (size_t i = json_array_size(devices); i--;)
-        if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
-            json_array_remove(devices, i);
 }
 
 /* ---- the server that a user means ---- */
@@ -233,4 +221,26 @@ bool control_target_export(const char *target, char *out, size_t size)
         return false;
     snprintf(out, size, "%s", ref.name);
     return true;
+}
+
+void node_servers_keep_mount(json_t *status, const char *target)
+{
+    struct mount_state s;
+    char name[STATE_REF_MAX];
+    CLEANUP_FREE char *dir = realpath(target, NULL);
+    json_t *exports = json_object_get(status, "exports");
+    if (!dir || !control_target_export(target, name, sizeof name))
+        return;
+    for (size_t i = json_array_size(exports); i--;)
+        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
+            json_array_remove(exports, i);
+    json_t *export = json_array_get(exports, 0);
+    json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
+    if (!export || mount_find(dir, &s))
+        return;
+    json_array_clear(mounts);
+    json_array_append_new(mounts, json_lossy(dir));
+    for (size_t i = json_array_size(devices); i--;)
+        if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
+            json_array_remove(devices, i);
 }

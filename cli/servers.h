@@ -50,9 +50,9 @@ void node_servers_release(struct node_servers *n);
  * of these mounts, each with its "keeper": a process or null. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
-/* Remove from such an export all mounts and devices but those of dir (absolute, without symlinks). export may be NULL.
+/* If target is a mount point, reduce such a status to that mount: its export, with this directory and its device only.
  */
-void node_servers_keep_mount(json_t *export, const char *dir);
+void node_servers_keep_mount(json_t *status, const char *target);
 
 /* ---- the status of one ---- */
 

@@ -315,21 +315,11 @@ static bool is_hdfs_or_tar_there(const char *url)
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);
 }
 
-/* Refuse HDFS options without HDFS. */
-static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
+/* Refuse options that would have no effect: beside others, or without HDFS. */
+static int check_together(const struct build_values *v, const char *url, const struct image_ref *ref,
+                          const struct rebuild_words *words)
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
-    if (map && !build_source_any(url, &v->source, hdfs_address_known))
-        return options_wrong("--%s: no source is of HDFS, which alone has owners as names", map);
-    if (v->hdfs_token_file && !hdfs_address_known(ref->store) &&
-        !build_source_any(url, &v->source, is_hdfs_or_tar_there))
-        return options_wrong("--hdfs-token-file: neither a source nor the store is of HDFS");
-    return 0;
-}
-
-/* Refuse options that would have no effect beside others. */
-static int check_together(const struct build_values *v, const char *url, const struct rebuild_words *words)
-{
     if (v->level && v->compress)
         return options_exclude("--compress-level", "--compress none", "nothing is compressed");
     if (v->compact_budget && words->no_parent)
@@ -342,6 +332,11 @@ static int check_together(const struct build_values *v, const char *url, const s
         return options_exclude("--map-user", "--uid", "everything has that owner");
     if (v->map_groups.count && v->source.gid)
         return options_exclude("--map-group", "--gid", "everything has that group");
+    if (map && !build_source_any(url, &v->source, hdfs_address_known))
+        return options_wrong("--%s: no source is of HDFS, which alone has owners as names", map);
+    if (v->hdfs_token_file && !hdfs_address_known(ref->store) &&
+        !build_source_any(url, &v->source, is_hdfs_or_tar_there))
+        return options_wrong("--hdfs-token-file: neither a source nor the store is of HDFS");
     return 0;
 }
 
@@ -355,9 +350,7 @@ static int cmd_build_run(const struct invocation *inv)
     if (!rc && parse_rebuild(v, &ref, &words))
         rc = CLI_USAGE;
     if (!rc)
-        rc = check_together(v, inv->operands[0], &words);
-    if (!rc)
-        rc = check_hdfs(v, inv->operands[0], &ref);
+        rc = check_together(v, inv->operands[0], &ref, &words);
     if (rc)
         return rc;
     struct rate limit, *rate = v->bwlimit ? &limit : NULL;

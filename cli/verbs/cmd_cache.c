@@ -40,9 +40,11 @@ struct cache_values {
 struct cache_call {
     const char *what; /* the command's name, for progress */
     const char *method, *path;
-    const char *params[4];      /* more parameters: key, value, key, value */
-    void (*file)(json_t *file); /* prints a file; NULL: none are expected */
-    void (*image)(json_t *image);
+    const char *params[4]; /* more parameters: key, value, key, value */
+    const char *change;    /* the word for what was done; NULL: nothing is changed */
+    /* Print a file (NULL: none are expected) or an image. */
+    void (*file)(json_t *file, const char *change);
+    void (*image)(json_t *image, const char *change);
 };
 
 /* What the answer's lines have reported so far. */
@@ -66,13 +68,13 @@ static void cmd_cache_draw(struct answer *a, const json_t *p)
 }
 
 /* Print an object by its callback, or unchanged with --json. */
-static int show(struct answer *a, json_t *object, void (*print)(json_t *))
+static int show(struct answer *a, json_t *object, void (*print)(json_t *, const char *))
 {
     progress_end(&a->progress);
     if (a->json)
         return print_json(json_incref(object));
     if (print)
-        print(object);
+        print(object, a->call->change);
     return ferror(stdout) ? -EPIPE : 0;
 }
 
@@ -195,7 +197,7 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 /* Print how much of a file is cached. An empty file has no chunks and counts as cached. */
-static void print_file(json_t *file)
+static void print_file(json_t *file, const char *change)
 {
     uint64_t chunks = control_number(file, "chunks"), cached = control_number(file, "cached_chunks");
     char size[TEXT_SIZE_MAX];
@@ -206,7 +208,7 @@ static void print_file(json_t *file)
     putchar('\n');
 }
 
-static void print_sums(json_t *image)
+static void print_sums(json_t *image, const char *change)
 {
     const char *name = json_string_value(json_object_get(image, "export"));
     uint64_t bytes = control_number(image, "bytes"), cached = control_number(image, "cached_bytes");
@@ -247,18 +249,18 @@ static const struct option_row evict_rows[] = {
 };
 
 /* Begin the line of an image, or of the cache, which has no name, with what changed. */
-static void print_changed(json_t *image, const char *what)
+static void print_changed(json_t *image, const char *change)
 {
     const char *name = json_string_value(json_object_get(image, "export"));
     char bytes[TEXT_SIZE_MAX];
     printf("%s%s%llu chunks %s, %s on disk", name ? name : "", name ? ": " : "",
-           (unsigned long long)control_number(image, "changed_chunks"), what,
+           (unsigned long long)control_number(image, "changed_chunks"), change,
            text_format_size(control_number(image, "changed_bytes"), bytes));
 }
 
-static void print_evicted(json_t *image)
+static void print_evicted(json_t *image, const char *change)
 {
-    print_changed(image, "evicted");
+    print_changed(image, change);
     if (control_number(image, "refused_chunks"))
         printf("; %llu pinned ones stay", (unsigned long long)control_number(image, "refused_chunks"));
     putchar('\n');
@@ -271,6 +273,7 @@ static int cmd_cache_evict_run(const struct invocation *inv)
                                     .method = "POST",
                                     .path = "/cache/evict",
                                     .params = {"all", v->all ? "1" : NULL, "pinned", v->pinned ? "1" : NULL},
+                                    .change = "evicted",
                                     .image = print_evicted};
     int rc = check_name_or_all(inv);
     return rc ? rc : cache_call(&call, inv, NULL);
@@ -299,23 +302,13 @@ static const struct option_row pin_rows[] = {
 };
 
 /* Nothing is fetched: chunks that are not cached were not pinned. */
-static void print_pinned_as(json_t *image, const char *what)
+static void print_pinned(json_t *image, const char *change)
 {
     uint64_t missing = control_number(image, "chunks") - control_number(image, "cached_chunks");
-    print_changed(image, what);
+    print_changed(image, change);
     if (missing)
         printf("; %llu are not cached", (unsigned long long)missing);
     putchar('\n');
-}
-
-static void print_pinned(json_t *image)
-{
-    print_pinned_as(image, "pinned");
-}
-
-static void print_unpinned(json_t *image)
-{
-    print_pinned_as(image, "unpinned");
 }
 
 /* Chunks beyond the pin limit are refused one by one; the rest stays pinned, and the exit status is 1. */
@@ -326,7 +319,8 @@ static int cmd_cache_pin_run(const struct invocation *inv)
                                     .method = "POST",
                                     .path = v->off ? "/cache/unpin" : "/cache/pin",
                                     .params = {"all", v->all ? "1" : NULL},
-                                    .image = v->off ? print_unpinned : print_pinned};
+                                    .change = v->off ? "unpinned" : "pinned",
+                                    .image = print_pinned};
     uint64_t refused = 0;
     int rc = check_name_or_all(inv);
     if (!rc)

@@ -2,10 +2,8 @@
  * given. The digest stays the same: objects are copied unchanged, verified on the way, and only those that the target
  * lacks. The tag is written last, so the image appears complete or not at all.
  */
-#include <errno.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 #include "store/nesting.h"

@@ -1,10 +1,8 @@
 /* granary diff A B: the differences between two images. Both catalogs are sorted by path, so one pass merges them.
  * Content is compared by digest; no file is read. */
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 #include "store/read/catalog_cursor.h"
@@ -63,15 +61,6 @@ static enum change compare(const struct catalog_entry *a, const struct catalog_e
     return time && link && a->mode == b->mode && a->uid == b->uid && a->gid == b->gid ? SAME : ATTRIBUTES;
 }
 
-static int print_change_json(const struct catalog_entry *e, enum change change)
-{
-    json_t *object = json_pack("{s:s,s:I,s:o}", "change", changes[change].name, "size", (json_int_t)e->size, "content",
-                               print_json_digest(&e->content));
-    if (object)
-        json_name_set(object, "path", e->path, e->path_len);
-    return print_json(object);
-}
-
 /* Count a change and print it. Returns 1 when the reader of standard output is gone. */
 static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum change change)
 {
@@ -80,8 +69,13 @@ static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum cha
         d->bytes[change] += e->size;
     if (change == SAME || d->v->stat)
         return 0;
-    if (d->v->json)
-        return print_change_json(e, change);
+    if (d->v->json) {
+        json_t *object = json_pack("{s:s,s:I,s:o}", "change", changes[change].name, "size", (json_int_t)e->size,
+                                   "content", print_json_digest(&e->content));
+        if (object)
+            json_name_set(object, "path", e->path, e->path_len);
+        return print_json(object);
+    }
     printf("%c ", changes[change].letter);
     if (e->path_len)
         print_name(stdout, e->path, e->path_len, d->escape);

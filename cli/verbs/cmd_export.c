@@ -3,11 +3,9 @@
  * A file is written under a temporary name, sparse, and renamed when it is complete. Standard output is written in
  * order, holes as zeros. Every chunk is verified on the way (upkeep/).
  */
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 

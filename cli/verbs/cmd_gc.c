@@ -3,7 +3,6 @@
  *
  * This file only parses and prints.
  */
-#include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"

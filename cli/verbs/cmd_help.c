@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 

@@ -1,7 +1,5 @@
 /* granary inspect IMAGE: what an image consists of. The manifest has the counts; catalog and index are read for sizes
  * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. */
-#include <errno.h>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
@@ -54,11 +52,6 @@ static uint64_t class_min(unsigned n)
     return n ? UINT64_C(1) << (n - 1) : 0;
 }
 
-static uint64_t class_max(unsigned n)
-{
-    return n ? class_min(n) * 2 - 1 : 0;
-}
-
 /* ------------------------------------------------------------------ JSON */
 
 /* Only classes that have files. */
@@ -68,8 +61,8 @@ static json_t *sizes_json(const struct image_stats *s)
     for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++)
         if (s->sizes[n].files)
             json_array_append_new(sizes, json_pack("{s:o,s:o,s:o,s:o}", "min", INTEGER(class_min(n)), "max",
-                                                   INTEGER(class_max(n)), "files", INTEGER(s->sizes[n].files), "bytes",
-                                                   INTEGER(s->sizes[n].bytes)));
+                                                   INTEGER(n ? class_min(n) * 2 - 1 : 0), "files",
+                                                   INTEGER(s->sizes[n].files), "bytes", INTEGER(s->sizes[n].bytes)));
     return sizes;
 }
 

@@ -100,22 +100,17 @@ static void print_plain(const struct listing *l, const struct catalog_entry *e)
     putchar(l->v->zero ? 0 : '\n');
 }
 
-static json_t *extents_json(const struct catalog_entry *e)
+static int print_entry_json(const struct catalog_entry *e)
 {
     json_t *extents = json_array();
     for (uint32_t i = 0; i < e->extent_count; i++)
         json_array_append_new(extents, json_pack("{s:I,s:I}", "offset", (json_int_t)e->extents[i].offset, "length",
                                                  (json_int_t)e->extents[i].len));
-    return extents;
-}
-
-static int print_entry_json(const struct catalog_entry *e)
-{
     json_t *object =
         json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "type", type_of(e->mode)->name, "mode",
                   (json_int_t)(e->mode & 07777), "uid", (json_int_t)e->uid, "gid", (json_int_t)e->gid, "size",
                   (json_int_t)e->size, "mtime", (json_int_t)e->mtime, "mtime_nsec", (json_int_t)e->mtime_nsec,
-                  "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents_json(e));
+                  "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents);
     if (object)
         json_name_set(object, "path", e->path, e->path_len);
     if (object && e->target_len)

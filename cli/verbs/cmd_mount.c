@@ -383,16 +383,6 @@ static int adopt(const struct keep_values *v, const char *device, struct keep_st
     return rc ? rc : keep_state_save(s);
 }
 
-/* Find out what to keep: from the options, if they name the server, else from the saved state. -EBUSY: the device is
- * kept. */
-static int find_state(const struct keep_values *v, const char *device, struct keep_state *s)
-{
-    pid_t holder = keep_holder(device);
-    if (holder)
-        return error_set(-EBUSY, "process %d keeps %s already", (int)holder, device);
-    return v->socket || v->connect ? adopt(v, device, s) : load_state(v, device, s);
-}
-
 /* Announce it, to the log and to systemd. */
 static void on_ready(void *arg)
 {
@@ -415,7 +405,10 @@ static int cmd_keep_run(const struct invocation *inv)
         return options_wrong("--export goes with --socket or --connect");
     if (keep_times_check(&v->times) || device_nbd_number(device, &number))
         return CLI_USAGE;
-    int rc = find_state(v, device, &state);
+    pid_t holder = keep_holder(device);
+    if (holder)
+        return error_set(-EBUSY, "process %d keeps %s already", (int)holder, device);
+    int rc = v->socket || v->connect ? adopt(v, device, &state) : load_state(v, device, &state);
     return rc ? rc : keeper_run(&state, on_ready, &state);
 }
 

@@ -6,7 +6,6 @@
  * --check nothing is resolved or opened; the front end only checks its parameters.
  */
 #include <assert.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

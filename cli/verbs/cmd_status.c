@@ -53,15 +53,6 @@ static int cmd_status_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
-/* Add how much is cached. If that fails, the status is shown without it. */
-static void add_cached(const char *control, json_t *status)
-{
-    const char *const params[] = {"known", "1", NULL};
-    int rc = control_call(control, "GET", "/cache", params, cmd_status_take_line, status);
-    if (rc)
-        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
-}
-
 /* ---- printing ---- */
 
 /* Print each item of a list, below a heading (NULL: none) if there are any. */
@@ -289,22 +280,8 @@ static int exit_status(json_t *status)
                                                                  : STATUS_DEGRADED;
 }
 
-/* Reduce the status to one mount: its export, with this directory and its device only. */
-static void keep_mount(json_t *status, const char *dir)
-{
-    char name[STATE_REF_MAX];
-    CLEANUP_FREE char *resolved = realpath(dir, NULL);
-    json_t *exports = json_object_get(status, "exports");
-    if (!resolved || !control_target_export(dir, name, sizeof name))
-        return;
-    for (size_t i = json_array_size(exports); i--;)
-        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
-            json_array_remove(exports, i);
-    json_t *export = json_array_get(exports, 0);
-    node_servers_keep_mount(export, resolved);
-}
-
-/* Fetch everything about a server. *out_exit: the exit status for its health. */
+/* Fetch everything about a server; if only how much is cached is missing, the rest is shown. *out_exit: the exit status
+ * for its health. */
 static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
                            json_t **out, int *out_exit)
 {
@@ -312,11 +289,12 @@ static int cmd_status_look(const struct node_server *server, const char *target,
     if (rc)
         return rc;
     *out_exit = exit_status(*out);
-    if (!v->quick)
-        add_cached(server->control, *out);
+    const char *const params[] = {"known", "1", NULL};
+    if (!v->quick && control_call(server->control, "GET", "/cache", params, cmd_status_take_line, *out))
+        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
     node_servers_add_mounts(server->control, *out);
     if (target)
-        keep_mount(*out, target);
+        node_servers_keep_mount(*out, target);
     return 0;
 }
 

@@ -116,20 +116,13 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     fprintf(t->to, "  export\n");
 }
 
-/* Return how many of count exports are shown. If not all fit, one row is needed to say so. */
-static size_t rows_there_are(const struct table *t, size_t count)
-{
-    if (!t->columns)
-        return count;
-    size_t room = t->rows > FRAME_ROWS ? t->rows - FRAME_ROWS : 0;
-    return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
-}
-
 /* Write the table to t->to. */
 static int write_table(const struct table *t, json_t *status, json_t *before)
 {
     json_t *exports = json_object_get(status, "exports"), *export;
-    size_t i, count = json_array_size(exports), shown = rows_there_are(t, count);
+    size_t i, count = json_array_size(exports), room = t->rows > FRAME_ROWS ? t->rows - FRAME_ROWS : 0;
+    /* if not all fit, one row is needed to say so */
+    size_t shown = !t->columns || count <= room ? count : GR_MAX(room, (size_t)1) - 1;
     CLEANUP_FREE json_t **table = calloc(count + 1, sizeof(json_t *));
     if (!table)
         return error_no_memory();

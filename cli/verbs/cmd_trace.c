@@ -205,20 +205,6 @@ static int print(const struct recording *r)
     return 0;
 }
 
-/* Record, and save what came, also when the server ended early. */
-static int record(struct recording *r)
-{
-    progress_init(&r->progress, "trace record", r->v->quiet);
-    int rc = control_call(r->control, "GET", "/trace", r->params, cmd_trace_take_line, r);
-    progress_end(&r->progress);
-    if (!r->image && !rc)
-        return error_set(-EIO, "the answer of the server on %s ended early", r->control);
-    if (rc && (!r->image || r->own_failed))
-        return rc;
-    rc = cmd_trace_save(r);
-    return rc ? rc : print(r);
-}
-
 /* A mount point is named to the server by its image's digest: its export may have another name. */
 static int cmd_trace_run(const struct invocation *inv)
 {
@@ -234,8 +220,17 @@ static int cmd_trace_run(const struct invocation *inv)
         .until_ms = v->for_s ? clock_now_ms() + v->for_s * 1000 : 0,
         .entries = BYTES_INIT((size_t)TRACE_CHUNKS_MAX * TRACE_ENTRY_SIZE)};
     int rc = control_target_find(target, control, sizeof control);
-    if (!rc)
-        rc = record(&r);
+    if (rc)
+        return rc;
+    progress_init(&r.progress, "trace record", v->quiet);
+    rc = control_call(control, "GET", "/trace", r.params, cmd_trace_take_line, &r);
+    progress_end(&r.progress);
+    if (!r.image && !rc)
+        rc = error_set(-EIO, "the answer of the server on %s ended early", control);
+    if (r.image && !(rc && r.own_failed)) { /* save what came, also when the server ended early */
+        rc = cmd_trace_save(&r);
+        rc = rc ? rc : print(&r);
+    }
     json_decref(r.image);
     bytes_release(&r.entries);
     return rc;

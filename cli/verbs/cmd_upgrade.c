@@ -19,7 +19,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "base/text.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "net/listen.h"

@@ -175,19 +175,6 @@ static int check_options(const struct verify_values *v, const char *image)
     return 0;
 }
 
-/* Without --against there is none. */
-static int open_source(struct verifying *v)
-{
-    const struct verify_values *values = v->values;
-    const struct source_options options = {.endpoint = values->access.endpoint,
-                                           .timeout_ms = values->access.timeout_s * 1000,
-                                           .connections = (unsigned)values->jobs,
-                                           .hdfs = {.token_file = values->hdfs_token_file},
-                                           .http_token_file = values->http_token_file,
-                                           .cancel = v->cancel};
-    return values->against ? build_source_open(values->against, &values->source, &options, &v->source) : 0;
-}
-
 /* With --repair every byte is read (deep), because only that finds all bad packs. */
 static int check_image(struct verifying *v)
 {
@@ -247,9 +234,15 @@ static int compare(struct verifying *v)
 static int cmd_verify_check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;
+    const struct source_options options = {.endpoint = values->access.endpoint,
+                                           .timeout_ms = values->access.timeout_s * 1000,
+                                           .connections = (unsigned)values->jobs,
+                                           .hdfs = {.token_file = values->hdfs_token_file},
+                                           .http_token_file = values->http_token_file,
+                                           .cancel = v->cancel};
     int rc = open_image(image, &values->access, &v->image);
-    if (!rc)
-        rc = open_source(v);
+    if (!rc && values->against)
+        rc = build_source_open(values->against, &values->source, &options, &v->source);
     if (!rc)
         rc = check_image(v);
     if (!rc && values->repair && v->bad_packs.map.count)

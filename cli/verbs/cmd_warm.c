@@ -58,19 +58,16 @@ struct answer {
 };
 
 /* Return the phase as a string constant, which progress needs. */
-static const char *phase_of(const json_t *p)
+static const char *phase_of(json_t *p)
 {
-    static const struct {
-        const char *key, *phase;
-    } phases[] = {{"catalog", "reading the catalog"}, {"looking", "looking"}, {"warming", "warming"}};
-    const char *key = json_string_value(json_object_get(p, "phase"));
-    for (size_t i = 0; key && i < GR_ARRAY_SIZE(phases); i++)
-        if (!strcmp(key, phases[i].key))
-            return phases[i].phase;
-    return "working";
+    const char *phase = server_status_text(p, "phase");
+    return !strcmp(phase, "catalog")   ? "reading the catalog"
+           : !strcmp(phase, "looking") ? "looking"
+           : !strcmp(phase, "warming") ? "warming"
+                                       : "working";
 }
 
-static void cmd_warm_draw(struct answer *a, const json_t *p)
+static void cmd_warm_draw(struct answer *a, json_t *p)
 {
     const struct progress_state state = {.phase = phase_of(p),
                                          .bytes_done = control_number(p, "bytes_done"),
@@ -176,19 +173,6 @@ static int add_name(struct bytes *names, const char *name, size_t len)
     return rc ? error_set(rc, "the names take more than %d MiB; divide them", LIST_MAX >> 20) : 0;
 }
 
-/* Read the names of --files-from. */
-static int read_names(const struct warm_values *v, struct bytes *names)
-{
-    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
-    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
-    struct source_ask ask;
-    int rc = path_list_open(&config, &list);
-    while (!rc && (rc = path_list_next(list, &ask)) == 1)
-        rc = add_name(names, ask.path, ask.path_len);
-    const char *from = !strcmp(v->files_from, "-") ? "standard input" : v->files_from;
-    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", from) : rc;
-}
-
 /* Read a trace's file into out, and check that it is one. trace points into out. */
 static int read_trace(const char *file, struct bytes *out, struct trace *trace)
 {
@@ -202,10 +186,17 @@ static int read_trace(const char *file, struct bytes *out, struct trace *trace)
 /* Make the request's body: names, globs, or a trace. */
 static int make_list(const struct warm_values *v, struct bytes *out)
 {
+    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
+    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
+    struct source_ask ask;
     struct trace trace;
     if (v->trace)
         return read_trace(v->trace, out, &trace);
-    int rc = v->files_from ? read_names(v, out) : 0;
+    int rc = v->files_from ? path_list_open(&config, &list) : 0;
+    while (!rc && list && (rc = path_list_next(list, &ask)) == 1)
+        rc = add_name(out, ask.path, ask.path_len);
+    if (!rc && list && !out->len)
+        return error_set(-EINVAL, "%s names no file", !strcmp(v->files_from, "-") ? "standard input" : v->files_from);
     for (size_t i = 0; !rc && i < v->globs.count; i++)
         rc = add_name(out, v->globs.items[i], strlen(v->globs.items[i]));
     return rc;
