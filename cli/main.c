@@ -17,7 +17,6 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/mount_helper.h"
 #include "cli/verbs/verbs.h"
 
 /* Report a verb that does not exist, and the one that was probably meant. */

@@ -5,9 +5,6 @@
  * either one of mount(8)'s for every filesystem, which is ignored, or an option of `granary mount`. The helper has no
  * table of options of its own; the verb checks them.
  */
-#include "cli/mount_helper.h"
-
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

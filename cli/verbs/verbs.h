@@ -29,4 +29,18 @@ const struct verb *verb_find(const char *name);
  * a verb. NULL: none. */
 const struct verb *verb_resembling(const char *name);
 
+/* ---- the names mount.granary and umount.granary, by which mount(8) and umount(8) call the program ---- */
+
+/* Exit statuses as mount(8) understands them. */
+enum { HELPER_DONE = 0, HELPER_USAGE = 1, HELPER_FAILED = 32 };
+
+/* Whether the program was called by one of those names. */
+bool mount_helper_called(const char *program);
+
+/* Translate the call into words for `granary`, ended by NULL: "granary", "mount", "--cache=/ssd:20G", ..., IMAGE, DIR.
+ * Every option of the verb is accepted; options that mount(8) has for all filesystems are applied or ignored.
+ * *out_nothing: there is nothing to do, as it is mounted already or only a test (-f). Returns 0, or HELPER_USAGE or
+ * HELPER_FAILED with a sentence. */
+GR_MUST_CHECK int mount_helper_words(int argc, char **argv, string_list *out, bool *out_nothing);
+
 #endif

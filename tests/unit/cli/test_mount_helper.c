@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/io.h"
-#include "cli/mount_helper.h"
-#include "cli/open.h"
+#include "cli/verbs/verbs.h"
 #include "unit/scratch.h"
 
 #define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
