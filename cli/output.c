@@ -140,26 +140,11 @@ static struct pace pace_of(const struct progress_state *s, uint64_t elapsed_ms, 
     return p;
 }
 
-/* Append rate and time left, as far as they are known. */
-static void append_pace(const struct pace *p, char *out)
-{
-    char rate[TEXT_SIZE_MAX];
-    unsigned long long left = p->seconds_left;
-    if (p->bytes_per_s > 0)
-        APPEND(", %s/s", text_format_size((uint64_t)p->bytes_per_s, rate));
-    else if (p->files_per_s > 0)
-        APPEND(", %.0f files/s", p->files_per_s);
-    if (p->known && left >= 3600)
-        APPEND(", %llu:%02llu:%02llu left", left / 3600, left / 60 % 60, left % 60);
-    else if (p->known)
-        APPEND(", %llu:%02llu left", left / 60, left % 60);
-}
-
 /* "12.0 MiB of 1.0 GiB, 120 of 5000 files, 3 failed, 40.0 MiB/s, 0:25 left", as far as it is known. */
 char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before, uint64_t files_before,
                       char out[PROGRESS_LINE_MAX])
 {
-    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX];
+    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX], rate[TEXT_SIZE_MAX];
     *out = 0;
     if (s->bytes_done || s->bytes_total)
         APPEND("%s", text_format_size(s->bytes_done, done));
@@ -174,7 +159,15 @@ char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint6
     if (s->failed)
         APPEND("%s%llu failed", *out ? ", " : "", (unsigned long long)s->failed);
     const struct pace pace = pace_of(s, elapsed_ms, bytes_before, files_before);
-    append_pace(&pace, out);
+    const unsigned long long left = pace.seconds_left;
+    if (pace.bytes_per_s > 0)
+        APPEND(", %s/s", text_format_size((uint64_t)pace.bytes_per_s, rate));
+    else if (pace.files_per_s > 0)
+        APPEND(", %.0f files/s", pace.files_per_s);
+    if (pace.known && left >= 3600)
+        APPEND(", %llu:%02llu:%02llu left", left / 3600, left / 60 % 60, left % 60);
+    else if (pace.known)
+        APPEND(", %llu:%02llu left", left / 60, left % 60);
     return out;
 }
 

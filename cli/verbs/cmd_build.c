@@ -112,10 +112,12 @@ static void print_counted(const char *what, uint64_t n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
-/* Print which image the build started from, and how much was read. */
-static void print_parent(const struct build_rebuild *r, bool no_parent)
+/* Print which image the build started from, how much was read, and what was taken from the parent: files kept, moved,
+ * and read again. */
+static void print_rebuild(const struct build_rebuild *r, bool no_parent)
 {
     char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
+    char moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
     if (digest_is_zero(&r->parent)) {
         printf("  %-16s in full: %s\n", "built",
                r->parent_differs ? "the parent has another filesystem or chunk size, or (ext4) no room left"
@@ -128,14 +130,6 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
            text_format_count(r->added + r->changed + r->healed, "file", files),
            text_format_size(r->bytes_to_read, read), text_format_size(r->bytes_kept, kept));
     printf("  %-16s %s\n", "parent", parent);
-}
-
-/* Print what was taken from the parent: files kept, moved, and read again. */
-static void print_rebuild(const struct build_rebuild *r)
-{
-    char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
-    if (digest_is_zero(&r->parent))
-        return;
     printf("  %-16s %llu new, %llu changed, %llu removed, %llu unchanged\n", "files since",
            (unsigned long long)r->added, (unsigned long long)r->changed, (unsigned long long)r->removed,
            (unsigned long long)r->unchanged);
@@ -173,8 +167,7 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
                text_format_count(r->packs_new, "new pack", n), (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
     }
-    print_parent(&r->rebuild, no_parent);
-    print_rebuild(&r->rebuild);
+    print_rebuild(&r->rebuild, no_parent);
     if (r->bytes_resumed)
         printf("  %-16s %s, %s of an earlier run that failed\n", "went on from",
                text_format_count(r->files_resumed, "file", n), text_format_size(r->bytes_resumed, bytes));

@@ -86,34 +86,28 @@ static int parse_line(struct evict_trace *t, char *line)
     return parse_ask(t, words, count);
 }
 
-/* Read a trace, and put the line's number into an error's sentence. */
-static int read_lines(const char *path, FILE *from, struct evict_trace *t)
+/* Read a trace ("-": standard input), and put the line's number into an error's sentence. */
+static int read_trace(const char *path, struct evict_trace *t)
 {
     CLEANUP_FREE char *line = NULL;
     size_t cap = 0;
     int rc = 0;
+    bool standard = !strcmp(path, "-");
+    FILE *from = standard ? stdin : fopen(path, "re");
+    if (!from)
+        return error_set(-errno, "%s: %s", path, strerror(errno));
+    path = standard ? "standard input" : path;
     for (unsigned long long number = 1; !rc && getline(&line, &cap, from) >= 0; number++) {
         rc = parse_line(t, line);
         if (rc)
             (void)error_prefix(rc, "%s, line %llu", path, number);
     }
     if (!rc && ferror(from))
-        return error_set(-EIO, "%s: cannot be read", path);
+        rc = error_set(-EIO, "%s: cannot be read", path);
     if (!rc && !t->asks.len)
-        return error_set(-EINVAL, "%s: it names no chunk", path);
-    return rc;
-}
-
-/* "-" is standard input. */
-static int read_trace(const char *path, struct evict_trace *t)
-{
-    if (!strcmp(path, "-"))
-        return read_lines("standard input", stdin, t);
-    FILE *from = fopen(path, "re");
-    if (!from)
-        return error_set(-errno, "%s: %s", path, strerror(errno));
-    int rc = read_lines(path, from, t);
-    fclose(from);
+        rc = error_set(-EINVAL, "%s: it names no chunk", path);
+    if (!standard)
+        fclose(from);
     return rc;
 }
 
@@ -134,20 +128,6 @@ static void runs_release(struct runs *r)
 {
     for (size_t i = 0; i < r->count; i++)
         evict_sim_release(&r->items[i].result);
-}
-
-/* Choose the policies given by --policy; all without it. */
-static int cmd_cache_simulate_choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
-{
-    for (unsigned i = 0; i < EVICT_POLICIES; i++)
-        chosen[i] = words->count == 0;
-    for (size_t i = 0; i < words->count; i++) {
-        enum evict_policy policy;
-        if (evict_policy_parse(words->items[i], &policy))
-            return CLI_USAGE;
-        chosen[policy] = true;
-    }
-    return 0;
 }
 
 /* Run the trace through the chosen policies, then the optimum. */
@@ -223,7 +203,7 @@ static void print_runs(const struct evict_trace *t, uint64_t size, const struct 
     }
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_simulate_run(const struct invocation *inv)
 {
     const struct simulate_values *v = inv->values;
     bool chosen[EVICT_POLICIES];
@@ -231,9 +211,15 @@ static int run(const struct invocation *inv)
     CLEANUP(runs_release) struct runs runs = {0};
     if (!v->trace || !v->size)
         return options_wrong("give --trace FILE and --size SIZE");
-    int rc = cmd_cache_simulate_choose(&v->policies, chosen);
-    if (!rc)
-        rc = read_trace(v->trace, &trace);
+    for (unsigned i = 0; i < EVICT_POLICIES; i++)
+        chosen[i] = !v->policies.count;
+    for (size_t i = 0; i < v->policies.count; i++) {
+        enum evict_policy policy;
+        if (evict_policy_parse(v->policies.items[i], &policy))
+            return CLI_USAGE;
+        chosen[policy] = true;
+    }
+    int rc = read_trace(v->trace, &trace);
     if (!rc)
         rc = replay(&trace, v->size, chosen, &runs);
     if (rc)
@@ -256,5 +242,5 @@ const struct verb verb_cache_simulate = {
         "the word epoch on a line of its own begins an epoch, whose hits are shown apart.",
     .options = rows,
     .values_size = sizeof(struct simulate_values),
-    .run = run,
+    .run = cmd_cache_simulate_run,
 };

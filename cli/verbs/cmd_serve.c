@@ -104,10 +104,10 @@ static void on_ready(void *arg, const char *where)
 /* Parse who may connect. Returns CLI_USAGE with a sentence, or 0. */
 static int parse_access(const struct serve_values *v, struct server_config *out)
 {
-    return socket_access_parse("socket", v->socket_mode, v->socket_owner, &out->socket_access) ||
-                   socket_access_parse("control", v->control_mode, v->control_owner, &out->control_access)
-               ? CLI_USAGE
-               : 0;
+    int rc = socket_access_parse("socket", v->socket_mode, v->socket_owner, &out->socket_access);
+    if (!rc)
+        rc = socket_access_parse("control", v->control_mode, v->control_owner, &out->control_access);
+    return rc ? CLI_USAGE : 0;
 }
 
 /* Choose the sockets' paths; without paths from the user they are in SERVE_RUN_DIR. Refuse a control socket at the

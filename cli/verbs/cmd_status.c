@@ -271,15 +271,6 @@ static void print_status(json_t *status, bool verbose)
 
 enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
 
-/* Return the exit status for the server's health. Servers of earlier versions call healthy "well". */
-static int exit_status(json_t *status)
-{
-    const char *health = server_status_text(status, "health");
-    return !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
-           : !strcmp(health, "failing")                          ? STATUS_FAILING
-                                                                 : STATUS_DEGRADED;
-}
-
 /* Fetch everything about a server; if only how much is cached is missing, the rest is shown. *out_exit: the exit status
  * for its health. */
 static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
@@ -288,7 +279,10 @@ static int cmd_status_look(const struct node_server *server, const char *target,
     int rc = server_status_get(server->control, out);
     if (rc)
         return rc;
-    *out_exit = exit_status(*out);
+    const char *health = server_status_text(*out, "health"); /* earlier versions call healthy "well" */
+    *out_exit = !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
+                : !strcmp(health, "failing")                          ? STATUS_FAILING
+                                                                      : STATUS_DEGRADED;
     const char *const params[] = {"known", "1", NULL};
     if (!v->quick && control_call(server->control, "GET", "/cache", params, cmd_status_take_line, *out))
         fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());

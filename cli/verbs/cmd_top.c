@@ -146,17 +146,6 @@ static size_t cut(const char *line, size_t len, size_t columns)
     return at;
 }
 
-/* Write the lines, each cut to the terminal's width. */
-static void show_lines(const char *text, size_t len, size_t columns)
-{
-    for (const char *end = text + len; text < end;) {
-        size_t line = strcspn(text, "\n");
-        fwrite(text, 1, columns ? cut(text, line, columns) : line, stdout);
-        putchar('\n');
-        text += line + 1;
-    }
-}
-
 /* The cursor goes home and the screen is cleared only on a terminal; into a file, tables follow each other. */
 static int print_table(const char *where, uint64_t interval_s, json_t *status, json_t *before)
 {
@@ -182,7 +171,11 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
         return rc;
     if (terminal)
         printf("\033[H\033[2J");
-    show_lines(text, len, t.columns);
+    for (const char *line = text; line < text + len; line += strcspn(line, "\n") + 1) {
+        size_t line_len = strcspn(line, "\n");
+        fwrite(line, 1, t.columns ? cut(line, line_len, t.columns) : line_len, stdout);
+        putchar('\n');
+    }
     return fflush(stdout) ? -EPIPE : 0;
 }
 
