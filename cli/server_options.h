@@ -42,9 +42,8 @@ GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
 
 /* The cache of a server that was started without --cache: choose it before the server starts, release it
  * (server_cache_release) after its end. */
-enum { DEFAULT_CACHE_SPEC_MAX = PATH_MAX + 32 };
 struct server_cache {
-    char spec[DEFAULT_CACHE_SPEC_MAX]; /* "DIR:SIZE" */
+    char spec[PATH_MAX + 32]; /* "DIR:SIZE" */
     int claim_fd; /* held as long as the server lives, so that another one finds the directory in use; -1: none */
 };
 #define SERVER_CACHE_NONE                                                                                              \
