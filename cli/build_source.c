@@ -93,18 +93,8 @@ static int open_address(const char *url, const struct source_options *options, s
     return rc == -EINVAL ? CLI_USAGE : rc;
 }
 
-/* Open SOURCE "-": files of this machine, whose names standard input lists. The first name decides whether they are
- * absolute. */
-static int open_paths(struct path_list *list, const struct source_options *options, struct source **out)
-{
-    bool absolute;
-    int rc = path_list_absolute(list, &absolute);
-    if (rc)
-        return rc;
-    return absolute ? source_local_open("", "/", options, out) : source_local_open(".", ".", options, out);
-}
-
-/* Open SOURCE, or only the files of it that a list names. */
+/* Open SOURCE, or only the files of it that a list names. SOURCE "-" is this machine's files, whose names standard
+ * input lists; the first name decides whether they are absolute. */
 static int open_source(const char *url, const struct build_source_values *v, const struct source_options *options,
                        struct source **out)
 {
@@ -117,9 +107,14 @@ static int open_source(const char *url, const struct build_source_values *v, con
         .threads = options->connections, .ignore_missing = v->ignore_missing, .cancel = options->cancel};
     CLEANUP(cleanup_path_list) struct path_list *list = NULL;
     struct source *all;
+    bool absolute = false;
     int rc = path_list_open(&list_config, &list);
+    if (!rc && standard_input)
+        rc = path_list_absolute(list, &absolute);
     if (!rc)
-        rc = standard_input ? open_paths(list, options, &all) : open_address(url, options, &all);
+        rc = !standard_input ? open_address(url, options, &all)
+             : absolute      ? source_local_open("", "/", options, &all)
+                             : source_local_open(".", ".", options, &all);
     return rc ? rc : source_listed_open(all, steal_ptr(&list), &config, out);
 }
 
@@ -151,30 +146,23 @@ static const char *added_url(const char *text)
 static int join_added(const struct option_list *add, const struct source_options *options, source_parts *parts,
                       struct source **out)
 {
-    VEC(char *) dirs = {0};
+    CLEANUP_STRING_LIST dirs = {0};
     int rc = 0;
     for (size_t i = 0; !rc && i < add->count; i++) {
         const char *url = added_url(add->items[i]);
-        char *dir = strndup(add->items[i], (size_t)(url - 1 - add->items[i]));
         struct source *source;
-        if (!dir || vec_push(&dirs, dir)) {
-            free(dir);
-            rc = error_no_memory();
-        }
+        rc = string_list_add(&dirs, "%.*s", (int)(url - 1 - add->items[i]), add->items[i]);
         if (!rc)
             rc = open_address(url, options, &source);
         if (!rc)
             rc = shape_source(NULL, options, &source);
         if (!rc)
-            rc = add_part(parts, dir, source);
+            rc = add_part(parts, dirs.items[i], source);
     }
     if (!rc) {
         rc = source_join_open(parts->items, parts->len, out);
         parts->len = 0;
     }
-    for (size_t i = 0; i < dirs.len; i++)
-        free(dirs.items[i]);
-    vec_release(&dirs);
     return rc;
 }
 
@@ -197,7 +185,6 @@ static int open_all(const char *url, const struct build_source_values *v, const 
     return rc;
 }
 
-/* Does any source of the build, SOURCE or one of --add, satisfy `is`? */
 bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url))
 {
     bool any = is(url);
@@ -256,11 +243,6 @@ static int build_source_check(const char *url, const struct build_source_values 
     return with_token ? check_token(url, v) : 0;
 }
 
-static bool any_override(const struct source_overrides *o)
-{
-    return o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime;
-}
-
 /* Print a word with its length, so that no two choices give the same text. */
 static int print_word(struct bytes *out, const char *name, const char *word)
 {
@@ -309,8 +291,9 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     if (!shaped.choice)
         return rc ? rc : error_no_memory();
     rc = open_all(url, v, &shaped, &source);
-    struct source_shape last = {.override = out->override};
-    if (!rc && any_override(&out->override))
+    const struct source_overrides *o = &out->override;
+    const struct source_shape last = {.override = *o};
+    if (!rc && (o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime))
         rc = source_shape_open(source, &last, &source);
     if (!rc)
         out->source = source;

@@ -17,8 +17,6 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/interrupt.h"
-#include "cli/mount_helper.h"
 #include "cli/verbs/verbs.h"
 
 /* Report a verb that does not exist, and the one that was probably meant. */
@@ -143,7 +141,7 @@ static int run_words(int argc, char **argv)
 /* Run as mount.granary or umount.granary. */
 static int run_helper(int argc, char **argv)
 {
-    CLEANUP_HELPER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     bool nothing = false;
     int rc = mount_helper_words(argc, argv, &words, &nothing);
     if (rc)

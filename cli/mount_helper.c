@@ -5,10 +5,6 @@
  * either one of mount(8)'s for every filesystem, which is ignored, or an option of `granary mount`. The helper has no
  * table of options of its own; the verb checks them.
  */
-#include "cli/mount_helper.h"
-
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,13 +18,6 @@ static const char *const passed_over[] = {"ro",         "rw",     "nodev",   "de
                                           "group",      "nofail", "_netdev", "async",   "atime",  "noatime", "diratime",
                                           "nodiratime", "silent", "loud",    "relatime"};
 static const char *const passed_over_beginnings[] = {"x-", "X-", "comment=", "user=", "helper=", "uhelper="};
-
-void helper_words_release(helper_words *words)
-{
-    for (size_t i = 0; i < words->len; i++)
-        free(words->items[i]);
-    vec_release(words);
-}
 
 /* By the last component of the name: mount(8) calls /sbin/mount.granary. */
 bool mount_helper_called(const char *program)
@@ -45,19 +34,6 @@ static int usage(const char *sentence)
     return HELPER_USAGE;
 }
 
-/* Add a word made by format. HELPER_FAILED when out of memory. */
-static int push(helper_words *out, const char *format, const char *word)
-{
-    char *text = NULL;
-    if (asprintf(&text, format, word) < 0)
-        text = NULL;
-    if (text && !vec_push(out, text))
-        return 0;
-    free(text);
-    (void)error_no_memory();
-    return HELPER_FAILED;
-}
-
 static bool is_passed_over(const char *word)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(passed_over); i++)
@@ -70,7 +46,7 @@ static bool is_passed_over(const char *word)
 }
 
 /* Translate one word of -o. sloppy (-s): ignore unknown options. */
-static int add_option(const struct verb *verb, const char *word, bool sloppy, helper_words *out)
+static int add_option(const struct verb *verb, const char *word, bool sloppy, string_list *out)
 {
     if (!*word || is_passed_over(word))
         return 0;
@@ -80,15 +56,7 @@ static int add_option(const struct verb *verb, const char *word, bool sloppy, he
         return usage("mount -t granary returns when it is mounted; run 'granary mount --foreground' itself");
     if (sloppy && !options_known(verb, word))
         return 0;
-    return push(out, "--%s", word);
-}
-
-static int add_options(const struct verb *verb, char *list, bool sloppy, helper_words *out)
-{
-    int rc = 0;
-    for (char *rest = list, *word; !rc && (word = strsep(&rest, ","));)
-        rc = add_option(verb, word, sloppy, out);
-    return rc;
+    return string_list_add(out, "--%s", word);
 }
 
 /* ---- mounted already ---- */
@@ -168,24 +136,24 @@ static int mount_helper_parse(int argc, char **argv, struct call *c)
     return !rc && c->operand_count < c->verb->min_operands ? usage("an operand is missing") : rc;
 }
 
-int mount_helper_words(int argc, char **argv, helper_words *out, bool *out_nothing)
+int mount_helper_words(int argc, char **argv, string_list *out, bool *out_nothing)
 {
     const char *slash = strrchr(argv[0], '/');
     bool umount = *(slash ? slash + 1 : argv[0]) == 'u';
     struct call c = {.verb = umount ? &verb_umount : &verb_mount};
     int rc = mount_helper_parse(argc, argv, &c);
     if (!rc)
-        rc = push(out, "%s", "granary");
+        rc = string_list_add(out, "granary");
     if (!rc)
-        rc = push(out, "%s", c.verb->name);
-    if (!rc && !umount && c.options)
-        rc = add_options(c.verb, c.options, c.sloppy, out);
+        rc = string_list_add(out, "%s", c.verb->name);
+    for (char *rest = umount ? NULL : c.options, *word; !rc && (word = strsep(&rest, ","));)
+        rc = add_option(c.verb, word, c.sloppy, out);
     if (!rc)
-        rc = push(out, "%s", "--");
+        rc = string_list_add(out, "--");
     for (size_t i = 0; !rc && i < c.operand_count; i++)
-        rc = push(out, "%s", c.operands[i]);
+        rc = string_list_add(out, "%s", c.operands[i]);
     if (!rc && vec_push(out, NULL))
-        rc = HELPER_FAILED;
+        rc = error_no_memory();
     *out_nothing = c.nothing || (!rc && !umount && is_mounted(c.operands[0], c.operands[1]));
-    return rc;
+    return rc < 0 ? HELPER_FAILED : rc;
 }

@@ -46,15 +46,18 @@ enum { OPEN_LOOKUP_S = 10 };
 #define STORE_ROWS(type) OPEN_ENDPOINT_ROW(type), OPEN_TIMEOUT_ROW(type, "5m")
 #define LOOKUP_ROWS(type) OPEN_ENDPOINT_ROW(type), OPEN_TIMEOUT_ROW(type, "10s")
 
+/* clang-format off */
 #define OPEN_ENDPOINT_ROW(type)                                                                                        \
-    {                                                                                                                  \
-        OPTION_URL, 0, "endpoint", "URL", offsetof(type, access.endpoint), 0, 0,                                       \
-            "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)"                                                   \
-    }
+    {OPTION_URL, 0, "endpoint", "URL", offsetof(type, access.endpoint), 0, 0,                                          \
+     "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)"}
 #define OPEN_TIMEOUT_ROW(type, usual)                                                                                  \
-    {                                                                                                                  \
-        OPTION_DURATION, 0, "timeout", "TIME", offsetof(type, access.timeout_s), 0, 0,                                 \
-            "give up a request to a store that fails or is silent for this long (default: " usual ")"                  \
-    }
+    {OPTION_DURATION, 0, "timeout", "TIME", offsetof(type, access.timeout_s), 0, 0,                                    \
+     "give up a request to a store that fails or is silent for this long (default: " usual ")"}
+/* clang-format on */
+
+/* Put the NAME=VALUE lines of a file (credentials, the S3 server) into the environment, replacing what is there. Blank
+ * lines and lines that begin with # or ; are skipped, and quotes around a value are removed. -EINVAL names the file and
+ * the line, and never quotes it. */
+GR_MUST_CHECK int env_file_load(const char *path);
 
 #endif

@@ -10,12 +10,34 @@
 #include "cli/options.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
+
+void string_list_release(string_list *list)
+{
+    for (size_t i = 0; i < list->len; i++)
+        free(list->items[i]);
+    vec_release(list);
+}
+
+int string_list_add(string_list *list, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int len = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (len >= 0 && !vec_push(list, text))
+        return 0;
+    if (len >= 0)
+        free(text);
+    return error_no_memory();
+}
 
 /* Names are compared in full: abbreviations would become ambiguous when options are added. */
 static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
@@ -65,14 +87,6 @@ static int set_choice(const struct option_row *row, const char *label, const cha
     }
 }
 
-static int set_url(const char *label, const char *text, const char **out)
-{
-    if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
-        return error_set(-EINVAL, "%s: '%s' is no address; write https://HOST or http://HOST:PORT", label, text);
-    *out = text;
-    return 0;
-}
-
 /* Append text, and the row that it belongs to: rules of --include and --exclude share one list, in the order given. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
@@ -86,13 +100,6 @@ static int set_list(struct option_list *list, const struct option_row *row, cons
     list->rows[list->count] = row;
     list->items[list->count++] = text;
     return 0;
-}
-
-static void release_list(struct option_list *list)
-{
-    free(list->items);
-    free(list->rows);
-    *list = (struct option_list){0};
 }
 
 /* Parse a size within the row's bounds. */
@@ -124,7 +131,10 @@ static int options_set_value(const struct option_row *row, const char *text, voi
         *(const char **)at = text;
         return 0;
     case OPTION_URL:
-        return set_url(label, text, at);
+        if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
+            return error_set(-EINVAL, "%s: '%s' is no address; write https://HOST or http://HOST:PORT", label, text);
+        *(const char **)at = text;
+        return 0;
     case OPTION_LIST:
         return set_list(at, row, text);
     case OPTION_SIZE:
@@ -221,17 +231,6 @@ static int parse_letters(struct invocation *inv, const char *letters, struct wor
     return 0;
 }
 
-static int check_operands(const struct invocation *inv)
-{
-    const struct verb *verb = inv->verb;
-    if (inv->operand_count < verb->min_operands)
-        return error_set(-EINVAL, "missing operand; usage: granary %s [options] %s", verb->name, verb->operands);
-    if (inv->operand_count > verb->max_operands)
-        return error_set(-EINVAL, "unexpected operand '%s'; usage: granary %s [options] %s",
-                         inv->operands[verb->max_operands], verb->name, verb->operands);
-    return 0;
-}
-
 /* Options and operands may be mixed. -h ends the parsing, so that help is shown whatever else is wrong. */
 int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
 {
@@ -258,7 +257,12 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
         if (rc)
             return rc;
     }
-    return out->help ? 0 : check_operands(out);
+    if (!out->help && out->operand_count < verb->min_operands)
+        return error_set(-EINVAL, "missing operand; usage: granary %s [options] %s", verb->name, verb->operands);
+    if (!out->help && out->operand_count > verb->max_operands)
+        return error_set(-EINVAL, "unexpected operand '%s'; usage: granary %s [options] %s",
+                         out->operands[verb->max_operands], verb->name, verb->operands);
+    return 0;
 }
 
 /* Lists are the only values that own memory. */
@@ -266,27 +270,31 @@ void options_release(struct invocation *inv)
 {
     if (inv->values)
         for (const struct option_row *row = inv->verb->options; row->kind != OPTION_END; row++)
-            if (row->kind == OPTION_LIST)
-                release_list((struct option_list *)((char *)inv->values + row->offset));
+            if (row->kind == OPTION_LIST) {
+                struct option_list *list = (struct option_list *)((char *)inv->values + row->offset);
+                free(list->items);
+                free(list->rows);
+                *list = (struct option_list){0}; /* rows may share it */
+            }
     free(inv->values);
     free(inv->operands);
     *inv = (struct invocation){0};
 }
 
-int options_exclude(const char *a, const char *b, const char *why)
+int options_wrong(const char *fmt, ...)
 {
-    (void)error_set(0, "%s and %s exclude each other: %s", a, b, why);
+    char sentence[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, args);
+    va_end(args);
+    (void)error_set(0, "%s", sentence);
     return CLI_USAGE;
 }
 
-/* Write the left column of help: "-l, --long", "--jobs N". */
-static void row_usage(const struct option_row *row, char *out, size_t size)
+int options_exclude(const char *a, const char *b, const char *why)
 {
-    char letter[8] = "";
-    if (row->letter)
-        snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
-    snprintf(out, size, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "", row->value ? " " : "",
-             row->value ? row->value : "");
+    return options_wrong("%s and %s exclude each other: %s", a, b, why);
 }
 
 /* Return the last word of a command's name, "VERB COMMAND". */
@@ -301,21 +309,16 @@ int options_no_command(const struct verb *verb, const char *word)
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
     for (size_t i = 0; verb->commands[i]; i++) {
         const char *name = command_word(verb, verb->commands[i]);
-        if (word && text_resembles(word, strlen(word), name)) {
-            (void)error_set(0, "'%s' is no command of '%s'; did you mean 'granary %s'?", word, verb->name,
-                            verb->commands[i]->name);
-            return CLI_USAGE;
-        }
+        if (word && text_resembles(word, strlen(word), name))
+            return options_wrong("'%s' is no command of '%s'; did you mean 'granary %s'?", word, verb->name,
+                                 verb->commands[i]->name);
         if (bytes_printf(&known, "%s %s", i ? "," : "", name))
             break;
     }
     const int len = (int)known.len;
     const char *there = (const char *)known.data;
-    if (word)
-        (void)error_set(0, "'%s' is no command; there are%.*s", word, len, there);
-    else
-        (void)error_set(0, "name a command; there are%.*s", len, there);
-    return CLI_USAGE;
+    return word ? options_wrong("'%s' is no command; there are%.*s", word, len, there)
+                : options_wrong("name a command; there are%.*s", len, there);
 }
 
 int options_need_command(const struct invocation *inv)
@@ -333,7 +336,6 @@ const struct verb *options_command(const struct verb *verb, const char *word)
 
 void options_help(const struct verb *verb, FILE *to)
 {
-    char left[96];
     fprintf(to, "usage: granary %s%s%s%s\n\n%s.\n", verb->name, verb->options->kind ? " [options]" : "",
             *verb->operands ? " " : "", verb->operands, verb->summary);
     if (verb->details)
@@ -344,7 +346,11 @@ void options_help(const struct verb *verb, FILE *to)
         fprintf(to, "  %-26s %s\n", command_word(verb, verb->commands[i]), verb->commands[i]->summary);
     fprintf(to, "\noptions:\n");
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++) {
-        row_usage(row, left, sizeof left);
+        char letter[8] = "", left[96]; /* "-l, --long", "--jobs N" */
+        if (row->letter)
+            snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
+        snprintf(left, sizeof left, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "",
+                 row->value ? " " : "", row->value ? row->value : "");
         fprintf(to, "  %-26s %s\n", left, row->help);
     }
     fprintf(to, "  %-26s %s\n", "-h, --help", "show this text");

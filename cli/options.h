@@ -9,7 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/cleanup.h"
 #include "base/compiler.h"
+#include "base/vec.h"
 
 enum option_kind {
     OPTION_END = 0,
@@ -23,6 +25,13 @@ enum option_kind {
     OPTION_DURATION, /* uint64_t seconds: 90, 90s, 30m, 12h, 14d */
     OPTION_CHOICE,   /* unsigned: the index of the given word in `value` ("zstd|none") */
 };
+
+/* Strings that the list owns. */
+typedef VEC(char *) string_list;
+void string_list_release(string_list *list);
+#define CLEANUP_STRING_LIST CLEANUP(string_list_release) string_list
+/* Append the formatted text. -ENOMEM, with a sentence. */
+GR_MUST_CHECK int string_list_add(string_list *list, const char *fmt, ...) GR_PRINTF(2, 3);
 
 struct option_row;
 /* The values of an OPTION_LIST. Rows with the same offset share one list, in the order given. */
@@ -91,6 +100,9 @@ void options_release(struct invocation *inv);
 
 /* Whether the verb has a long option of that name; a value may follow it: "cache=/ssd:20G". */
 bool options_known(const struct verb *verb, const char *word);
+
+/* Set the sentence; returns CLI_USAGE. */
+GR_MUST_CHECK int options_wrong(const char *fmt, ...) GR_PRINTF(1, 2);
 
 /* Return CLI_USAGE with the sentence "A and B exclude each other: WHY". An option that has no effect is refused, not
  * ignored. */

@@ -4,18 +4,35 @@
  *              starts
  *   completed  by a default cache, or by GRANARY_CACHE
  *   written    as words again, for a front end (KEY=VALUE) or for granary serve (--KEY=VALUE)
+ *
+ * A default cache must never keep a server from starting. So everything for which the server would refuse the directory
+ * is tried here first: its owner, its locks, reserving space. Any failure means a server without a disk cache, and a
+ * line that says why. Two locks: default.lock is the claim of a command, taken before its server's process exists; the
+ * cache's own lock is the server's. The second is only probed here and released again.
+ *
+ * Operands are resolved to digests by a resolver that also uses the export tables in the cache directories that the
+ * server will use, so that a server can start while its store is down.
  */
 #include "cli/server_options.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 #include "base/text.h"
+#include "cache/cache_tools.h"
+#include "format/cache_spec.h"
 
 static const struct option_row rows[] = {SERVER_ROWS{0}};
 
@@ -85,18 +102,112 @@ int server_options_check(const struct server_values *v)
                            : v->eviction         ? "eviction"
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;
-    if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory) {
-        (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
-        return CLI_USAGE;
-    }
-    if (of_cache && none) {
-        (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
-        return CLI_USAGE;
-    }
+    if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory)
+        return options_wrong("--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
+    if (of_cache && none)
+        return options_wrong("--%s needs --cache DIR:SIZE", of_cache);
     return check_words(v) ? CLI_USAGE : 0;
 }
 
 /* ---- the default cache ---- */
+
+/* GRANARY_CACHE stands in for --cache. NULL: not set. */
+static const char *default_cache_environment(void)
+{
+    const char *text = getenv("GRANARY_CACHE");
+    return text && *text ? text : NULL;
+}
+
+static const uint64_t LEAST = 64ull << 20; /* smallest size, and the step of sizes */
+enum {
+    PROBE = 1 << 20,    /* bytes reserved as a trial */
+    SHARE_PERCENT = 50, /* of the free space for the cache */
+    LEFT_PERCENT = 10,  /* of the filesystem that stays free */
+    LOCK_MS = 5000,     /* how long to wait for a killed server's front end */
+    LOCK_STEP_US = 50000
+};
+
+/* The default directory: /var/cache/granary for root; for others $XDG_CACHE_HOME/granary or ~/.cache/granary. false:
+ * neither is set. XDG_CACHE_HOME counts only if it is absolute, as the XDG specification requires. */
+static bool default_cache_dir(char out[PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int len = 0;
+    if (!geteuid())
+        len = snprintf(out, PATH_MAX, "/var/cache/granary");
+    else if (cache && *cache == '/')
+        len = snprintf(out, PATH_MAX, "%s/granary", cache);
+    else if (home && *home == '/')
+        len = snprintf(out, PATH_MAX, "%s/.cache/granary", home);
+    return len > 0 && len < PATH_MAX;
+}
+
+/* Take the cache's lock, waiting a little: the front end of a killed server has it for a moment longer than the claim.
+ * Without the wait the next server would have no cache for its whole life. */
+static int lock_soon(int dir_fd, const char *dir, int *out_fd)
+{
+    uint64_t deadline = clock_now_ms() + LOCK_MS;
+    for (;;) {
+        int rc = cache_lock_take(dir_fd, dir, true, out_fd);
+        if (rc != -EBUSY || clock_now_ms() >= deadline)
+            return rc;
+        usleep(LOCK_STEP_US);
+    }
+}
+
+/* Choose a size: half of the free space, but leave a tenth of the filesystem. -ENOSPC: even LEAST does not fit. */
+static int choose_size(const char *dir, uint64_t *out)
+{
+    uint64_t free_space, total;
+    int rc = cache_dir_free_space(dir, &free_space, &total);
+    if (rc)
+        return rc;
+    uint64_t left = total / 100 * LEFT_PERCENT, size = free_space / 100 * SHARE_PERCENT;
+    size = GR_MIN(size, free_space > left ? free_space - left : 0) / LEAST * LEAST;
+    if (!size) {
+        char have[TEXT_SIZE_MAX];
+        return error_set(-ENOSPC, "the filesystem of %s has too little room, %s", dir,
+                         text_format_size(free_space, have));
+    }
+    *out = size;
+    return 0;
+}
+
+/* Make the default directory (0700), claim it and choose a size. -EBUSY: another server uses it; -ENOENT: no directory;
+ * -ENOSPC: no room; others: it belongs to another user, or its filesystem cannot reserve space. */
+static int default_cache_make(struct server_cache *out)
+{
+    char dir[PATH_MAX], parent[PATH_MAX];
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int lock = -1;
+    CLEANUP_FD int claimed = -1;
+    CLEANUP_FD int probe = -1;
+    uint64_t size;
+    if (!default_cache_dir(dir))
+        return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
+    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
+    int rc = io_mkdirs(parent);
+    if (!rc) /* this user's alone: anyone else who may write there could plant chunks */
+        rc = safe_dir_open(dir, SAFE_DIR_MAKE, &dir_fd);
+    if (!rc)
+        rc = safe_file_open(dir_fd, dir, "default.lock", O_RDWR | O_CREAT, &claimed);
+    if (rc)
+        return rc;
+    if (flock(claimed, LOCK_EX | LOCK_NB))
+        return error_set(-errno, "%s is in use by another server", dir);
+    rc = lock_soon(dir_fd, dir, &lock);
+    if (rc)
+        return rc;
+    probe = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (probe < 0 || fallocate(probe, 0, 0, PROBE))
+        return error_set(-errno, "the filesystem of %s cannot reserve room: %s", dir, strerror(errno));
+    rc = choose_size(dir, &size);
+    if (rc)
+        return rc;
+    snprintf(out->spec, sizeof out->spec, "%s:%" PRIu64, dir, size);
+    out->claim_fd = steal_fd(&claimed);
+    return 0;
+}
 
 /* With --memory and no --cache there is no disk cache: the user has chosen where chunks are kept. */
 bool server_options_no_cache(const struct server_values *v)
@@ -140,7 +251,7 @@ int server_options_choose_cache(struct server_values *v, struct server_cache *ch
         return 0;
     if (default_cache_environment())
         return server_options_take_environment(v);
-    if (default_cache_make(chosen->spec, &chosen->claim_fd)) {
+    if (default_cache_make(chosen)) {
         log_warning("no cache on disk: %s; give --cache DIR:SIZE, or --cache none", error_text());
         return 0;
     }
@@ -150,7 +261,7 @@ int server_options_choose_cache(struct server_values *v, struct server_cache *ch
         "cache: %.*s, %s: half of the space that is free there; --cache DIR:SIZE chooses, --cache none keeps nothing",
         (int)(colon - spec), spec, text_format_size(strtoull(colon + 1, NULL, 10), size));
     if (!v->watermark)
-        v->watermark = DEFAULT_CACHE_WATERMARK;
+        v->watermark = "90:85";
     return take_cache(v, spec);
 }
 
@@ -161,13 +272,6 @@ void server_cache_release(struct server_cache *chosen)
 }
 
 /* ---- words ---- */
-
-void server_words_release(server_words *words)
-{
-    for (size_t i = 0; i < words->len; i++)
-        free(words->items[i]);
-    vec_release(words);
-}
 
 /* Return the front end's name for the option. */
 static const char *parameter_of(const struct option_row *row)
@@ -182,26 +286,71 @@ static const char *parameter_of(const struct option_row *row)
     return row->name;
 }
 
-/* Add the option as a word in the form that the receiver wants. */
-static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
-{
-    char *word = NULL;
-    bool flag = row->kind == OPTION_FLAG;
-    int len = form == SERVER_FOR_FRONT_END ? asprintf(&word, "%s=%s", parameter_of(row), value)
-                                           : asprintf(&word, "--%s%s%s", row->name, flag ? "" : "=", flag ? "" : value);
-    if (len >= 0 && !vec_push(out, word))
-        return 0;
-    if (len >= 0)
-        free(word);
-    return error_no_memory();
-}
-
 /* Options in the table's order, not the command line's: mounts with the same options share a server. */
-int server_options_words(const struct server_values *v, enum server_form form, server_words *out)
+int server_options_words(const struct server_values *v, enum server_form form, string_list *out)
 {
     int rc = 0;
     for (const struct option_row *row = rows; row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
-            rc = add_word(out, form, row, text_of(v, row, i));
+            rc = form == SERVER_FOR_FRONT_END ? string_list_add(out, "%s=%s", parameter_of(row), text_of(v, row, i))
+                 : row->kind == OPTION_FLAG   ? string_list_add(out, "--%s", row->name)
+                                              : string_list_add(out, "--%s=%s", row->name, text_of(v, row, i));
+    return rc;
+}
+
+/* ---- images by digest ---- */
+
+/* Add the directory of DIR:SIZE. what: the option, for a sentence. */
+static int add_cache(struct pinner *p, const char *what, const char *text)
+{
+    struct cache_spec spec;
+    if (cache_spec_parse(what, text, &spec))
+        return CLI_USAGE;
+    return string_list_add(&p->dirs, "%.*s", (int)spec.dir_len, text);
+}
+
+/* Add every cache directory that the server will use. */
+static int add_caches(struct pinner *p, const struct server_values *server)
+{
+    char standard[PATH_MAX];
+    const char *text = default_cache_environment();
+    if (server_options_no_cache(server))
+        return 0;
+    if (!server->caches.count && text)
+        return add_cache(p, "GRANARY_CACHE=", text);
+    if (!server->caches.count)
+        return default_cache_dir(standard) ? string_list_add(&p->dirs, "%s", standard) : 0;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < server->caches.count; i++)
+        rc = add_cache(p, "--cache ", server->caches.items[i]);
+    return rc;
+}
+
+/* The directories are needed before the options are complete, so the default cache is named here but not created. */
+int pinner_init(struct pinner *p, const struct server_values *server)
+{
+    *p = (struct pinner){.config.store.endpoint = server->endpoint};
+    int rc = add_caches(p, server);
+    if (rc)
+        return rc;
+    p->config.dirs = (const char *const *)p->dirs.items;
+    p->config.dir_count = p->dirs.len;
+    return resolver_new(&p->config, &p->resolver);
+}
+
+void pinner_release(struct pinner *p)
+{
+    cleanup_resolver(&p->resolver);
+    string_list_release(&p->dirs);
+}
+
+int pin_resolve(struct pinner *p, const char *given, struct pin *out)
+{
+    if (image_ref_parse(given, &out->ref))
+        return CLI_USAGE;
+    out->given = given;
+    int rc = resolver_resolve(p->resolver, &out->ref);
+    if (!rc)
+        image_ref_text(&out->ref, out->text);
     return rc;
 }

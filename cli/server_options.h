@@ -1,12 +1,13 @@
-/* Options for a server that `granary serve` or `granary mount` starts. */
+/* What `granary serve` and `granary mount` share: the options of the server that they start, its default cache, and its
+ * images, named by digest. */
 #ifndef GRANARY_CLI_SERVER_OPTIONS_H
 #define GRANARY_CLI_SERVER_OPTIONS_H
 
-#include "base/vec.h"
-#include "cli/default_cache.h"
-#include "cli/open.h"
+#include <limits.h>
+
 #include "cli/options.h"
 #include "stack_options.h"
+#include "store/resolver.h"
 
 /* The values of the options in stack_options.h, the table that front ends share: a verb with SERVER_ROWS has this as
  * the first member of its values. */
@@ -39,11 +40,11 @@ bool server_options_no_cache(const struct server_values *v);
 /* Let GRANARY_CACHE, if set, stand in for a missing --cache. CLI_USAGE, with a sentence: its value is wrong. */
 GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
 
-/* The default cache of a server: choose it before the server starts, release it (server_cache_release) after its end.
- */
+/* The cache of a server that was started without --cache: choose it before the server starts, release it
+ * (server_cache_release) after its end. */
 struct server_cache {
-    char spec[DEFAULT_CACHE_SPEC_MAX];
-    int claim_fd; /* from default_cache_make; -1: none */
+    char spec[PATH_MAX + 32]; /* "DIR:SIZE" */
+    int claim_fd; /* held as long as the server lives, so that another one finds the directory in use; -1: none */
 };
 #define SERVER_CACHE_NONE                                                                                              \
     {                                                                                                                  \
@@ -63,9 +64,34 @@ const char *server_options_given(const struct server_values *v);
  * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
  */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
-typedef VEC(char *) server_words;
-GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);
-void server_words_release(server_words *words);
-#define CLEANUP_SERVER_WORDS CLEANUP(server_words_release) server_words
+GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, string_list *out);
+
+/* ---- images by digest ---- */
+
+/* An operand, resolved to a digest, so that a server that is restarted serves the same bytes whatever its tags say by
+ * then. */
+struct pin {
+    const char *given; /* the operand */
+    struct image_ref ref;
+    char text[IMAGE_REF_MAX]; /* the reference by digest, with its tag if the store confirmed that */
+};
+
+/* Resolves the operands of one command. It also uses the export tables in the cache directories, whether or not a
+ * server runs on them. */
+struct pinner {
+    struct resolver_config config;
+    struct resolver *resolver;
+    string_list dirs;
+};
+
+/* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in
+ * any case. Returns 0, -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
+void pinner_release(struct pinner *p);
+#define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
+
+/* Resolve the tag of a reference. A reference by digest is taken as it is, without contacting the store. Returns 0,
+ * -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pin_resolve(struct pinner *p, const char *given, struct pin *out);
 
 #endif

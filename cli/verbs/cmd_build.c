@@ -15,11 +15,6 @@
 #include "base/rate.h"
 #include "base/text.h"
 #include "cli/build_source.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "net/hdfs/webhdfs.h"
@@ -117,10 +112,12 @@ static void print_counted(const char *what, uint64_t n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
-/* Print which image the build started from, and how much was read. */
-static void print_parent(const struct build_rebuild *r, bool no_parent)
+/* Print which image the build started from, how much was read, and what was taken from the parent: files kept, moved,
+ * and read again. */
+static void print_rebuild(const struct build_rebuild *r, bool no_parent)
 {
     char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
+    char moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
     if (digest_is_zero(&r->parent)) {
         printf("  %-16s in full: %s\n", "built",
                r->parent_differs ? "the parent has another filesystem or chunk size, or (ext4) no room left"
@@ -133,14 +130,6 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
            text_format_count(r->added + r->changed + r->healed, "file", files),
            text_format_size(r->bytes_to_read, read), text_format_size(r->bytes_kept, kept));
     printf("  %-16s %s\n", "parent", parent);
-}
-
-/* Print what was taken from the parent: files kept, moved, and read again. */
-static void print_rebuild(const struct build_rebuild *r)
-{
-    char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
-    if (digest_is_zero(&r->parent))
-        return;
     printf("  %-16s %llu new, %llu changed, %llu removed, %llu unchanged\n", "files since",
            (unsigned long long)r->added, (unsigned long long)r->changed, (unsigned long long)r->removed,
            (unsigned long long)r->unchanged);
@@ -178,8 +167,7 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
                text_format_count(r->packs_new, "new pack", n), (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
     }
-    print_parent(&r->rebuild, no_parent);
-    print_rebuild(&r->rebuild);
+    print_rebuild(&r->rebuild, no_parent);
     if (r->bytes_resumed)
         printf("  %-16s %s, %s of an earlier run that failed\n", "went on from",
                text_format_count(r->files_resumed, "file", n), text_format_size(r->bytes_resumed, bytes));
@@ -192,15 +180,6 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
     print_counted("names skipped", r->names_skipped);
     print_counted("special skipped", r->special_skipped);
     print_counted("xattrs skipped", r->xattrs_skipped);
-}
-
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *counts_json(const struct manifest_counts *c)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
-                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
-                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
 }
 
 static json_t *rebuild_json(const struct build_rebuild *r)
@@ -225,7 +204,7 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
         print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
         INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
-        counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
+        print_json_counts(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
         INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
         INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
         INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished), "owners_unknown",
@@ -323,33 +302,17 @@ static int cmd_build_check(const struct build_values *v, const char *image, stru
     return rc || open_check_writable(ref) ? CLI_USAGE : 0;
 }
 
-static bool is_hdfs(const char *url)
-{
-    return hdfs_address_known(url);
-}
-
 /* Tar shards may lie in HDFS as well. */
 static bool is_hdfs_or_tar_there(const char *url)
 {
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);
 }
 
-/* Refuse HDFS options without HDFS. */
-static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
+/* Refuse options that would have no effect: beside others, or without HDFS. */
+static int check_together(const struct build_values *v, const char *url, const struct image_ref *ref,
+                          const struct rebuild_words *words)
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
-    if (map && !build_source_any(url, &v->source, is_hdfs))
-        (void)error_set(0, "--%s: no source is of HDFS, which alone has owners as names", map);
-    else if (v->hdfs_token_file && !is_hdfs(ref->store) && !build_source_any(url, &v->source, is_hdfs_or_tar_there))
-        (void)error_set(0, "--hdfs-token-file: neither a source nor the store is of HDFS");
-    else
-        return 0;
-    return CLI_USAGE;
-}
-
-/* Refuse options that would have no effect beside others. */
-static int check_together(const struct build_values *v, const char *url, const struct rebuild_words *words)
-{
     if (v->level && v->compress)
         return options_exclude("--compress-level", "--compress none", "nothing is compressed");
     if (v->compact_budget && words->no_parent)
@@ -362,6 +325,11 @@ static int check_together(const struct build_values *v, const char *url, const s
         return options_exclude("--map-user", "--uid", "everything has that owner");
     if (v->map_groups.count && v->source.gid)
         return options_exclude("--map-group", "--gid", "everything has that group");
+    if (map && !build_source_any(url, &v->source, hdfs_address_known))
+        return options_wrong("--%s: no source is of HDFS, which alone has owners as names", map);
+    if (v->hdfs_token_file && !hdfs_address_known(ref->store) &&
+        !build_source_any(url, &v->source, is_hdfs_or_tar_there))
+        return options_wrong("--hdfs-token-file: neither a source nor the store is of HDFS");
     return 0;
 }
 
@@ -375,9 +343,7 @@ static int cmd_build_run(const struct invocation *inv)
     if (!rc && parse_rebuild(v, &ref, &words))
         rc = CLI_USAGE;
     if (!rc)
-        rc = check_together(v, inv->operands[0], &words);
-    if (!rc)
-        rc = check_hdfs(v, inv->operands[0], &ref);
+        rc = check_together(v, inv->operands[0], &ref, &words);
     if (rc)
         return rc;
     struct rate limit, *rate = v->bwlimit ? &limit : NULL;

@@ -9,9 +9,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "cli/interrupt.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 
 struct fsck_values {
@@ -66,28 +63,6 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
                     &(struct progress_state){.phase = "checking", .bytes_done = done, .bytes_total = total});
 }
 
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *cmd_cache_fsck_result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
-{
-    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", json_lossy(reporting->dir),
-                     "ok", !r->bad, "slabs", INTEGER(r->slabs), "slabs_bound", INTEGER(r->bound), "slots",
-                     INTEGER(r->slots), "good", INTEGER(r->good), "empty", INTEGER(r->empty), "stale",
-                     INTEGER(r->stale), "bad", INTEGER(r->bad), "repaired", INTEGER(r->repaired), "pinned",
-                     INTEGER(r->pinned), "bytes", INTEGER(r->bytes), "problems", reporting->problems);
-}
-
-static void cmd_cache_fsck_print_result(const char *dir, const struct cache_fsck_result *r)
-{
-    char bytes[TEXT_SIZE_MAX];
-    printf("%s: %s\n", dir, r->bad ? "NOT sound" : "sound");
-    printf("  %llu good chunks of %s; %llu slots empty, %llu stale\n", (unsigned long long)r->good,
-           text_format_size(r->bytes, bytes), (unsigned long long)r->empty, (unsigned long long)r->stale);
-    if (r->bad)
-        printf("  %llu bad chunks, %llu of them forgotten\n", (unsigned long long)r->bad,
-               (unsigned long long)r->repaired);
-}
-
 /* Check one directory. *bad counts the problems; results collects the JSON, NULL for text. */
 static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
 {
@@ -99,15 +74,27 @@ static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v
                                                .progress = on_progress,
                                                .arg = &reporting,
                                                .cancel = interrupt_watch()};
-    struct cache_fsck_result result;
-    int rc = cache_fsck(dir, &options, &result);
+    struct cache_fsck_result r;
+    int rc = cache_fsck(dir, &options, &r);
     progress_end(&reporting.progress);
-    if (!rc && results)
-        json_array_append_new(results, cmd_cache_fsck_result_json(&result, &reporting));
-    else if (!rc)
-        cmd_cache_fsck_print_result(dir, &result);
+    *bad += rc ? 0 : r.bad;
+    if (!rc && results) {
+        json_array_append_new(
+            results, json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", json_lossy(dir),
+                               "ok", !r.bad, "slabs", INTEGER(r.slabs), "slabs_bound", INTEGER(r.bound), "slots",
+                               INTEGER(r.slots), "good", INTEGER(r.good), "empty", INTEGER(r.empty), "stale",
+                               INTEGER(r.stale), "bad", INTEGER(r.bad), "repaired", INTEGER(r.repaired), "pinned",
+                               INTEGER(r.pinned), "bytes", INTEGER(r.bytes), "problems", reporting.problems));
+    } else if (!rc) {
+        char bytes[TEXT_SIZE_MAX];
+        printf("%s: %s\n", dir, r.bad ? "NOT sound" : "sound");
+        printf("  %llu good chunks of %s; %llu slots empty, %llu stale\n", (unsigned long long)r.good,
+               text_format_size(r.bytes, bytes), (unsigned long long)r.empty, (unsigned long long)r.stale);
+        if (r.bad)
+            printf("  %llu bad chunks, %llu of them forgotten\n", (unsigned long long)r.bad,
+                   (unsigned long long)r.repaired);
+    }
     json_decref(reporting.problems);
-    *bad += rc ? 0 : result.bad;
     return rc;
 }
 

@@ -11,7 +11,6 @@
 #include "base/le.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "format/chunk.h"
 
@@ -38,11 +37,6 @@ static const struct option_row rows[] = {
 
 /* ---- the trace ---- */
 
-static bool is_hex(const char *text)
-{
-    return text[strspn(text, "0123456789abcdefABCDEF")] == 0;
-}
-
 /* Return a chunk's key: the digest's own bits as the cache takes them, so that real digests behave as in a real cache;
  * a shorter name is hashed. */
 static uint64_t key_of(const char *name)
@@ -57,7 +51,7 @@ static uint64_t key_of(const char *name)
 static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsigned count)
 {
     uint64_t len = CHUNK_SIZE_DEFAULT, wanted;
-    if (!is_hex(words[0]) || count == WORDS_MAX)
+    if (words[0][strspn(words[0], "0123456789abcdefABCDEF")] || count == WORDS_MAX)
         return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is wanted, or the "
                                   "word epoch");
     if (count > 1 && text_parse_size("the chunk's length", words[1], &len))
@@ -92,34 +86,28 @@ static int parse_line(struct evict_trace *t, char *line)
     return parse_ask(t, words, count);
 }
 
-/* Read a trace, and put the line's number into an error's sentence. */
-static int read_lines(const char *path, FILE *from, struct evict_trace *t)
+/* Read a trace ("-": standard input), and put the line's number into an error's sentence. */
+static int read_trace(const char *path, struct evict_trace *t)
 {
     CLEANUP_FREE char *line = NULL;
     size_t cap = 0;
     int rc = 0;
+    bool standard = !strcmp(path, "-");
+    FILE *from = standard ? stdin : fopen(path, "re");
+    if (!from)
+        return error_set(-errno, "%s: %s", path, strerror(errno));
+    path = standard ? "standard input" : path;
     for (unsigned long long number = 1; !rc && getline(&line, &cap, from) >= 0; number++) {
         rc = parse_line(t, line);
         if (rc)
             (void)error_prefix(rc, "%s, line %llu", path, number);
     }
     if (!rc && ferror(from))
-        return error_set(-EIO, "%s: cannot be read", path);
+        rc = error_set(-EIO, "%s: cannot be read", path);
     if (!rc && !t->asks.len)
-        return error_set(-EINVAL, "%s: it names no chunk", path);
-    return rc;
-}
-
-/* "-" is standard input. */
-static int read_trace(const char *path, struct evict_trace *t)
-{
-    if (!strcmp(path, "-"))
-        return read_lines("standard input", stdin, t);
-    FILE *from = fopen(path, "re");
-    if (!from)
-        return error_set(-errno, "%s: %s", path, strerror(errno));
-    int rc = read_lines(path, from, t);
-    fclose(from);
+        rc = error_set(-EINVAL, "%s: it names no chunk", path);
+    if (!standard)
+        fclose(from);
     return rc;
 }
 
@@ -140,20 +128,6 @@ static void runs_release(struct runs *r)
 {
     for (size_t i = 0; i < r->count; i++)
         evict_sim_release(&r->items[i].result);
-}
-
-/* Choose the policies given by --policy; all without it. */
-static int cmd_cache_simulate_choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
-{
-    for (unsigned i = 0; i < EVICT_POLICIES; i++)
-        chosen[i] = words->count == 0;
-    for (size_t i = 0; i < words->count; i++) {
-        enum evict_policy policy;
-        if (evict_policy_parse(words->items[i], &policy))
-            return CLI_USAGE;
-        chosen[policy] = true;
-    }
-    return 0;
 }
 
 /* Run the trace through the chosen policies, then the optimum. */
@@ -181,8 +155,6 @@ static double ratio(uint64_t part, uint64_t whole)
     return whole ? (double)part / (double)whole : 0;
 }
 
-#define INTEGER(field) json_integer((json_int_t)(field))
-
 static json_t *run_json(const struct run *run)
 {
     const struct evict_sim_result *r = &run->result;
@@ -206,19 +178,6 @@ static int print_runs_json(const struct evict_trace *t, uint64_t size, const str
                                 "bytes", INTEGER(t->bytes), "size", INTEGER(size), "results", results));
 }
 
-/* One line per policy. Every policy misses the first epoch. */
-static void print_epochs(const struct runs *runs)
-{
-    printf("\nhit ratio of each epoch\n");
-    for (size_t i = 0; i < runs->count; i++) {
-        const struct evict_sim_result *r = &runs->items[i].result;
-        printf("%-8s", runs->items[i].name);
-        for (size_t k = 0; k < r->epochs.len; k++)
-            printf(" %.4f", ratio(r->epochs.items[k].hits, r->epochs.items[k].asks));
-        putchar('\n');
-    }
-}
-
 static void print_runs(const struct evict_trace *t, uint64_t size, const struct runs *runs)
 {
     char bytes[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
@@ -232,23 +191,35 @@ static void print_runs(const struct evict_trace *t, uint64_t size, const struct 
                ratio(r->hits, r->asks), text_format_size(r->hit_bytes, bytes), (unsigned long long)r->evictions,
                (unsigned long long)r->not_admitted, r->following ? r->following : "the future");
     }
-    if (evict_trace_epoch_count(t) > 1)
-        print_epochs(runs);
+    if (evict_trace_epoch_count(t) <= 1)
+        return;
+    printf("\nhit ratio of each epoch\n"); /* every policy misses the first */
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct evict_sim_result *r = &runs->items[i].result;
+        printf("%-8s", runs->items[i].name);
+        for (size_t k = 0; k < r->epochs.len; k++)
+            printf(" %.4f", ratio(r->epochs.items[k].hits, r->epochs.items[k].asks));
+        putchar('\n');
+    }
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_simulate_run(const struct invocation *inv)
 {
     const struct simulate_values *v = inv->values;
     bool chosen[EVICT_POLICIES];
     CLEANUP(evict_trace_release) struct evict_trace trace = {0};
     CLEANUP(runs_release) struct runs runs = {0};
-    if (!v->trace || !v->size) {
-        (void)error_set(0, "give --trace FILE and --size SIZE");
-        return CLI_USAGE;
+    if (!v->trace || !v->size)
+        return options_wrong("give --trace FILE and --size SIZE");
+    for (unsigned i = 0; i < EVICT_POLICIES; i++)
+        chosen[i] = !v->policies.count;
+    for (size_t i = 0; i < v->policies.count; i++) {
+        enum evict_policy policy;
+        if (evict_policy_parse(v->policies.items[i], &policy))
+            return CLI_USAGE;
+        chosen[policy] = true;
     }
-    int rc = cmd_cache_simulate_choose(&v->policies, chosen);
-    if (!rc)
-        rc = read_trace(v->trace, &trace);
+    int rc = read_trace(v->trace, &trace);
     if (!rc)
         rc = replay(&trace, v->size, chosen, &runs);
     if (rc)
@@ -271,5 +242,5 @@ const struct verb verb_cache_simulate = {
         "the word epoch on a line of its own begins an epoch, whose hits are shown apart.",
     .options = rows,
     .values_size = sizeof(struct simulate_values),
-    .run = run,
+    .run = cmd_cache_simulate_run,
 };

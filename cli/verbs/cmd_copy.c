@@ -2,16 +2,9 @@
  * given. The digest stays the same: objects are copied unchanged, verified on the way, and only those that the target
  * lacks. The tag is written last, so the image appears complete or not at all.
  */
-#include <errno.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "store/nesting.h"
 #include "upkeep/upkeep.h"
@@ -65,8 +58,7 @@ static int parse_target(const char *text, const struct image_ref *from, struct i
             return CLI_USAGE;
         if (!out->by_digest)
             return 0;
-        (void)error_set(0, "%s: a copy is named by a tag, its digest follows from the image", text);
-        return CLI_USAGE;
+        return options_wrong("%s: a copy is named by a tag, its digest follows from the image", text);
     }
     if (image_ref_parse_store(text, out))
         return CLI_USAGE;
@@ -74,8 +66,7 @@ static int parse_target(const char *text, const struct image_ref *from, struct i
     memcpy(out->tag, from->tag, sizeof out->tag);
     if (out->tag[0])
         return 0;
-    (void)error_set(0, "the image is given by its digest, which is no name for a copy: say STORE/NAME:TAG");
-    return CLI_USAGE;
+    return options_wrong("the image is given by its digest, which is no name for a copy: say STORE/NAME:TAG");
 }
 
 static int cmd_copy_print_result(const struct open_image *image, const struct image_ref *to,

@@ -1,14 +1,9 @@
 /* granary diff A B: the differences between two images. Both catalogs are sorted by path, so one pass merges them.
  * Content is compared by digest; no file is read. */
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/text.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "store/read/catalog_cursor.h"
 
@@ -66,15 +61,6 @@ static enum change compare(const struct catalog_entry *a, const struct catalog_e
     return time && link && a->mode == b->mode && a->uid == b->uid && a->gid == b->gid ? SAME : ATTRIBUTES;
 }
 
-static int print_change_json(const struct catalog_entry *e, enum change change)
-{
-    json_t *object = json_pack("{s:s,s:I,s:o}", "change", changes[change].name, "size", (json_int_t)e->size, "content",
-                               print_json_digest(&e->content));
-    if (object)
-        json_name_set(object, "path", e->path, e->path_len);
-    return print_json(object);
-}
-
 /* Count a change and print it. Returns 1 when the reader of standard output is gone. */
 static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum change change)
 {
@@ -83,8 +69,13 @@ static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum cha
         d->bytes[change] += e->size;
     if (change == SAME || d->v->stat)
         return 0;
-    if (d->v->json)
-        return print_change_json(e, change);
+    if (d->v->json) {
+        json_t *object = json_pack("{s:s,s:I,s:o}", "change", changes[change].name, "size", (json_int_t)e->size,
+                                   "content", print_json_digest(&e->content));
+        if (object)
+            json_name_set(object, "path", e->path, e->path_len);
+        return print_json(object);
+    }
     printf("%c ", changes[change].letter);
     if (e->path_len)
         print_name(stdout, e->path, e->path_len, d->escape);
@@ -150,42 +141,33 @@ static int open_cursor(const struct open_image *image, struct catalog_cursor **o
 }
 
 /* Compare, and print. CLI_DIFFERENT with --exit-code, like diff(1). */
-static int compare_images(struct diff *d, const struct open_image *a, const struct open_image *b)
-{
-    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *from = NULL;
-    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *to = NULL;
-    int rc = open_cursor(a, &from);
-    if (!rc)
-        rc = open_cursor(b, &to);
-    if (!rc)
-        rc = merge(d, from, to);
-    if (!rc && d->v->stat)
-        rc = print_stat(d);
-    bool differ = d->paths[ADDED] || d->paths[REMOVED] || d->paths[CHANGED] || d->paths[ATTRIBUTES];
-    if (!rc && !differ && !d->v->stat && !d->v->json)
-        fprintf(stderr, "no differences\n"); /* standard output has only the list, which is empty */
-    return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
-}
-
-static int cmd_diff_check(const struct diff_values *v)
-{
-    if (v->zero && v->json)
-        return options_exclude("-0", "--json", "names are escaped in JSON");
-    return v->zero && v->stat ? options_exclude("-0", "--stat", "no names are printed") : 0;
-}
-
 static int cmd_diff_run(const struct invocation *inv)
 {
     const struct diff_values *v = inv->values;
-    if (cmd_diff_check(v))
-        return CLI_USAGE;
+    if (v->zero && v->json)
+        return options_exclude("-0", "--json", "names are escaped in JSON");
+    if (v->zero && v->stat)
+        return options_exclude("-0", "--stat", "no names are printed");
     struct diff d = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     CLEANUP_OPEN_IMAGE a = {.store = NULL};
     CLEANUP_OPEN_IMAGE b = {.store = NULL};
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *from = NULL;
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *to = NULL;
     int rc = open_image(inv->operands[0], &v->access, &a);
     if (!rc)
         rc = open_image(inv->operands[1], &v->access, &b);
-    return rc ? rc : compare_images(&d, &a, &b);
+    if (!rc)
+        rc = open_cursor(&a, &from);
+    if (!rc)
+        rc = open_cursor(&b, &to);
+    if (!rc)
+        rc = merge(&d, from, to);
+    if (!rc && v->stat)
+        rc = print_stat(&d);
+    bool differ = d.paths[ADDED] || d.paths[REMOVED] || d.paths[CHANGED] || d.paths[ATTRIBUTES];
+    if (!rc && !differ && !v->stat && !v->json)
+        fprintf(stderr, "no differences\n"); /* standard output has only the list, which is empty */
+    return !rc && differ && v->exit_code ? CLI_DIFFERENT : rc;
 }
 
 const struct verb verb_diff = {

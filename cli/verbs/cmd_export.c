@@ -3,16 +3,9 @@
  * A file is written under a temporary name, sparse, and renamed when it is complete. Standard output is written in
  * order, holes as zeros. Every chunk is verified on the way (upkeep/).
  */
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 
@@ -40,26 +33,16 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
-/* Refuse standard output where it is a terminal, or where the JSON result goes there too. */
-static int cmd_export_check(const struct export_values *v, bool to_stdout)
-{
-    if (to_stdout && v->json)
-        (void)error_set(0, "--json and FILE - would both write to standard output");
-    else if (to_stdout && isatty(STDOUT_FILENO))
-        (void)error_set(0, "standard output is a terminal; redirect it, or give a file name");
-    else
-        return 0;
-    return CLI_USAGE;
-}
-
 /* Chunks are read by several threads and written in the order of their addresses. */
 static int cmd_export_run(const struct invocation *inv)
 {
     const struct export_values *v = inv->values;
     const char *path = inv->operands[1];
     bool to_stdout = !strcmp(path, "-");
-    if (cmd_export_check(v, to_stdout))
-        return CLI_USAGE;
+    if (to_stdout && v->json)
+        return options_wrong("--json and FILE - would both write to standard output");
+    if (to_stdout && isatty(STDOUT_FILENO))
+        return options_wrong("standard output is a terminal; redirect it, or give a file name");
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)

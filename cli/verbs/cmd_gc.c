@@ -3,11 +3,7 @@
  *
  * This file only parses and prints.
  */
-#include "base/error.h"
 #include "base/text.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 
@@ -31,18 +27,6 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
     {0},
 };
-
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static int print_result_json(const struct gc_values *v, const struct image_ref *ref, const struct gc_result *r)
-{
-    return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref->store),
-                                "dry_run", v->dry_run, "images", INTEGER(r->images), "objects", INTEGER(r->objects),
-                                "kept", INTEGER(r->kept), "marked", INTEGER(r->marked), "marked_bytes",
-                                INTEGER(r->marked_bytes), "unmarked", INTEGER(r->unmarked), "swept", INTEGER(r->swept),
-                                "swept_bytes", INTEGER(r->swept_bytes), "tags_removed", INTEGER(r->tags_removed),
-                                "live_leases", INTEGER(r->live_leases)));
-}
 
 /* Print what was or would be freed, then what waits for its grace period, then what remains. */
 static void cmd_gc_print_result(bool dry, const struct gc_result *r)
@@ -82,7 +66,12 @@ static int cmd_gc_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_result_json(v, &ref, &r);
+        return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref.store),
+                                    "dry_run", v->dry_run, "images", INTEGER(r.images), "objects", INTEGER(r.objects),
+                                    "kept", INTEGER(r.kept), "marked", INTEGER(r.marked), "marked_bytes",
+                                    INTEGER(r.marked_bytes), "unmarked", INTEGER(r.unmarked), "swept", INTEGER(r.swept),
+                                    "swept_bytes", INTEGER(r.swept_bytes), "tags_removed", INTEGER(r.tags_removed),
+                                    "live_leases", INTEGER(r.live_leases)));
     cmd_gc_print_result(v->dry_run, &r);
     return 0;
 }

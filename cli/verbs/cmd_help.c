@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 
@@ -61,17 +60,6 @@ void help_list_verbs(FILE *to)
         "server that is failing (1: degraded).\n");
 }
 
-/* Report an unknown verb, and the one that was probably meant. */
-static int unknown(const char *name)
-{
-    const struct verb *meant = verb_resembling(name);
-    if (meant)
-        (void)error_set(0, "unknown verb '%s'; did you mean 'granary help %s'?", name, meant->name);
-    else
-        (void)error_set(0, "unknown verb '%s'; 'granary help' lists them", name);
-    return CLI_USAGE;
-}
-
 /* A word after the verb names one of its commands, as in "granary help cache evict". */
 static int cmd_help_run(const struct invocation *inv)
 {
@@ -87,17 +75,18 @@ static int cmd_help_run(const struct invocation *inv)
         help_list_verbs(stdout);
         return 0;
     }
-    const struct verb *verb = verb_find(inv->operands[0]);
+    const char *name = inv->operands[0];
+    const struct verb *verb = verb_find(name), *meant = verb ? NULL : verb_resembling(name);
+    if (meant)
+        return options_wrong("unknown verb '%s'; did you mean 'granary help %s'?", name, meant->name);
     if (!verb)
-        return unknown(inv->operands[0]);
+        return options_wrong("unknown verb '%s'; 'granary help' lists them", name);
     const char *word = inv->operand_count > 1 ? inv->operands[1] : NULL;
     const struct verb *command = word ? options_command(verb, word) : NULL;
     if (word && !command && verb->commands)
         return options_no_command(verb, word);
-    if (word && !command) {
-        (void)error_set(0, "'%s' has no commands; 'granary help %s' shows its options", verb->name, verb->name);
-        return CLI_USAGE;
-    }
+    if (word && !command)
+        return options_wrong("'%s' has no commands; 'granary help %s' shows its options", verb->name, verb->name);
     options_help(command ? command : verb, stdout);
     return 0;
 }

@@ -10,9 +10,6 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "store/repository.h"
 

@@ -1,14 +1,7 @@
 /* granary inspect IMAGE: what an image consists of. The manifest has the counts; catalog and index are read for sizes
  * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. */
-#include <errno.h>
-
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "store/lineage.h"
 #include "upkeep/upkeep.h"
@@ -59,21 +52,7 @@ static uint64_t class_min(unsigned n)
     return n ? UINT64_C(1) << (n - 1) : 0;
 }
 
-static uint64_t class_max(unsigned n)
-{
-    return n ? class_min(n) * 2 - 1 : 0;
-}
-
 /* ------------------------------------------------------------------ JSON */
-
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *counts_json(const struct manifest_counts *c)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
-                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
-                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
-}
 
 /* Only classes that have files. */
 static json_t *sizes_json(const struct image_stats *s)
@@ -82,8 +61,8 @@ static json_t *sizes_json(const struct image_stats *s)
     for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++)
         if (s->sizes[n].files)
             json_array_append_new(sizes, json_pack("{s:o,s:o,s:o,s:o}", "min", INTEGER(class_min(n)), "max",
-                                                   INTEGER(class_max(n)), "files", INTEGER(s->sizes[n].files), "bytes",
-                                                   INTEGER(s->sizes[n].bytes)));
+                                                   INTEGER(n ? class_min(n) * 2 - 1 : 0), "files",
+                                                   INTEGER(s->sizes[n].files), "bytes", INTEGER(s->sizes[n].bytes)));
     return sizes;
 }
 
@@ -111,7 +90,7 @@ static json_t *inspect_json(const struct inspection *in)
         "content_root", print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size",
         INTEGER(m->size), "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset),
         "metadata_length", INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts",
-        counts_json(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
+        print_json_counts(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
         INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes",
         INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
         INTEGER(m->catalog_entries), "compression_ratio", compression(s));
@@ -148,8 +127,9 @@ static void print_part(const char *label, uint64_t bytes, uint64_t whole, const 
            whole ? 100.0 * (double)bytes / (double)whole : 0.0, what);
 }
 
-static void print_identity(const struct open_image *image)
+static void print_image(const struct open_image *image, const struct image_stats *s)
 {
+    char chunk[TEXT_SIZE_MAX];
     const struct manifest *m = &image->manifest;
     char text[PRINT_DIGEST_MAX];
     printf("%-14s %s/%s\n", "image", image->ref.store, image->ref.name);
@@ -162,10 +142,6 @@ static void print_identity(const struct open_image *image)
     printf("%-14s %s\n", "filesystem", manifest_fs_name(m->fs));
     print_size("size", m->size);
     print_size("metadata", m->front_len + m->metadata_len);
-}
-
-static void print_files(const struct manifest *m, const struct image_stats *s)
-{
     printf("%-14s %llu, %llu directories, %llu symlinks, %llu hard links, %llu others\n", "files",
            (unsigned long long)m->counts.files, (unsigned long long)m->counts.directories,
            (unsigned long long)m->counts.symlinks, (unsigned long long)m->counts.hard_links,
@@ -173,16 +149,10 @@ static void print_files(const struct manifest *m, const struct image_stats *s)
     print_size("file bytes", m->counts.bytes);
     printf("%-14s %llu, dedupe ratio %.2f\n", "contents", (unsigned long long)s->contents, dedupe(s));
     print_part("padding", s->padding, s->content_bytes, "the contents");
-}
-
-/* A missing pack is the one thing here that makes an image unreadable, so it is printed in capitals. */
-static void print_chunks(const struct manifest *m, const struct image_stats *s)
-{
-    char chunk[TEXT_SIZE_MAX];
     printf("%-14s %llu of %s, %llu holes, %llu compressed\n", "chunks", (unsigned long long)s->chunks,
            text_format_size(m->chunk_size, chunk), (unsigned long long)s->holes, (unsigned long long)s->zstd_chunks);
     printf("%-14s %llu, index nodes %llu\n", "packs", (unsigned long long)s->packs, (unsigned long long)s->index_nodes);
-    if (s->packs_missing)
+    if (s->packs_missing) /* in capitals: nothing else here makes an image unreadable */
         printf("%-14s %llu packs are NOT THERE\n", "", (unsigned long long)s->packs_missing);
     print_size("stored", s->stored_bytes);
     printf("%-14s %.2f\n", "ratio", compression(s));
@@ -216,29 +186,11 @@ static void print_parents(const struct inspection *in)
     }
 }
 
-static void print_text(const struct inspection *in)
-{
-    print_identity(in->image);
-    print_files(&in->image->manifest, &in->stats);
-    print_chunks(&in->image->manifest, &in->stats);
-    print_sizes(&in->stats);
-    print_parents(in);
-}
-
 /* ------------------------------------------------------------------ the verb */
 
 static void on_progress(void *arg, uint64_t done, uint64_t total)
 {
     progress_update(arg, &(struct progress_state){.phase = "reading", .files_done = done, .files_total = total});
-}
-
-/* Read the parents. A store behind plain HTTP has no listing, so they are unknown there; the rest is shown all the
- * same. */
-static void read_lineage(struct inspection *in)
-{
-    const struct open_image *image = in->image;
-    if (lineage_read(image->store, image->ref.name, &image->digest, &image->tag.parent, &in->lineage))
-        snprintf(in->lineage_error, sizeof in->lineage_error, "%s", error_text());
 }
 
 /* The statistics need the whole catalog and index; only the manifest has been read when they begin. */
@@ -258,11 +210,16 @@ static int cmd_inspect_run(const struct invocation *inv)
     progress_end(&progress);
     if (rc)
         return rc;
-    read_lineage(&in);
-    if (v->json)
+    /* a store behind plain HTTP has no listing, so the parents are unknown there; the rest is shown all the same */
+    if (lineage_read(image.store, image.ref.name, &image.digest, &image.tag.parent, &in.lineage))
+        snprintf(in.lineage_error, sizeof in.lineage_error, "%s", error_text());
+    if (v->json) {
         rc = print_json(inspect_json(&in));
-    else
-        print_text(&in);
+    } else {
+        print_image(&image, &in.stats);
+        print_sizes(&in.stats);
+        print_parents(&in);
+    }
     lineage_release(&in.lineage);
     return rc;
 }

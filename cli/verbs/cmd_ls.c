@@ -10,9 +10,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "store/read/catalog_read.h"
 
@@ -46,47 +43,32 @@ struct listing {
     bool found;
 };
 
-/* Return the type's name in JSON. */
-static const char *type_name(uint32_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFREG:
-        return "file";
-    case S_IFDIR:
-        return "directory";
-    case S_IFLNK:
-        return "symlink";
-    case S_IFCHR:
-        return "character device";
-    case S_IFBLK:
-        return "block device";
-    case S_IFIFO:
-        return "fifo";
-    default:
-        return "socket";
-    }
-}
+/* Types by their letters in `ls -l` and their names in JSON. */
+static const struct type {
+    uint32_t mode;
+    char letter;
+    const char *name;
+} types[] = {
+    {S_IFREG, '-', "file"},         {S_IFDIR, 'd', "directory"},
+    {S_IFLNK, 'l', "symlink"},      {S_IFCHR, 'c', "character device"},
+    {S_IFBLK, 'b', "block device"}, {S_IFIFO, 'p', "fifo"},
+    {S_IFSOCK, 's', "socket"},
+};
 
-/* The type's letter in `ls -l`. */
-static char type_letter(uint32_t mode)
+/* Anything else counts as a socket, the last. */
+static const struct type *type_of(uint32_t mode)
 {
-    switch (mode & S_IFMT) {
-    case S_IFREG:
-        return '-';
-    case S_IFLNK:
-        return 'l';
-    case S_IFIFO:
-        return 'p';
-    default:
-        return type_name(mode)[0];
-    }
+    size_t i = 0;
+    while (i + 1 < GR_ARRAY_SIZE(types) && types[i].mode != (mode & S_IFMT))
+        i++;
+    return &types[i];
 }
 
 /* Write a mode as ls does: "drwxr-xr-x". */
 static void mode_text(uint32_t mode, char out[11])
 {
     static const char bits[] = "rwxrwxrwx";
-    out[0] = type_letter(mode);
+    out[0] = type_of(mode)->letter;
     for (int i = 0; i < 9; i++)
         out[1 + i] = mode & (0400u >> i) ? bits[i] : '-';
     if (mode & S_ISUID)
@@ -118,22 +100,17 @@ static void print_plain(const struct listing *l, const struct catalog_entry *e)
     putchar(l->v->zero ? 0 : '\n');
 }
 
-static json_t *extents_json(const struct catalog_entry *e)
+static int print_entry_json(const struct catalog_entry *e)
 {
     json_t *extents = json_array();
     for (uint32_t i = 0; i < e->extent_count; i++)
         json_array_append_new(extents, json_pack("{s:I,s:I}", "offset", (json_int_t)e->extents[i].offset, "length",
                                                  (json_int_t)e->extents[i].len));
-    return extents;
-}
-
-static int print_entry_json(const struct catalog_entry *e)
-{
     json_t *object =
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "type", type_name(e->mode), "mode",
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "type", type_of(e->mode)->name, "mode",
                   (json_int_t)(e->mode & 07777), "uid", (json_int_t)e->uid, "gid", (json_int_t)e->gid, "size",
                   (json_int_t)e->size, "mtime", (json_int_t)e->mtime, "mtime_nsec", (json_int_t)e->mtime_nsec,
-                  "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents_json(e));
+                  "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents);
     if (object)
         json_name_set(object, "path", e->path, e->path_len);
     if (object && e->target_len)
@@ -241,19 +218,6 @@ static int list_at(const struct open_image *image, struct listing *l)
                               : "it lies in padding, dead bytes or the superblock");
 }
 
-/* An option that would have no effect is refused. */
-static int cmd_ls_check(const struct invocation *inv)
-{
-    const struct ls_values *v = inv->values;
-    if (v->zero && v->json)
-        return options_exclude("-0", "--json", "names are escaped in JSON");
-    if (v->at && v->recursive)
-        return options_exclude("--at", "-R", "the files are found wherever they are");
-    if (v->at && inv->operand_count > 1)
-        return options_exclude("--at", "PATH", "the files are found wherever they are");
-    return 0;
-}
-
 /* Escapes are only for a terminal, and never with -0, whose output another program reads. */
 static int cmd_ls_run(const struct invocation *inv)
 {
@@ -261,8 +225,10 @@ static int cmd_ls_run(const struct invocation *inv)
     struct listing l = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     if (v->at && text_parse_size("--at", v->at, &l.at))
         return CLI_USAGE;
-    if (cmd_ls_check(inv))
-        return CLI_USAGE;
+    if (v->zero && v->json)
+        return options_exclude("-0", "--json", "names are escaped in JSON");
+    if (v->at && (v->recursive || inv->operand_count > 1))
+        return options_exclude("--at", v->recursive ? "-R" : "PATH", "the files are found wherever they are");
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)

@@ -1,13 +1,20 @@
-/* granary mount IMAGE DIR, granary umount DIR
+/* granary mount IMAGE DIR, granary umount DIR, granary keep DEVICE
  *
  *   environment -> options -> directory, kernel -> store: resolve the image -> mount_image (attach/mount) -> print
  *                                                                                         --foreground: mount_hold
  *
  * Everything that can be wrong with the command line, the directory or the kernel is checked before the store is
  * contacted. With --foreground the process stays for as long as the mount exists.
+ *
+ * keep is the reconnect daemon, which lets an attached device outlive its server (attach/keeper). Its state comes from
+ *
+ *   --socket, --connect   the server that nbd-client attached the device to: compared with the device, then adopted
+ *   neither               the file that a mount or an earlier keeper saved
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,15 +23,55 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/env_file.h"
-#include "cli/interrupt.h"
-#include "cli/keep_options.h"
-#include "cli/pin.h"
-#include "cli/print.h"
 #include "cli/server_options.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/export_table.h"
+
+/* ---- how long readers of a kernel nbd device wait: options of mount and keep ---- */
+
+/* Seconds; UINT64_MAX: not given, as 0 is a valid --dead-timeout. */
+struct keep_times {
+    uint64_t timeout_s, dead_s;
+};
+
+/* clang-format off */
+#define KEEP_TIMES_UNSET {UINT64_MAX, UINT64_MAX}
+#define KEEP_ROWS                                                                                                      \
+    {OPTION_DURATION, 0, "nbd-timeout", "TIME", AT(times.timeout_s),                                                   \
+     "a request that the server has not answered for this long is sent again (default 10s)"},                          \
+    {OPTION_DURATION, 0, "dead-timeout", "TIME", AT(times.dead_s),                                                     \
+     "reads wait this long for a server that is gone, then fail (default 10m)"}
+/* clang-format on */
+
+enum { TIMEOUT_MAX_S = 3600, DEAD_MAX_S = 30 * 24 * 3600 };
+
+static bool keep_times_given(const struct keep_times *t)
+{
+    return t->timeout_s != UINT64_MAX || t->dead_s != UINT64_MAX;
+}
+
+/* CLI_USAGE, with a sentence: a time is out of range. --nbd-timeout 0 would mean "no timeout" to the kernel;
+ * --dead-timeout 0 means that reads fail at once. */
+static int keep_times_check(const struct keep_times *t)
+{
+    if (t->timeout_s != UINT64_MAX && (!t->timeout_s || t->timeout_s > TIMEOUT_MAX_S))
+        return options_wrong("--nbd-timeout must be from 1s to 1h: without one a lost request would wait for ever");
+    if (t->dead_s != UINT64_MAX && t->dead_s > DEAD_MAX_S)
+        return options_wrong("--dead-timeout must be at most 30d");
+    return 0;
+}
+
+/* Replace the times that were given. */
+static void keep_times_apply(const struct keep_times *t, unsigned *timeout_s, unsigned *dead_s)
+{
+    if (t->timeout_s != UINT64_MAX)
+        *timeout_s = (unsigned)t->timeout_s;
+    if (t->dead_s != UINT64_MAX)
+        *dead_s = (unsigned)t->dead_s;
+}
+
+/* ---- mount ---- */
 
 struct mount_values {
     struct server_values server;
@@ -52,22 +99,13 @@ static const struct option_row rows[] = {
      "join the server that listens there (with --fuse: has its files there)"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4); not with --fuse"},
-    KEEP_ROWS(struct mount_values, times),
+    KEEP_ROWS,
     {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
     {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
      "NAME=VALUE lines for the environment: credentials, the S3 server"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
-
-/* Describe the mount for --json. */
-static json_t *state_json(const struct mount_state *s)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_lossy(s->dir), "image", json_lossy(s->image),
-                     "digest", print_json_digest(&s->digest), "content_root", print_json_digest(&s->content_root),
-                     "method", s->method, "device", s->device, "socket", json_lossy(s->socket), "control",
-                     json_lossy(s->control), "server_pid", (json_int_t)s->server.pid);
-}
 
 /* Return the server's cache directories, [{path, size}]; NULL: the server does not answer. */
 static json_t *caches_of(const struct mount_state *s)
@@ -96,9 +134,8 @@ static void print_caches(json_t *caches)
     json_array_foreach(caches, i, dir)
     {
         char size[TEXT_SIZE_MAX];
-        const char *path = server_status_text(dir, "path");
         fputs(i ? ", " : "cache: ", stdout);
-        print_name(stdout, path, strlen(path), print_escapes(stdout));
+        print_text(server_status_text(dir, "path"));
         printf(", %s%s", text_format_size(control_number(dir, "size"), size),
                i + 1 == json_array_size(caches) ? "\n" : "");
     }
@@ -108,11 +145,12 @@ static void print_caches(json_t *caches)
 static int print_mounted(const struct mount_values *v, const struct mount_state *s)
 {
     json_t *caches = caches_of(s);
-    if (v->json) {
-        json_t *object = state_json(s);
-        json_object_set_new(object, "caches", caches ? caches : json_null());
-        return print_json(object);
-    }
+    if (v->json)
+        return print_json(json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir", json_lossy(s->dir), "image",
+                                    json_lossy(s->image), "digest", print_json_digest(&s->digest), "content_root",
+                                    print_json_digest(&s->content_root), "method", s->method, "device", s->device,
+                                    "socket", json_lossy(s->socket), "control", json_lossy(s->control), "server_pid",
+                                    (json_int_t)s->server.pid, "caches", caches ? caches : json_null()));
     printf("%s is mounted on %s (%s, %s)\n", s->image, s->dir, strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd",
            s->device);
     if (caches)
@@ -126,7 +164,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                   const struct manifest *m, const struct bytes *resolved)
 {
     struct mount_state state;
-    CLEANUP_SERVER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     int rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;
@@ -153,7 +191,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .timeout_s = DEVICE_NBD_TIMEOUT_S,
                                   .dead_s = DEVICE_NBD_DEAD_S,
                                   .cancel = interrupt_watch()};
-    (void)keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
+    keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
     rc = mount_image(&config, &state);
     if (rc)
         return rc;
@@ -177,11 +215,10 @@ static int choose_method(struct mount_values *v)
     int rc = v->fuse ? 0 : device_nbd_available();
     if (!rc)
         return 0;
-    const char *wish = v->socket        ? "--socket"
-                       : v->connections ? "--connections"
-                       : v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX
-                           ? "--nbd-timeout, --dead-timeout"
-                           : NULL;
+    const char *wish = v->socket                     ? "--socket"
+                       : v->connections              ? "--connections"
+                       : keep_times_given(&v->times) ? "--nbd-timeout, --dead-timeout"
+                                                     : NULL;
     error_take(&none, rc);
     if (wish)
         return error_set(rc, "%s; FUSE would do without, but %s needs kernel nbd", none.text, wish);
@@ -192,44 +229,33 @@ static int choose_method(struct mount_values *v)
     return 0;
 }
 
-/* Check what can be checked before the store is contacted. */
-static int prepare_mount(struct mount_values *v, const char *dir)
-{
-    int rc = need_root("mount");
-    if (!rc && v->mkdir)
-        rc = io_mkdirs(dir);
-    if (!rc)
-        rc = mount_check_dir(dir);
-    return rc ? rc : choose_method(v);
-}
-
-/* Load --env-file first: GRANARY_CACHE, which the options' check uses, may be in it. */
-static int load_environment(const struct mount_values *v)
-{
-    int rc = v->env_file ? need_root("mount") : 0;
-    return rc || !v->env_file ? rc : env_file_load(v->env_file);
-}
-
-/* Check, resolve, mount. --env-file is loaded before anything looks at the environment. */
+/* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
+ * options' check uses, may be in it. */
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server);
-    int rc = load_environment(v);
+    int rc = v->env_file ? need_root("mount") : 0;
+    if (!rc && v->env_file)
+        rc = env_file_load(v->env_file);
     if (rc)
         return rc;
-    if (v->socket && given) {
-        (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
-        return CLI_USAGE;
-    }
+    if (v->socket && given)
+        return options_wrong("--%s is the server's: with --socket the running server has its own", given);
     if (server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
-    if (v->fuse && (v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX))
+    if (v->fuse && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
     v->environment_cache = !v->socket && !v->server.caches.count;
-    rc = prepare_mount(v, inv->operands[1]);
+    rc = need_root("mount");
+    if (!rc && v->mkdir)
+        rc = io_mkdirs(inv->operands[1]);
+    if (!rc)
+        rc = mount_check_dir(inv->operands[1]);
+    if (!rc)
+        rc = choose_method(v);
     if (!rc && v->environment_cache) /* becomes part of the server's options, by which mounts share one */
         rc = server_options_take_environment(&v->server);
     if (rc)
@@ -263,6 +289,8 @@ const struct verb verb_mount = {
     .defaults = &defaults,
     .run = run_mount,
 };
+
+/* ---- umount ---- */
 
 struct umount_values {
     bool force, json;
@@ -303,4 +331,99 @@ const struct verb verb_umount = {
     .options = umount_rows,
     .values_size = sizeof(struct umount_values),
     .run = run_umount,
+};
+
+/* ---- keep ---- */
+
+struct keep_values {
+    struct keep_times times;
+    const char *socket, *connect, *export;
+};
+
+#undef AT
+#define AT(field) offsetof(struct keep_values, field), 0, 0
+
+static const struct option_row keep_rows[] = {
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "the unix socket of the server that it was attached to"},
+    {OPTION_TEXT, 0, "connect", "HOST:PORT", AT(connect), "the same, over TCP"},
+    {OPTION_TEXT, 0, "export", "NAME", AT(export), "the export on it (default: the nameless one)"},
+    KEEP_ROWS,
+    {0},
+};
+
+static const struct keep_values keep_defaults = {.times = KEEP_TIMES_UNSET};
+
+/* Load the state that the mount or an earlier keeper saved. */
+static int load_state(const struct keep_values *v, const char *device, struct keep_state *s)
+{
+    int rc = keep_state_load(device, s);
+    if (rc == -ENOENT)
+        return error_set(rc,
+                         "%s was not attached by 'granary mount'; say by --socket or --connect, and --export, what it "
+                         "was attached to",
+                         device);
+    if (rc || !keep_times_given(&v->times))
+        return rc;
+    keep_times_apply(&v->times, &s->timeout_s, &s->dead_s);
+    return keep_state_save(s);
+}
+
+/* Make a state from the options, and check it against what the device shows. */
+static int adopt(const struct keep_values *v, const char *device, struct keep_state *s)
+{
+    *s = (struct keep_state){.timeout_s = DEVICE_NBD_TIMEOUT_S, .dead_s = DEVICE_NBD_DEAD_S};
+    keep_times_apply(&v->times, &s->timeout_s, &s->dead_s);
+    snprintf(s->device, sizeof s->device, "%s", device);
+    snprintf(s->export_name, sizeof s->export_name, "%s", v->export ? v->export : "");
+    if (v->connect)
+        snprintf(s->address, sizeof s->address, "%s", v->connect);
+    else if (!realpath(v->socket, s->address)) /* the server may be found from anywhere */
+        return error_set(-errno, "no server listens on %s: %s", v->socket, strerror(errno));
+    int rc = keeper_adopt(s);
+    return rc ? rc : keep_state_save(s);
+}
+
+/* Announce it, to the log and to systemd. */
+static void on_ready(void *arg)
+{
+    const struct keep_state *s = arg;
+    printf("keeping %s (export '%s' of %s)\n", s->device, s->export_name, s->address);
+    fflush(stdout);
+    notify("READY=1");
+}
+
+/* All options are checked before the device is touched. */
+static int cmd_keep_run(const struct invocation *inv)
+{
+    const struct keep_values *v = inv->values;
+    const char *device = inv->operands[0];
+    struct keep_state state;
+    int number;
+    if (v->socket && v->connect)
+        return options_exclude("--socket", "--connect", "a server is in one place");
+    if (v->export && !v->socket && !v->connect)
+        return options_wrong("--export goes with --socket or --connect");
+    if (keep_times_check(&v->times) || device_nbd_number(device, &number))
+        return CLI_USAGE;
+    pid_t holder = keep_holder(device);
+    if (holder)
+        return error_set(-EBUSY, "process %d keeps %s already", (int)holder, device);
+    int rc = v->socket || v->connect ? adopt(v, device, &state) : load_state(v, device, &state);
+    return rc ? rc : keeper_run(&state, on_ready, &state);
+}
+
+const struct verb verb_keep = {
+    .name = "keep",
+    .operands = "DEVICE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Keep an attached /dev/nbdN alive when its server ends",
+    .details = "Gives the kernel new connections in place of dead ones, only to the same image, until the device is\n"
+               "detached. 'granary mount' starts one by itself; one that was killed is started again by this, and a\n"
+               "device that nbd-client attached is adopted with --socket or --connect.",
+    .options = keep_rows,
+    .service = true,
+    .values_size = sizeof(struct keep_values),
+    .defaults = &keep_defaults,
+    .run = cmd_keep_run,
 };

@@ -5,9 +5,6 @@
  */
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "store/repository.h"
 
@@ -31,13 +28,11 @@ static int cmd_rm_run(const struct invocation *inv)
     struct image_ref ref;
     if (image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
         return CLI_USAGE;
-    if (ref.by_digest) {
-        (void)error_set(0,
-                        "%s: only tags are removed; remove every tag that points at the digest ('granary images %s "
-                        "--all' lists them), then run 'granary gc %s'",
-                        inv->operands[0], ref.store, ref.store);
-        return CLI_USAGE;
-    }
+    if (ref.by_digest)
+        return options_wrong(
+            "%s: only tags are removed; remove every tag that points at the digest ('granary images %s "
+            "--all' lists them), then run 'granary gc %s'",
+            inv->operands[0], ref.store, ref.store);
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct digest digest = {{0}};
     int rc = open_image_store(inv->operands[0], &v->access, &ref, &store);

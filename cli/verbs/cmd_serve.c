@@ -6,7 +6,6 @@
  * --check nothing is resolved or opened; the front end only checks its parameters.
  */
 #include <assert.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,19 +17,21 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "cli/access_options.h"
-#include "cli/pin.h"
 #include "cli/server_options.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/export_table.h"
 #include "net/listen.h"
 
+enum { CONTROL_PATH_MAX = 256 };
+
 struct serve_values {
     struct server_values server;
     const char *socket, *listen, *fuse, *control;
+    const char *socket_mode, *socket_owner, *control_mode, *control_owner;
+    const char *tls_certificates, *tls_psk;
     uint64_t threads;
-    struct access_values access;
-    bool check;
+    bool tls_verify_peer, check;
 };
 
 static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
@@ -41,13 +42,24 @@ static const struct serve_values defaults = {.server = {.warm = "metadata"}, .th
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
-    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " SERVE_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads that read, in all; a read that waits for the store holds one (default 256)"},
-    ACCESS_ROWS(struct serve_values, access),
+    {OPTION_TEXT, 0, "socket-mode", "MODE", AT(socket_mode),
+     "the unix socket's mode (default 0600; with a group 0660)"},
+    {OPTION_TEXT, 0, "socket-owner", "[USER][:GROUP]", AT(socket_owner),
+     "its owner; users who may connect can read the images"},
+    {OPTION_TEXT, 0, "control-mode", "MODE", AT(control_mode), "the control socket's mode"},
+    {OPTION_TEXT, 0, "control-owner", "[USER][:GROUP]", AT(control_owner),
+     "its owner; users who may connect can evict, pin and warm"},
+    {OPTION_TEXT, 0, "tls-certificates", "DIR", AT(tls_certificates),
+     "with --listen: only TLS, with ca-cert.pem, server-cert.pem and server-key.pem in DIR"},
+    {OPTION_TEXT, 0, "tls-psk", "FILE", AT(tls_psk), "with --listen: only TLS, for clients with a key in FILE"},
+    {OPTION_FLAG, 0, "tls-verify-peer", NULL, AT(tls_verify_peer),
+     "only clients with a certificate that ca-cert.pem signed"},
     {OPTION_FLAG, 0, "check", NULL, AT(check), "check whether the server accepts the options, and exit"},
     {0},
 };
@@ -89,21 +101,28 @@ static void on_ready(void *arg, const char *where)
     fflush(stdout);
 }
 
-/* Choose the sockets' paths; without paths from the user they are in PIN_RUN_DIR. Refuse a control socket at the
- * serving socket's path: each front end would find the supervisor's socket there, and end. */
-static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
+/* Parse who may connect. Returns CLI_USAGE with a sentence, or 0. */
+static int parse_access(const struct serve_values *v, struct server_config *out)
 {
-    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : PIN_SOCKET;
+    int rc = socket_access_parse("socket", v->socket_mode, v->socket_owner, &out->socket_access);
+    if (!rc)
+        rc = socket_access_parse("control", v->control_mode, v->control_owner, &out->control_access);
+    return rc ? CLI_USAGE : 0;
+}
+
+/* Choose the sockets' paths; without paths from the user they are in SERVE_RUN_DIR. Refuse a control socket at the
+ * serving socket's path: each front end would find the supervisor's socket there, and end. */
+static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[CONTROL_PATH_MAX])
+{
+    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : SERVE_SOCKET;
     c->listen = v->listen;
     c->fuse = v->fuse;
-    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
+    snprintf(control, CONTROL_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : SERVE_SOCKET);
     c->control = v->control ? v->control : control;
-    if (c->socket && !strcmp(c->socket, c->control)) {
-        (void)error_set(0, "--control %s is the socket that clients connect to; give it another path", c->control);
-        return CLI_USAGE;
-    }
+    if (c->socket && !strcmp(c->socket, c->control))
+        return options_wrong("--control %s is the socket that clients connect to; give it another path", c->control);
     bool all_given = v->socket || v->fuse || (v->listen && v->control);
-    return all_given || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
+    return all_given || v->check ? 0 : io_mkdirs(SERVE_RUN_DIR);
 }
 
 /* Make the command line by which an upgrade starts the next program: this process's own words, with the images by
@@ -128,13 +147,19 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
 {
     size_t count = inv->operand_count;
     CLEANUP_FREE const char **again = NULL;
-    char control[PIN_PATH_MAX];
+    char control[CONTROL_PATH_MAX];
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
-    struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
-    CLEANUP_SERVER_WORDS words = {0};
+    struct server_config config = {.threads = (unsigned)v->threads,
+                                   .tls_certificates = v->tls_certificates,
+                                   .tls_psk = v->tls_psk,
+                                   .tls_verify_peer = v->tls_verify_peer,
+                                   .ready = on_ready,
+                                   .arg = &serving};
+    CLEANUP_STRING_LIST words = {0};
     VEC(const char *) images = {0};
-    access_options_apply(&v->access, &config);
-    int rc = choose_sockets(v, &config, control);
+    int rc = parse_access(v, &config);
+    if (!rc)
+        rc = choose_sockets(v, &config, control);
     if (!rc)
         rc = make_again(inv, pins, &again);
     if (!rc)
@@ -160,11 +185,9 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
 static int check_name(const struct pin *pins, size_t i)
 {
     for (size_t j = 0; j < i; j++)
-        if (!strcmp(pins[j].ref.name, pins[i].ref.name)) {
-            (void)error_set(0, "%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
-                            pins[i].given, pins[i].ref.name);
-            return CLI_USAGE;
-        }
+        if (!strcmp(pins[j].ref.name, pins[i].ref.name))
+            return options_wrong("%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
+                                 pins[i].given, pins[i].ref.name);
     return 0;
 }
 
@@ -209,9 +232,11 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
-/* Check the options against each other. */
+/* Check the options against each other, before a server starts: an access option that had no effect would leave a door
+ * open that its user believes closed. */
 static int check(const struct serve_values *v)
 {
+    struct server_config unused = {0};
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->fuse && (v->socket || v->listen))
@@ -220,7 +245,19 @@ static int check(const struct serve_values *v)
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
-    return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
+    if ((v->socket_mode || v->socket_owner) && v->listen)
+        return options_exclude(v->socket_mode ? "--socket-mode" : "--socket-owner", "--listen", "there is no socket");
+    if (parse_access(v, &unused))
+        return CLI_USAGE;
+    if ((v->tls_certificates || v->tls_psk) && !v->listen)
+        return options_wrong(
+            "--%s needs --listen HOST:PORT: the kernel connects to the unix socket and cannot speak TLS",
+            v->tls_psk ? "tls-psk" : "tls-certificates");
+    if (v->tls_certificates && v->tls_psk)
+        return options_exclude("--tls-certificates", "--tls-psk", "a server has one way to authenticate clients");
+    if (v->tls_verify_peer && !v->tls_certificates)
+        return options_wrong("--tls-verify-peer needs --tls-certificates DIR");
+    return server_options_check(&v->server);
 }
 
 /* The claim on the default cache is held until the server ends. */

@@ -16,13 +16,7 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/control_target.h"
-#include "cli/node_servers.h"
-#include "cli/options.h"
-#include "cli/pin.h"
-#include "cli/print.h"
-#include "cli/server_rates.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/json_name.h"
 
@@ -59,16 +53,17 @@ static int cmd_status_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
-/* Add how much is cached. If that fails, the status is shown without it. */
-static void add_cached(const char *control, json_t *status)
-{
-    const char *const params[] = {"known", "1", NULL};
-    int rc = control_call(control, "GET", "/cache", params, cmd_status_take_line, status);
-    if (rc)
-        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
-}
-
 /* ---- printing ---- */
+
+/* Print each item of a list, below a heading (NULL: none) if there are any. */
+static void print_each(json_t *of, const char *list, const char *heading, void (*print)(json_t *item))
+{
+    size_t i;
+    json_t *item, *items = json_object_get(of, list);
+    if (heading && json_array_size(items))
+        puts(heading);
+    json_array_foreach(items, i, item) print(item);
+}
 
 /* Print how much of an image is cached; the figures leave out chunks of which the index is not cached. */
 static void print_cached(json_t *cached)
@@ -129,120 +124,78 @@ static void print_traffic(json_t *export)
                (unsigned long long)control_number(export, "fence_refusals"));
 }
 
-static void print_mounts(json_t *export)
+static void print_mount(json_t *dir)
 {
-    size_t i;
-    json_t *dir;
-    json_array_foreach(json_object_get(export, "mounts"), i, dir)
-    {
-        printf("    mounted on ");
-        print_name(stdout, json_string_value(dir), json_string_length(dir), print_escapes(stdout));
-        putchar('\n');
+    printf("    mounted on ");
+    print_text(json_string_value(dir));
+    putchar('\n');
+}
+
+/* A device without a reconnect daemon fails when its server ends, so the remedy is printed with it. */
+static void print_device(json_t *device)
+{
+    const char *name = server_status_text(device, "device");
+    uint64_t keeper = control_number(device, "keeper");
+    if (keeper)
+        printf("    %s: reconnect daemon %llu\n", name, (unsigned long long)keeper);
+    else
+        printf("    %s: no reconnect daemon: run 'granary keep %s'\n", name, name);
+}
+
+/* One block: identity, mounts, devices, what is cached, reads since the start, rates. */
+static void print_export(json_t *export)
+{
+    char size[TEXT_SIZE_MAX];
+    const char *digest = json_string_value(json_object_get(export, "digest"));
+    printf("  ");
+    print_text(json_string_value(json_object_get(export, "name")));
+    printf("  %s, %s\n", text_format_size(control_number(export, "size"), size), digest ? digest : "");
+    print_each(export, "mounts", NULL, print_mount);
+    print_each(export, "devices", NULL, print_device);
+    if (json_object_get(export, "cached"))
+        print_cached(json_object_get(export, "cached"));
+    print_traffic(export);
+    if (json_object_get(export, "rates")) {
+        printf("    now ");
+        print_rates(export);
     }
 }
 
-/* Print an export's devices. One without a reconnect daemon fails when its server ends, so the remedy is printed with
- * it. */
-static void print_devices(json_t *export)
+static void print_directory(json_t *dir)
 {
-    size_t i;
-    json_t *device;
-    json_array_foreach(json_object_get(export, "devices"), i, device)
-    {
-        const char *name = server_status_text(device, "device");
-        uint64_t keeper = control_number(device, "keeper");
-        if (keeper)
-            printf("    %s: reconnect daemon %llu\n", name, (unsigned long long)keeper);
-        else
-            printf("    %s: no reconnect daemon: run 'granary keep %s'\n", name, name);
-    }
+    char size[TEXT_SIZE_MAX];
+    printf("  ");
+    print_text(server_status_text(dir, "path"));
+    printf("  %s, reading %s, writing %s%s\n", text_format_size(control_number(dir, "size"), size),
+           server_status_text(dir, "reading"), server_status_text(dir, "writing"),
+           json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
 }
 
-/* One block per export: identity, mounts, devices, what is cached, reads since the start, rates. */
-static void print_exports(json_t *status)
+/* A store with its state and, if it is not answering, why and since when. */
+static void print_store(json_t *store)
 {
-    size_t i;
-    json_t *export;
-    json_array_foreach(json_object_get(status, "exports"), i, export)
-    {
-        char size[TEXT_SIZE_MAX];
-        const char *digest = json_string_value(json_object_get(export, "digest"));
-        const char *name = json_string_value(json_object_get(export, "name"));
-        text_format_size(control_number(export, "size"), size);
-        printf("  ");
-        print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
-        printf("  %s, %s\n", size, digest ? digest : "");
-        print_mounts(export);
-        print_devices(export);
-        if (json_object_get(export, "cached"))
-            print_cached(json_object_get(export, "cached"));
-        print_traffic(export);
-        if (json_object_get(export, "rates")) {
-            printf("    now ");
-            print_rates(export);
-        }
-    }
+    const char *state = server_status_text(store, "state");
+    double failing_s = json_number_value(json_object_get(store, "failing_s"));
+    printf("  %-20s ", server_status_text(store, "url"));
+    if (!strcmp(state, "answering"))
+        puts(state);
+    else if (!strcmp(state, "refusing"))
+        printf("refusing since %.0f s: %s\n", failing_s, server_status_text(store, "error"));
+    else if (!control_number(store, "failures"))
+        printf("%s: a read has been waiting for %.0f s\n", state,
+               json_number_value(json_object_get(store, "read_waits_s")));
+    else
+        printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
+               failing_s, (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
 }
 
-static void print_directories(json_t *status)
+static void print_proxy(json_t *tier)
 {
-    size_t i;
-    json_t *dir, *dirs = json_object_get(status, "cache_directories");
-    if (json_array_size(dirs))
-        printf("cache directories\n");
-    json_array_foreach(dirs, i, dir)
-    {
-        char size[TEXT_SIZE_MAX];
-        const char *path = server_status_text(dir, "path");
-        text_format_size(control_number(dir, "size"), size);
-        printf("  ");
-        print_name(stdout, path, strlen(path), print_escapes(stdout));
-        printf("  %s, reading %s, writing %s%s\n", size, server_status_text(dir, "reading"),
-               server_status_text(dir, "writing"), json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
-    }
-}
-
-/* Print each store with its state and, if it is not answering, why and since when. */
-static void print_stores(json_t *status)
-{
-    size_t i;
-    json_t *store, *stores = json_object_get(status, "stores");
-    if (json_array_size(stores))
-        printf("stores\n");
-    json_array_foreach(stores, i, store)
-    {
-        const char *state = server_status_text(store, "state");
-        printf("  %-20s ", server_status_text(store, "url"));
-        if (!strcmp(state, "answering"))
-            puts(state);
-        else if (!strcmp(state, "refusing"))
-            printf("refusing since %.0f s: %s\n", json_number_value(json_object_get(store, "failing_s")),
-                   server_status_text(store, "error"));
-        else if (!control_number(store, "failures"))
-            printf("%s: a read has been waiting for %.0f s\n", state,
-                   json_number_value(json_object_get(store, "read_waits_s")));
-        else
-            printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
-                   json_number_value(json_object_get(store, "failing_s")),
-                   (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
-    }
-}
-
-/* The shared cache proxies. */
-static void print_tiers(json_t *status)
-{
-    size_t i;
-    json_t *tier, *tiers = json_object_get(status, "shared_tiers");
-    if (json_array_size(tiers))
-        printf("shared cache proxies\n");
-    json_array_foreach(tiers, i, tier)
-    {
-        char size[TEXT_SIZE_MAX];
-        text_format_size(control_number(tier, "bytes"), size);
-        printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(tier, "url"),
-               server_status_text(tier, "state"), (unsigned long long)control_number(tier, "requests"), size,
-               (unsigned long long)control_number(tier, "failures"), (unsigned long long)control_number(tier, "wrong"));
-    }
+    char size[TEXT_SIZE_MAX];
+    printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(tier, "url"),
+           server_status_text(tier, "state"), (unsigned long long)control_number(tier, "requests"),
+           text_format_size(control_number(tier, "bytes"), size), (unsigned long long)control_number(tier, "failures"),
+           (unsigned long long)control_number(tier, "wrong"));
 }
 
 /* Print the counters that are not 0; those of bytes also as sizes. */
@@ -292,11 +245,11 @@ static void print_status(json_t *status, bool verbose)
         printf("log: %s\n", server_status_text(status, "log"));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
         printf("cache-only mode: reads of what is not cached fail\n");
-    printf("exports\n");
-    print_exports(status);
-    print_directories(status);
-    print_stores(status);
-    print_tiers(status);
+    puts("exports");
+    print_each(status, "exports", NULL, print_export);
+    print_each(status, "cache_directories", "cache directories", print_directory);
+    print_each(status, "stores", "stores", print_store);
+    print_each(status, "shared_tiers", "shared cache proxies", print_proxy);
     print_front_end(status);
     if (json_object_get(status, "rates")) {
         printf("now ");
@@ -318,43 +271,24 @@ static void print_status(json_t *status, bool verbose)
 
 enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
 
-/* Return the exit status for the server's health. Servers of earlier versions call healthy "well". */
-static int exit_status(json_t *status)
-{
-    const char *health = server_status_text(status, "health");
-    return !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
-           : !strcmp(health, "failing")                          ? STATUS_FAILING
-                                                                 : STATUS_DEGRADED;
-}
-
-/* Reduce the status to one mount: its export, with this directory and its device only. */
-static void keep_mount(json_t *status, const char *dir)
-{
-    char name[STATE_REF_MAX];
-    CLEANUP_FREE char *resolved = realpath(dir, NULL);
-    json_t *exports = json_object_get(status, "exports");
-    if (!resolved || !control_target_export(dir, name, sizeof name))
-        return;
-    for (size_t i = json_array_size(exports); i--;)
-        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
-            json_array_remove(exports, i);
-    json_t *export = json_array_get(exports, 0);
-    node_servers_keep_mount(export, resolved);
-}
-
-/* Fetch everything about a server. *out_exit: the exit status for its health. */
+/* Fetch everything about a server; if only how much is cached is missing, the rest is shown. *out_exit: the exit status
+ * for its health. */
 static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
                            json_t **out, int *out_exit)
 {
     int rc = server_status_get(server->control, out);
     if (rc)
         return rc;
-    *out_exit = exit_status(*out);
-    if (!v->quick)
-        add_cached(server->control, *out);
+    const char *health = server_status_text(*out, "health"); /* earlier versions call healthy "well" */
+    *out_exit = !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
+                : !strcmp(health, "failing")                          ? STATUS_FAILING
+                                                                      : STATUS_DEGRADED;
+    const char *const params[] = {"known", "1", NULL};
+    if (!v->quick && control_call(server->control, "GET", "/cache", params, cmd_status_take_line, *out))
+        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
     node_servers_add_mounts(server->control, *out);
     if (target)
-        keep_mount(*out, target);
+        node_servers_keep_mount(*out, target);
     return 0;
 }
 
@@ -405,7 +339,7 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
-            PIN_CONTROL);
+            SERVE_CONTROL);
     return worst;
 }
 

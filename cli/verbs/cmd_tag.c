@@ -1,11 +1,5 @@
 /* granary tag IMAGE TAG: gives an image another tag. A tag makes an image needed, so this has to win against a gc that
  * is about to sweep an image without tags: a lease comes first, then the manifest is read again. */
-#include <string.h>
-
-#include "base/error.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "store/gc_marks.h"
 #include "store/lease.h"

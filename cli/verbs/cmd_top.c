@@ -1,5 +1,5 @@
 /* granary top [TARGET]: a table of the reads of a server's exports, redrawn every few seconds. Rates are the difference
- * between this status and the one before (cli/server_rates.h), so the first table appears after one interval.
+ * between this status and the one before (cli/servers.h), so the first table appears after one interval.
  *
  * On a terminal the table is cut to its size: as many exports as fit, those with the most traffic first, each line cut
  * to the width. Elsewhere everything is printed, for a log.
@@ -15,12 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/control_target.h"
-#include "cli/interrupt.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/server_rates.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 
 enum { TERMINAL_ROWS = 24, TERMINAL_COLUMNS = 80 /* where it does not say */ };
@@ -121,20 +116,13 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     fprintf(t->to, "  export\n");
 }
 
-/* Return how many of count exports are shown. If not all fit, one row is needed to say so. */
-static size_t rows_there_are(const struct table *t, size_t count)
-{
-    if (!t->columns)
-        return count;
-    size_t room = t->rows > FRAME_ROWS ? t->rows - FRAME_ROWS : 0;
-    return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
-}
-
 /* Write the table to t->to. */
 static int write_table(const struct table *t, json_t *status, json_t *before)
 {
     json_t *exports = json_object_get(status, "exports"), *export;
-    size_t i, count = json_array_size(exports), shown = rows_there_are(t, count);
+    size_t i, count = json_array_size(exports), room = t->rows > FRAME_ROWS ? t->rows - FRAME_ROWS : 0;
+    /* if not all fit, one row is needed to say so */
+    size_t shown = !t->columns || count <= room ? count : GR_MAX(room, (size_t)1) - 1;
     CLEANUP_FREE json_t **table = calloc(count + 1, sizeof(json_t *));
     if (!table)
         return error_no_memory();
@@ -156,17 +144,6 @@ static size_t cut(const char *line, size_t len, size_t columns)
     for (; at < len && columns; columns--)
         at += GR_MAX(text_utf8_length(line + at, len - at), (size_t)1);
     return at;
-}
-
-/* Write the lines, each cut to the terminal's width. */
-static void show_lines(const char *text, size_t len, size_t columns)
-{
-    for (const char *end = text + len; text < end;) {
-        size_t line = strcspn(text, "\n");
-        fwrite(text, 1, columns ? cut(text, line, columns) : line, stdout);
-        putchar('\n');
-        text += line + 1;
-    }
 }
 
 /* The cursor goes home and the screen is cleared only on a terminal; into a file, tables follow each other. */
@@ -194,7 +171,11 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
         return rc;
     if (terminal)
         printf("\033[H\033[2J");
-    show_lines(text, len, t.columns);
+    for (const char *line = text; line < text + len; line += strcspn(line, "\n") + 1) {
+        size_t line_len = strcspn(line, "\n");
+        fwrite(line, 1, t.columns ? cut(line, line_len, t.columns) : line_len, stdout);
+        putchar('\n');
+    }
     return fflush(stdout) ? -EPIPE : 0;
 }
 

@@ -5,11 +5,6 @@
  */
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "format/json_doc.h"
 #include "upkeep/upkeep.h"
@@ -69,16 +64,6 @@ static void cmd_unnest_print_result(const struct work *w, const char *dir, const
     printf("\n");
 }
 
-static int add_result(const struct work *w, const char *dir, const struct unnest_result *r)
-{
-    json_t *row = json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "directory", json_lossy(dir), "images",
-                            (json_int_t)r->images, "tags", (json_int_t)r->tags, "tags_there", (json_int_t)r->tags_there,
-                            "objects_copied", (json_int_t)r->objects_sent, "bytes_copied", (json_int_t)r->bytes_sent,
-                            "objects_removed", (json_int_t)r->removed, "bytes_removed", (json_int_t)r->removed_bytes,
-                            "objects_left", (json_int_t)r->left);
-    return json_array_append_new(w->stores, row) ? error_no_memory() : 0;
-}
-
 /* Move one nested store's images out; called for each that is found. */
 static int unnest(void *arg, const char *dir)
 {
@@ -90,10 +75,16 @@ static int unnest(void *arg, const char *dir)
     if (rc)
         return rc;
     w->found++;
-    if (w->stores)
-        return add_result(w, dir, &r);
-    cmd_unnest_print_result(w, dir, &r);
-    return 0;
+    if (!w->stores) {
+        cmd_unnest_print_result(w, dir, &r);
+        return 0;
+    }
+    json_t *row = json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "directory", json_lossy(dir), "images",
+                            (json_int_t)r.images, "tags", (json_int_t)r.tags, "tags_there", (json_int_t)r.tags_there,
+                            "objects_copied", (json_int_t)r.objects_sent, "bytes_copied", (json_int_t)r.bytes_sent,
+                            "objects_removed", (json_int_t)r.removed, "bytes_removed", (json_int_t)r.removed_bytes,
+                            "objects_left", (json_int_t)r.left);
+    return json_array_append_new(w->stores, row) ? error_no_memory() : 0;
 }
 
 /* unnest_find calls unnest() for each nested store, one after the other. */

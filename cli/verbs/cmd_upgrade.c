@@ -19,11 +19,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "base/text.h"
-#include "cli/control_target.h"
-#include "cli/pin.h"
-#include "cli/print.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "net/listen.h"
 
@@ -46,29 +42,21 @@ static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
     return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
-/* Check that a server answers there, so that the sentence about a missing supervisor is not given for something else.
- */
-static int check_control(const char *control)
-{
-    json_t *status = NULL;
-    int rc = server_status_get(control, &status);
-    json_decref(status);
-    return rc;
-}
-
 /* Find the supervisor's socket. It exists while the server is down, so the paths beside the target are tried before the
  * control socket is. */
 static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
 {
     char control[PATH_MAX];
-    if (!target && is_at(PIN_CONTROL, UPGRADE_SUFFIX, out))
+    if (!target && is_at(SERVE_CONTROL, UPGRADE_SUFFIX, out))
         return 0;
     if (target && (is_at(target, ".control" UPGRADE_SUFFIX, out) || is_at(target, UPGRADE_SUFFIX, out)))
         return 0;
     int rc = control_target_find(target, control, sizeof control);
     if (rc || is_at(control, UPGRADE_SUFFIX, out))
         return rc;
-    rc = check_control(control);
+    json_t *status = NULL;
+    rc = server_status_get(control, &status); /* only of a server one can say that it has no supervisor */
+    json_decref(status);
     if (rc)
         return rc;
     return error_set(-ENOENT,

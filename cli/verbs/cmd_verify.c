@@ -8,11 +8,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/build_source.h"
-#include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "store/read/digest_map.h"
@@ -115,36 +110,25 @@ static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_
 
 /* ------------------------------------------------------------------ the result */
 
-#define INTEGER(field) json_integer((json_int_t)(field))
-
-static json_t *against_json(const struct verifying *v)
-{
-    const struct verify_source_result *a = &v->against;
-    if (!v->compared)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "source", json_lossy(v->values->against), "files", INTEGER(a->files),
-                     "bytes", INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->removed), "damaged",
-                     INTEGER(a->damaged));
-}
-
-static json_t *repair_json(const struct verifying *v)
-{
-    if (!v->values->repair)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o}", "packs", INTEGER(v->repair.packs), "repaired", INTEGER(v->repair.repaired),
-                     "chunks", INTEGER(v->repair.chunks));
-}
-
 static json_t *cmd_verify_result_json(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
+    const struct verify_source_result *a = &v->against;
+    json_t *against = json_null(), *repair = json_null();
+    if (v->compared)
+        against = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "source", json_lossy(v->values->against), "files",
+                            INTEGER(a->files), "bytes", INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone",
+                            INTEGER(a->removed), "damaged", INTEGER(a->damaged));
+    if (v->values->repair)
+        repair = json_pack("{s:o,s:o,s:o}", "packs", INTEGER(v->repair.packs), "repaired", INTEGER(v->repair.repaired),
+                           "chunks", INTEGER(v->repair.chunks));
     return json_pack("{s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "digest",
                      print_json_digest(&v->image.digest), "deep", v->values->deep || v->values->repair, "ok",
                      r->problems == 0, "problem_count", INTEGER(r->problems), "packs", INTEGER(r->packs), "packs_bad",
                      INTEGER(r->packs_bad), "chunks", INTEGER(r->chunks), "holes", INTEGER(r->holes), "chunks_bad",
                      INTEGER(r->chunks_bad), "entries", INTEGER(r->entries), "files", INTEGER(r->files), "files_bad",
-                     INTEGER(r->files_bad), "bytes", INTEGER(r->bytes), "against", against_json(v), "repair",
-                     repair_json(v), "problems", v->problems);
+                     INTEGER(r->files_bad), "bytes", INTEGER(r->bytes), "against", against, "repair", repair,
+                     "problems", v->problems);
 }
 
 /* Lines appear only for what was done: --deep, --against, --repair. */
@@ -183,29 +167,12 @@ static int check_options(const struct verify_values *v, const char *image)
                         : v->http_token_file     ? "http-token-file"
                                                  : NULL;
     if (alone && !v->against)
-        (void)error_set(0, "--%s needs --against SOURCE", alone);
-    else if (v->repair && image_ref_parse(image, &ref))
+        return options_wrong("--%s needs --against SOURCE", alone);
+    if (v->repair && (image_ref_parse(image, &ref) || open_check_writable(&ref)))
         return CLI_USAGE;
-    else if (v->repair && open_check_writable(&ref))
-        return CLI_USAGE;
-    else if (v->all && v->sample)
+    if (v->all && v->sample)
         return options_exclude("--all", "--sample", "all files are compared, or some");
-    else
-        return 0;
-    return CLI_USAGE;
-}
-
-/* Without --against there is none. */
-static int open_source(struct verifying *v)
-{
-    const struct verify_values *values = v->values;
-    const struct source_options options = {.endpoint = values->access.endpoint,
-                                           .timeout_ms = values->access.timeout_s * 1000,
-                                           .connections = (unsigned)values->jobs,
-                                           .hdfs = {.token_file = values->hdfs_token_file},
-                                           .http_token_file = values->http_token_file,
-                                           .cancel = v->cancel};
-    return values->against ? build_source_open(values->against, &values->source, &options, &v->source) : 0;
+    return 0;
 }
 
 /* With --repair every byte is read (deep), because only that finds all bad packs. */
@@ -267,9 +234,15 @@ static int compare(struct verifying *v)
 static int cmd_verify_check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;
+    const struct source_options options = {.endpoint = values->access.endpoint,
+                                           .timeout_ms = values->access.timeout_s * 1000,
+                                           .connections = (unsigned)values->jobs,
+                                           .hdfs = {.token_file = values->hdfs_token_file},
+                                           .http_token_file = values->http_token_file,
+                                           .cancel = v->cancel};
     int rc = open_image(image, &values->access, &v->image);
-    if (!rc)
-        rc = open_source(v);
+    if (!rc && values->against)
+        rc = build_source_open(values->against, &values->source, &options, &v->source);
     if (!rc)
         rc = check_image(v);
     if (!rc && values->repair && v->bad_packs.map.count)

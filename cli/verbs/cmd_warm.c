@@ -17,10 +17,7 @@
 #include "base/io.h"
 #include "base/rate.h"
 #include "base/text.h"
-#include "cli/cache_call.h"
-#include "cli/control_target.h"
-#include "cli/print.h"
-#include "cli/progress.h"
+#include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 #include "format/trace.h"
 #include "imagebuild/imagebuild.h"
@@ -61,19 +58,16 @@ struct answer {
 };
 
 /* Return the phase as a string constant, which progress needs. */
-static const char *phase_of(const json_t *p)
+static const char *phase_of(json_t *p)
 {
-    static const struct {
-        const char *key, *phase;
-    } phases[] = {{"catalog", "reading the catalog"}, {"looking", "looking"}, {"warming", "warming"}};
-    const char *key = json_string_value(json_object_get(p, "phase"));
-    for (size_t i = 0; key && i < GR_ARRAY_SIZE(phases); i++)
-        if (!strcmp(key, phases[i].key))
-            return phases[i].phase;
-    return "working";
+    const char *phase = server_status_text(p, "phase");
+    return !strcmp(phase, "catalog")   ? "reading the catalog"
+           : !strcmp(phase, "looking") ? "looking"
+           : !strcmp(phase, "warming") ? "warming"
+                                       : "working";
 }
 
-static void cmd_warm_draw(struct answer *a, const json_t *p)
+static void cmd_warm_draw(struct answer *a, json_t *p)
 {
     const struct progress_state state = {.phase = phase_of(p),
                                          .bytes_done = control_number(p, "bytes_done"),
@@ -120,23 +114,13 @@ static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 
 /* ---- the result ---- */
 
-static void print_done(const json_t *w, const char *cached, const char *bytes, const char *needed)
-{
-    char rate[TEXT_SIZE_MAX];
-    printf("%s of %s cached; %s was missing", cached, bytes, needed);
-    if (control_number(w, "warmed_bytes"))
-        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
-               text_format_size(control_number(w, "bytes_per_s"), rate));
-    putchar('\n');
-}
-
 /* The sums as text: what was wanted, what was missing, what was fetched. */
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
     uint64_t files = control_number(w, "files");
     char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
-    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX];
+    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX], rate[TEXT_SIZE_MAX];
     text_format_size(control_number(w, "bytes"), bytes);
     text_format_size(control_number(w, "needed_bytes"), needed);
     text_format_size(control_number(w, "fetch_bytes"), fetched);
@@ -148,12 +132,17 @@ static void print_warm(const struct warm_values *v, json_t *w)
         printf("%s of the trace, %llu not in this image, ",
                text_format_count(control_number(w, "traced_chunks"), "chunk", n),
                (unsigned long long)control_number(w, "absent_chunks"));
-    if (v->dry)
+    if (v->dry) {
         printf("%s in %s; %s in %s missing, %s to be fetched\n", bytes,
                text_format_count(control_number(w, "chunks"), "chunk", n), needed,
                text_format_count(control_number(w, "needed_chunks"), "chunk", missing), fetched);
-    else
-        print_done(w, cached, bytes, needed);
+        return;
+    }
+    printf("%s of %s cached; %s was missing", cached, bytes, needed);
+    if (control_number(w, "warmed_bytes"))
+        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
+               text_format_size(control_number(w, "bytes_per_s"), rate));
+    putchar('\n');
 }
 
 /* Decide whether the run failed: it did if anything requested is not cached, or a name is not in the image. */
@@ -173,18 +162,6 @@ static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
 }
 
-/* Print the sums, and decide about success. */
-static int conclude(struct answer *a)
-{
-    progress_end(&a->progress);
-    int rc = 0;
-    if (a->v->json)
-        rc = print_json(json_incref(a->warm));
-    else
-        print_warm(a->v, a->warm);
-    return rc ? rc : cmd_warm_judge(a->v, a->warm);
-}
-
 /* ---- asking ---- */
 
 /* Append a name and a NUL. */
@@ -194,19 +171,6 @@ static int add_name(struct bytes *names, const char *name, size_t len)
     if (!rc)
         rc = bytes_append(names, "", 1);
     return rc ? error_set(rc, "the names take more than %d MiB; divide them", LIST_MAX >> 20) : 0;
-}
-
-/* Read the names of --files-from. */
-static int read_names(const struct warm_values *v, struct bytes *names)
-{
-    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
-    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
-    struct source_ask ask;
-    int rc = path_list_open(&config, &list);
-    while (!rc && (rc = path_list_next(list, &ask)) == 1)
-        rc = add_name(names, ask.path, ask.path_len);
-    const char *from = !strcmp(v->files_from, "-") ? "standard input" : v->files_from;
-    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", from) : rc;
 }
 
 /* Read a trace's file into out, and check that it is one. trace points into out. */
@@ -222,10 +186,17 @@ static int read_trace(const char *file, struct bytes *out, struct trace *trace)
 /* Make the request's body: names, globs, or a trace. */
 static int make_list(const struct warm_values *v, struct bytes *out)
 {
+    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
+    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
+    struct source_ask ask;
     struct trace trace;
     if (v->trace)
         return read_trace(v->trace, out, &trace);
-    int rc = v->files_from ? read_names(v, out) : 0;
+    int rc = v->files_from ? path_list_open(&config, &list) : 0;
+    while (!rc && list && (rc = path_list_next(list, &ask)) == 1)
+        rc = add_name(out, ask.path, ask.path_len);
+    if (!rc && list && !out->len)
+        return error_set(-EINVAL, "%s names no file", !strcmp(v->files_from, "-") ? "standard input" : v->files_from);
     for (size_t i = 0; !rc && i < v->globs.count; i++)
         rc = add_name(out, v->globs.items[i], strlen(v->globs.items[i]));
     return rc;
@@ -261,8 +232,12 @@ static int warm_by_control(const struct warm_values *v, const char *target)
     if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
         rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
                        control);
+    if (!rc && v->json)
+        rc = print_json(json_incref(a.warm));
+    else if (!rc)
+        print_warm(v, a.warm);
     if (!rc)
-        rc = conclude(&a);
+        rc = cmd_warm_judge(v, a.warm);
     json_decref(a.warm);
     return rc;
 }
@@ -320,11 +295,9 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
                                     .trace = v->trace ? &trace : NULL,
                                     .progress = draw_nbd,
                                     .arg = &progress};
-    if (v->files_from || v->globs.count || v->dry || v->export) {
-        (void)error_set(0,
-                        "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
-        return CLI_USAGE;
-    }
+    if (v->files_from || v->globs.count || v->dry || v->export)
+        return options_wrong(
+            "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
     if (!rc && v->trace)
         rc = read_trace(v->trace, &file, &trace);
     if (rc)
@@ -344,31 +317,18 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
-/* Exactly one kind of list must be given. */
-static int cmd_warm_check(const struct warm_values *v)
-{
-    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
-        (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
-        return CLI_USAGE;
-    }
-    uint64_t rate;
-    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
-        return CLI_USAGE;
-    if (v->nul && !v->files_from) {
-        (void)error_set(0, "-0 goes with --files-from");
-        return CLI_USAGE;
-    }
-    return 0;
-}
-
-/* An NBD address is warmed from here, anything else by the server itself. */
+/* An NBD address is warmed from here, anything else by the server itself. Exactly one kind of list must be given. */
 static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;
     const char *target = inv->operand_count ? inv->operands[0] : NULL;
-    int rc = cmd_warm_check(v);
-    if (rc)
-        return rc;
+    uint64_t rate;
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
+        return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+        return CLI_USAGE;
+    if (v->nul && !v->files_from)
+        return options_wrong("-0 goes with --files-from");
     return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
 }
 

@@ -1,20 +1,20 @@
-/* Every verb of `granary`, in the order of help. */
+/* Every verb of `granary`, in the order of help, and what they are made of: options, stores, output, interrupts. */
 #ifndef GRANARY_CLI_VERBS_VERBS_H
 #define GRANARY_CLI_VERBS_VERBS_H
 
 #include <stdio.h>
 
+#include "cli/interrupt.h"
+#include "cli/open.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
     verb_tag, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade, verb_status,
     verb_top, verb_cache, verb_warm, verb_trace, verb_help;
 
-/* The commands of `granary cache`. */
-extern const struct verb verb_cache_ls, verb_cache_evict, verb_cache_pin, verb_cache_fsck, verb_cache_simulate;
-
-/* The commands of `granary trace`. */
-extern const struct verb verb_trace_record;
+/* The commands of `granary cache` that have files of their own. */
+extern const struct verb verb_cache_fsck, verb_cache_simulate;
 
 /* Ends with NULL. */
 extern const struct verb *const verbs[];
@@ -28,5 +28,19 @@ const struct verb *verb_find(const char *name);
 /* Return the verb that was probably meant by an unknown name: one of similar spelling, or a command of that name below
  * a verb. NULL: none. */
 const struct verb *verb_resembling(const char *name);
+
+/* ---- the names mount.granary and umount.granary, by which mount(8) and umount(8) call the program ---- */
+
+/* Exit statuses as mount(8) understands them. */
+enum { HELPER_DONE = 0, HELPER_USAGE = 1, HELPER_FAILED = 32 };
+
+/* Whether the program was called by one of those names. */
+bool mount_helper_called(const char *program);
+
+/* Translate the call into words for `granary`, ended by NULL: "granary", "mount", "--cache=/ssd:20G", ..., IMAGE, DIR.
+ * Every option of the verb is accepted; options that mount(8) has for all filesystems are applied or ignored.
+ * *out_nothing: there is nothing to do, as it is mounted already or only a test (-f). Returns 0, or HELPER_USAGE or
+ * HELPER_FAILED with a sentence. */
+GR_MUST_CHECK int mount_helper_words(int argc, char **argv, string_list *out, bool *out_nothing);
 
 #endif

@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/io.h"
-#include "cli/env_file.h"
-#include "cli/mount_helper.h"
+#include "cli/verbs/verbs.h"
 #include "unit/scratch.h"
 
 #define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
@@ -17,7 +16,7 @@
 static const char *words_of(char **argv)
 {
     static char text[512];
-    CLEANUP_HELPER_WORDS words = {0};
+    CLEANUP_STRING_LIST words = {0};
     bool nothing;
     int argc = 0;
     while (argv[argc])

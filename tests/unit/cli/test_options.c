@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/options.h"
-#include "cli/print.h"
-#include "cli/progress.h"
+#include "cli/output.h"
 
 struct values {
     bool fast, zero;

@@ -53,7 +53,7 @@ static void test_server_options__all_that_is_given_is_said(void **state)
                                          "readahead=2M",    "fill=off",          "hedge=0",
                                          "connections=128", "index-memory=128M", "endpoint=http://h"};
     struct invocation inv;
-    CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
+    CLEANUP_STRING_LIST plain = {0}, dashed = {0};
     parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
     assert_int_equal(server_options_check(inv.values), 0);
     assert_int_equal(server_options_words(inv.values, SERVER_FOR_FRONT_END, &plain), 0);
@@ -141,7 +141,7 @@ static void test_server_options__the_environment_s_cache_is_said_as_if_given(voi
 {
     char *none[] = {"store/faces", "dir"}, *given[] = {"--cache=/a:1G", "store/faces", "dir"};
     struct invocation inv;
-    CLEANUP_SERVER_WORDS words = {0}, own = {0};
+    CLEANUP_STRING_LIST words = {0}, own = {0};
     assert_int_equal(setenv("GRANARY_CACHE", "/e:2G", 1), 0);
     parse(&verb_mount, none, 2, &inv);
     assert_int_equal(server_options_take_environment(inv.values), 0);

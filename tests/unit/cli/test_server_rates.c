@@ -1,8 +1,7 @@
 /* The rates of exports that come and go between two answers of a server. */
 #include "unit/cmocka_all.h"
 
-#include "cli/server_rates.h"
-#include "cli/server_status.h"
+#include "cli/servers.h"
 
 static json_t *answer(int pid, int uptime_ms, json_t *exports)
 {

@@ -1,10 +1,38 @@
-/* Progress of long work, on standard error: a line rewritten in place on a terminal, else a plain line every few
- * seconds or a JSON object every second and at the end; nothing when quiet. Used from one thread. */
-#ifndef GRANARY_CLI_PROGRESS_H
-#define GRANARY_CLI_PROGRESS_H
+/* What verbs print: names, which are bytes, digests and JSON objects on standard output; progress on standard error. */
+#ifndef GRANARY_CLI_OUTPUT_H
+#define GRANARY_CLI_OUTPUT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+
+#include "base/digest.h"
+#include "format/json_name.h"
+#include "format/manifest.h"
+
+enum { PRINT_DIGEST_MAX = DIGEST_HEX_SIZE + 7 };
+
+/* Write "sha256:<hex>" into out; return out. */
+const char *print_digest(const struct digest *d, char out[PRINT_DIGEST_MAX]);
+
+/* Print a name. escape: print bytes that could control a terminal as \n, \t, \\ or \xHH. */
+void print_name(FILE *to, const char *name, size_t len, bool escape);
+/* Print a name that ends with NUL to standard output, escaped if that is a terminal. NULL: print nothing. */
+void print_text(const char *name);
+/* Whether names printed to this stream need escaping: it is a terminal. */
+bool print_escapes(FILE *to);
+
+/* Make JSON values. They are NULL when memory is short, which json_object_set_new and print_json accept. */
+json_t *print_json_digest(const struct digest *d);
+json_t *print_json_time(int64_t seconds);
+json_t *print_json_counts(const struct manifest_counts *counts);
+#define INTEGER(value) json_integer((json_int_t)(value))
+/* Print one object and a newline, and free it. -ENOMEM for NULL. */
+GR_MUST_CHECK int print_json(json_t *object);
+
+/* Progress of long work: a line rewritten in place on a terminal, else a plain line every few seconds or a JSON object
+ * every second and at the end; nothing when quiet. Used from one thread. */
 
 /* Where the work stands. A total of 0 is unknown. */
 struct progress_state {
@@ -19,7 +47,7 @@ struct progress {
     bool quiet, terminal, shown;
     bool json; /* may be set after progress_init: print objects unless on a terminal */
     bool owed; /* `last` has not been printed as an object yet */
-    uint64_t started_ms, last_ms;
+    uint64_t last_ms;
     const char *phase;                           /* of the last line: a new phase is shown at once */
     uint64_t phase_ms, phase_bytes, phase_files; /* where the phase began: the rate and the time left count from here */
     struct progress_state last;

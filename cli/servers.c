@@ -1,0 +1,246 @@
+/* The servers of this machine: `granary serve` at its usual place, and those of mounts.
+ *
+ * A server is identified by its control socket, which lies beside the socket that it serves under the name
+ * PATH.control; a mount's state file names it. Paths are compared by inode, as they may be written differently. A user
+ * names a server by
+ *
+ *   socket X       X.control if it exists, else X itself is the control socket
+ *   directory X    a mount point: from its state; else X.control, of `granary serve --fuse`
+ *   nothing        `granary serve` at its usual place, else the only server of mounts
+ *
+ * Mounts come from the state files, exports from the server's status, and the image's digest connects the two.
+ */
+#include "cli/servers.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "attach/attach.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "format/image_ref.h"
+#include "format/json_name.h"
+#include "net/listen.h"
+
+/* ---- all servers ---- */
+
+/* Whether two paths lead to the same socket. */
+static bool same_socket(const char *a, const char *b)
+{
+    struct stat at_a, at_b;
+    if (stat(a, &at_a) || stat(b, &at_b))
+        return !strcmp(a, b);
+    return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
+}
+
+/* Add a server, unless it is there already under another path. */
+static int node_servers_add(struct node_servers *n, const char *control, const char *dir)
+{
+    for (size_t i = 0; i < n->found.len; i++)
+        if (same_socket(n->found.items[i].control, control))
+            return 0;
+    struct node_server server = {.control = strdup(control), .dir = dir ? strdup(dir) : NULL};
+    if (server.control && (!dir || server.dir) && !vec_push(&n->found, server))
+        return 0;
+    free(server.control);
+    free(server.dir);
+    return error_no_memory();
+}
+
+static int add_of_mount(void *arg, const struct mount_state *s)
+{
+    return *s->control ? node_servers_add(arg, s->control, s->dir) : 0;
+}
+
+/* A socket file without a server counts: `granary status` reports that it does not answer. */
+int node_servers_find(struct node_servers *out)
+{
+    struct stat st;
+    *out = (struct node_servers){.found = {0}};
+    int rc = !stat(SERVE_CONTROL, &st) && S_ISSOCK(st.st_mode) ? node_servers_add(out, SERVE_CONTROL, NULL) : 0;
+    return rc ? rc : mount_each(add_of_mount, out);
+}
+
+void node_servers_release(struct node_servers *n)
+{
+    for (size_t i = 0; i < n->found.len; i++) {
+        free(n->found.items[i].control);
+        free(n->found.items[i].dir);
+    }
+    vec_release(&n->found);
+}
+
+/* A server, and the exports in its status. */
+struct looking {
+    const char *control;
+    json_t *exports;
+};
+
+/* Add a mount to every export of its server that has its image, with its nbd device and the process that keeps it. A
+ * device without a keeper does not survive its server. */
+static int add_mount(void *arg, const struct mount_state *s)
+{
+    const struct looking *l = arg;
+    char digest[PRINT_DIGEST_MAX];
+    size_t i;
+    json_t *export;
+    if (!same_socket(l->control, s->control))
+        return 0;
+    print_digest(&s->digest, digest);
+    json_array_foreach(l->exports, i, export)
+    {
+        if (strcmp(server_status_text(export, "digest"), digest) != 0)
+            continue;
+        json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
+        if (strcmp(s->method, "nbd") || !mount_device_attached(s))
+            continue;
+        pid_t keeper = keep_holder(s->device);
+        json_array_append_new(
+            json_object_get(export, "devices"),
+            json_pack("{s:s,s:o}", "device", s->device, "keeper", keeper ? json_integer(keeper) : json_null()));
+    }
+    return 0;
+}
+
+/* Best effort: the states of other users' mounts are not readable. */
+void node_servers_add_mounts(const char *control, json_t *status)
+{
+    struct looking l = {.control = control, .exports = json_object_get(status, "exports")};
+    size_t i;
+    json_t *export;
+    json_array_foreach(l.exports, i, export)
+    {
+        json_object_set_new(export, "mounts", json_array());
+        json_object_set_new(export, "devices", json_array());
+    }
+    mount_each(add_mount, &l);
+}
+
+/* ---- the server that a user means ---- */
+
+/* Find target.control. */
+static bool find_beside(const char *target, char *out, size_t size)
+{
+    struct stat st;
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.control", target);
+    if (stat(beside, &st) || !S_ISSOCK(st.st_mode))
+        return false;
+    snprintf(out, size, "%s", beside);
+    return true;
+}
+
+/* Find the server without a target. `granary serve` comes first, so that scripts that name no target do not fail once
+ * something is mounted too. A socket that no process listens on was left by a killed server. */
+static int find_default(char *out, size_t size)
+{
+    if (listen_answered(SERVE_CONTROL) > 0) {
+        snprintf(out, size, "%s", SERVE_CONTROL);
+        return 0;
+    }
+    CLEANUP_BYTES names = BYTES_INIT(ERROR_TEXT_MAX);
+    struct node_servers servers;
+    size_t count = 0;
+    int rc = node_servers_find(&servers);
+    for (size_t i = 0; !rc && i < servers.found.len; i++) {
+        const struct node_server *server = &servers.found.items[i];
+        if (listen_answered(server->control) <= 0) /* the state of a mount may outlive its server */
+            continue;
+        if (!count++)
+            snprintf(out, size, "%s", server->control);
+        if (bytes_printf(&names, "%s%s", count > 1 ? ", " : "", server->dir ? server->dir : server->control))
+            break;
+    }
+    node_servers_release(&servers);
+    if (!rc && !count)
+        return error_set(-ENOENT,
+                         "no server listens on %s, nor does one of a mount that this user knows of; give a control "
+                         "socket or a mount point",
+                         SERVE_CONTROL);
+    if (!rc && count > 1)
+        return error_set(-EINVAL, "there are several servers; say which: %.*s", (int)names.len,
+                         (const char *)names.data);
+    return rc;
+}
+
+/* A mount point is looked up by its state, without touching the mount: a dead server would block that. */
+int control_target_find(const char *target, char *out, size_t size)
+{
+    struct stat st;
+    struct mount_state state;
+    if (!target)
+        return find_default(out, size);
+    int rc = stat(target, &st) ? -errno : 0;
+    if (!rc && S_ISSOCK(st.st_mode)) {
+        if (!find_beside(target, out, size))
+            snprintf(out, size, "%s", target);
+        return 0;
+    }
+    if (rc == -ENOENT)
+        return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
+    rc = mount_find(target, &state);
+    if (rc == -ENOENT && find_beside(target, out, size)) /* the directory of serve --fuse */
+        return 0;
+    if (rc == -ENOENT)
+        return error_set(rc, "nothing is mounted on %s, and it is no socket; give a control socket or a mount point",
+                         target);
+    if (rc)
+        return rc;
+    if (!*state.control)
+        return error_set(-ENOENT, "%s is served by %s, which has no control socket beside it", target, state.socket);
+    snprintf(out, size, "%s", state.control);
+    return 0;
+}
+
+const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX])
+{
+    struct mount_state state;
+    struct stat st;
+    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
+        return NULL;
+    return print_digest(&state.digest, out);
+}
+
+/* The state has the export's name if the mount added the export. Else the image's own name is the export's. */
+bool control_target_export(const char *target, char *out, size_t size)
+{
+    struct mount_state state;
+    struct image_ref ref;
+    if (mount_find(target, &state))
+        return false;
+    if (*state.export_name) {
+        snprintf(out, size, "%s", state.export_name);
+        return true;
+    }
+    if (image_ref_parse(state.image, &ref)) /* a server that was joined by --socket serves it by its own name */
+        return false;
+    snprintf(out, size, "%s", ref.name);
+    return true;
+}
+
+void node_servers_keep_mount(json_t *status, const char *target)
+{
+    struct mount_state s;
+    char name[STATE_REF_MAX];
+    CLEANUP_FREE char *dir = realpath(target, NULL);
+    json_t *exports = json_object_get(status, "exports");
+    if (!dir || !control_target_export(target, name, sizeof name))
+        return;
+    for (size_t i = json_array_size(exports); i--;)
+        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
+            json_array_remove(exports, i);
+    json_t *export = json_array_get(exports, 0);
+    json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
+    if (!export || mount_find(dir, &s))
+        return;
+    json_array_clear(mounts);
+    json_array_append_new(mounts, json_lossy(dir));
+    for (size_t i = json_array_size(devices); i--;)
+        if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
+            json_array_remove(devices, i);
+}
