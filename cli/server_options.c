@@ -182,7 +182,7 @@ static int default_cache_make(struct server_cache *out)
     CLEANUP_FD int lock = -1;
     CLEANUP_FD int claimed = -1;
     CLEANUP_FD int probe = -1;
-    uint64_t size;
+    uint64_t size = 0;
     if (!default_cache_dir(dir))
         return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
     snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
