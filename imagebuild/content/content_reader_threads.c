@@ -25,7 +25,8 @@
 #include "base/thread.h"
 #include "imagebuild/content/content_reader_internal.h"
 
-size_t content_claim_cost(const struct content_claim *c)
+/* Return the bytes that a claim takes of the budget. */
+static size_t content_claim_cost(const struct content_claim *c)
 {
     return c->len + sizeof *c + c->path_len + c->validator_len;
 }
