@@ -100,7 +100,8 @@ void connection_kill_locked(struct connection *c)
     connection_left_locked(c);
 }
 
-void connection_complete_locked(struct connection *c)
+/* Call it after each change: disconnects if the input ended and everything is answered, else updates the events. */
+static void connection_complete_locked(struct connection *c)
 {
     if (c->ended && !c->unanswered)
         connection_kill_locked(c);

@@ -199,8 +199,6 @@ void connection_end_locked(struct connection *c);
 void connection_kill_locked(struct connection *c);
 /* Update the events that are waited for; call it after any change to them. */
 void connection_wait_locked(struct connection *c);
-/* Call it after each change: disconnects if the input ended and everything is answered, else updates the events. */
-void connection_complete_locked(struct connection *c);
 /* A thread has finished its work for the connection. */
 void connection_left_locked(struct connection *c);
 /* Has the client ended its input, and no reply been sent for too long? */

@@ -85,8 +85,6 @@ struct content_reader {
 
 /* Let up to `limit` readers read, and start threads if there are fewer. -errno: no thread could be started. */
 int content_reader_set_limit_locked(struct content_reader *b, unsigned limit);
-/* Return the bytes that a claim takes of the budget. */
-size_t content_claim_cost(const struct content_claim *c);
 void content_claim_free(struct content_claim *c);
 /* Return the budget of c, which the caller frees, and wake a reader if enough is free. */
 void content_reader_give_back_locked(struct content_reader *b, const struct content_claim *c);

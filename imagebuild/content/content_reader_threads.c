@@ -22,9 +22,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "imagebuild/content/content_reader_internal.h"
 
-size_t content_claim_cost(const struct content_claim *c)
+/* Return the bytes that a claim takes of the budget. */
+static size_t content_claim_cost(const struct content_claim *c)
 {
     return c->len + sizeof *c + c->path_len + c->validator_len;
 }
@@ -242,10 +244,10 @@ static void *reader(void *arg);
 int content_reader_set_limit_locked(struct content_reader *b, unsigned limit)
 {
     for (; b->thread_count < limit && !b->stop; b->thread_count++) {
-        int error = pthread_create(&b->threads[b->thread_count], NULL, reader, b);
-        if (error && !b->thread_count)
-            return error_set(-error, "source: cannot start a reader: %s", strerror(error));
-        if (error)
+        int rc = thread_start(&b->threads[b->thread_count], reader, b);
+        if (rc && !b->thread_count)
+            return error_prefix(rc, "source");
+        if (rc)
             break; /* fewer threads are enough */
     }
     b->limit = GR_MIN(limit, b->thread_count);

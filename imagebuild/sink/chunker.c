@@ -11,13 +11,13 @@
  */
 #include "imagebuild/sink/chunker.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/queue.h"
+#include "base/thread.h"
 
 enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_DONE };
 
@@ -93,9 +93,9 @@ static int allocate(struct chunker *c)
 static int start_workers(struct chunker *c)
 {
     for (; c->worker_count < c->config.workers; c->worker_count++) {
-        int rc = pthread_create(&c->workers[c->worker_count], NULL, worker_main, c);
+        int rc = thread_start(&c->workers[c->worker_count], worker_main, c);
         if (rc)
-            return error_set(-rc, "build: cannot start %u compression threads", c->config.workers);
+            return error_prefix(rc, "build");
     }
     return 0;
 }

@@ -15,9 +15,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -201,10 +201,10 @@ int upload_new(const struct upload_config *config, struct upload **out)
     pthread_cond_init(&u->work, NULL);
     thread_cond_init(&u->ended);
     for (; u->thread_count < config->threads; u->thread_count++) {
-        int rc = pthread_create(&u->threads[u->thread_count], NULL, upload_main, u);
+        int rc = thread_start(&u->threads[u->thread_count], upload_main, u);
         if (rc) {
             upload_free(u);
-            return error_set(-rc, "build: cannot start %u upload threads", config->threads);
+            return error_prefix(rc, "build");
         }
     }
     *out = u;
@@ -239,9 +239,7 @@ static bool has_budget_locked(const struct upload *u, const struct job *job)
 /* Wait until a job ends, a second at most, then call step. The lock is released for step, which may use the store. */
 static int wait_ended_locked(struct upload *u)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
+    const struct timespec until = clock_at_ms(clock_now_ms() + 1000);
     pthread_cond_timedwait(&u->ended, &u->lock, &until);
     if (!u->step)
         return 0;

@@ -43,7 +43,7 @@ for server in granary-nbd granary-fuse; do
     status=0
     "$program" -t 0 3 2>"$W/err" || status=$?
     [ $status = 2 ] || fail "$server -t 0: exit $status"
-    grep -e "-t" "$W/err" | grep -v '^usage' >"$W/null" || fail "$server -t 0: $(cat "$W/err")"
+    grep -qF -e "-t: '0' is not a number from 1 to " "$W/err" || fail "$server -t 0: $(cat "$W/err")"
 done
 
 echo "== it serves by the server beside it"

@@ -97,11 +97,13 @@ grep -q "images is no longer a store: .* has moved its images into .*/closing; n
 
 echo "== builds race an unnest: each is either in the outer store or has failed"
 raced=0 closed=0
-for round in $(seq 8); do
+for ((round = 1; round <= 8 || raced == 0 || closed == 0; round++)); do
+    [ $round -le 50 ] || fail "in 50 rounds $raced builds were published, and $closed found no store"
     nested "$W/race"
     builds=()
     for n in 1 2 3; do
-        { sleep "0.$((RANDOM % (3 * n)))"
+        tenths=$((RANDOM % (n * round + 2))) # later each round, so that on a slow machine too some come after the unnest
+        { sleep "$((tenths / 10)).$((tenths % 10))"
           "$GRANARY" build -q "$W/tree" "$W/race/images/dogs:r$n" >"$W/null" 2>"$W/err-$n"; } &
         builds+=($!)
     done

@@ -5,6 +5,7 @@
 #include "fuzz/fuzz.h"
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,12 +76,15 @@ int main(int argc, char **argv)
     for (int i = 0; i < found; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", argv[1], entries[i]->d_name);
-        FILE *f = entries[i]->d_name[0] == '.' ? NULL : fopen(path, "rb");
+        bool hidden = entries[i]->d_name[0] == '.';
         free(entries[i]);
-        if (!f)
+        if (hidden)
             continue;
         FUZZ_CHECK(count < GR_ARRAY_SIZE(lens));
+        FILE *f = fopen(path, "rb");
+        FUZZ_CHECK(f);
         lens[count] = fread(seeds[count], 1, INPUT_MAX, f);
+        FUZZ_CHECK(fgetc(f) == EOF && !ferror(f)); /* not cut at INPUT_MAX */
         fclose(f);
         count++;
     }
@@ -92,7 +96,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < count; i++)
         run(seeds[i], lens[i]);
     for (size_t i = 0; i < MUTANTS; i++) {
-        size_t seed = draw(count);
+        size_t seed = 1 + draw(count - 1); /* nothing can be changed in the empty one */
         mutate(seeds[seed], lens[seed]);
     }
     printf("%zu inputs of the corpus, %d made of them\n", count - 1, MUTANTS);

@@ -19,6 +19,13 @@ check_banned() {
     return $bad
 }
 
+# Threads are started by thread_start (base/thread.h), which blocks the signals that are for the front end's own.
+check_threads() {
+    local files
+    mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(tests|bench)/|^\./cachecore/base/thread\.c$')
+    ! code_of "${files[@]}" | grep -E '(^|[^A-Za-z0-9_])(pthread_create|thrd_create) ?\('
+}
+
 # A timed wait is on a condition that thread_cond_init of its own directory made monotonic.
 check_timed_waits() {
     local file name bad=0 waits='pthread_cond_timedwait\(&[A-Za-z_]*(->|\.)?[A-Za-z_]+'
@@ -55,6 +62,7 @@ can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, ar
 can_fail check_hops a.c 'int f(void) { return ops->list_after(s, "", key, visit, arg); }' 'ops->list_after'
 can_fail check_hops a.c 'const struct store_ops *o = s->ops;' 'store_ops'
 can_fail check_no_memory a.c 'int f(void) { return error_set(-ENOMEM, "walk: out of memory"); }' 'out of memory'
+can_fail check_threads imagebuild/a.c 'int rc = pthread_create(&t, NULL, work, w);' pthread_create
 can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended
 can_fail check_banned a.c 'void f(void) { strcpy(a, b); }' strcpy
 can_fail check_banned a.c 'int x = atoi (s);' atoi
@@ -62,4 +70,5 @@ can_fail check_banned a.c '/* FIXME */' FIXME
 check_banned
 check_hops
 check_no_memory
+check_threads
 check_timed_waits

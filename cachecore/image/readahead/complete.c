@@ -23,7 +23,8 @@ struct unit {
     uint64_t bytes;
 };
 
-uint32_t complete_unit(const struct image *img)
+/* Return how many chunks a unit has. */
+static uint32_t complete_unit(const struct image *img)
 {
     uint32_t chunks = COMPLETE_BYTES / img->manifest.chunk_size;
     return GR_MIN(GR_MAX(chunks, 1u), (uint32_t)COMPLETE_CHUNKS);

@@ -7,9 +7,6 @@
 
 enum { COMPLETE_BYTES = 1 << 20, COMPLETE_CHUNKS = 16 }; /* bounds of a unit, which has at least one chunk */
 
-/* Return how many chunks a unit has. */
-uint32_t complete_unit(const struct image *img);
-
 /* Return from which credit on (in chunks) a unit of the leaf is worth a GET. A short last leaf has a lower bar. */
 uint32_t complete_worth(const struct image *img, uint64_t leaf);
 

@@ -214,17 +214,26 @@ static int open_in(const struct stress *s, unsigned dir, const char *name)
 }
 
 /* Bytes overwritten; now and then the end of a file cut off and put back as zeros. */
-static void damage(struct stress *s, uint64_t *seed)
+static void damage_one(struct stress *s, uint64_t *seed)
 {
     unsigned dir = (unsigned)(world_random(seed) % DIRS);
-    CLEANUP_FD int fd = open_in(s, dir, world_random(seed) % 4 ? "data" : "records");
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) || st.st_size < 65536)
-        return;
-    uint64_t junk = world_random(seed), at = 4096 + world_random(seed) % ((uint64_t)st.st_size - 8192);
+    bool data = world_random(seed) % 4;
+    const struct cache_geometry *g = &s->w.cache->dirs[dir]->geometry;
+    uint64_t size = data ? cache_geometry_data_file_size(g) : cache_geometry_record_file_size(g);
+    CLEANUP_FD int fd = open_in(s, dir, data ? "data" : "records");
+    uint64_t junk = world_random(seed), at = 4096 + world_random(seed) % (size - 8192);
     must(io_pwrite_full(fd, &junk, sizeof junk, at) == 0, "cannot damage");
     if (world_random(seed) % 64 == 0)
-        must(ftruncate(fd, (off_t)at) == 0 && fallocate(fd, 0, 0, st.st_size) == 0, "cannot cut: %s", strerror(errno));
+        must(ftruncate(fd, (off_t)at) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0, "cannot cut: %s", strerror(errno));
+}
+
+/* Not while the cache is closed and opened: what is put back would have the size of the larger file of before, beyond
+ * the budget. */
+static void damage(struct stress *s, uint64_t *seed)
+{
+    pthread_rwlock_rdlock(&s->open);
+    damage_one(s, seed);
+    pthread_rwlock_unlock(&s->open);
 }
 
 static void *spoil_disk(void *arg)

@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "unit/fetch_world.h"
+#include "unit/threads.h"
 
 struct order {
     pthread_mutex_t lock;
@@ -18,7 +19,7 @@ static void note_key(void *arg, struct store_fake *f, enum store_fake_op op, con
 {
     struct order *order = arg;
     SCOPED_LOCK(&order->lock);
-    assert_int_equal(vec_push(&order->keys, strdup(key)), 0);
+    must(vec_push(&order->keys, strdup(key)) == 0, "out of memory");
 }
 
 static bool was_asked(struct order *order, const struct chunk_ref *ref)

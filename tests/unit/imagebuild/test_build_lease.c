@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "store/lease.h"
 #include "unit/rebuild_world.h"
+#include "unit/threads.h"
 #include "upkeep/gc.h"
 
 /* How long the machine has slept since a test began. */
@@ -102,19 +103,20 @@ struct untagging {
 static void untag(struct world *w, const struct build_result *r)
 {
     struct store *s = store_fake_store(w->store);
-    assert_int_equal(repository_remove_tag(s, "faces", "daily"), 0);
-    assert_int_equal(repository_remove_tag(s, "faces", r->unique_tag), 0);
+    must(repository_remove_tag(s, "faces", "daily") == 0, "%s", error_text());
+    must(repository_remove_tag(s, "faces", r->unique_tag) == 0, "%s", error_text());
 }
 
 static struct gc_result collect(struct world *w, int64_t now)
 {
     const struct gc_options old = {.grace_s = 3600, .now = now};
     struct gc_result r;
-    assert_int_equal(gc_run(store_fake_store(w->store), &old, &r), 0);
+    must(gc_run(store_fake_store(w->store), &old, &r) == 0, "%s", error_text());
     return r;
 }
 
-/* The parent loses its tags, and a gc marks its packs, but not its manifest, which is young. */
+/* The parent loses its tags, and a gc marks its packs, but not its manifest, which is young. On a thread that uploads,
+ * so neither this nor what it calls may use cmocka's assertions. */
 static void untag_parent(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
     const struct untagging *u = arg;
@@ -124,8 +126,8 @@ static void untag_parent(void *arg, struct store_fake *fake, enum store_fake_op 
     store_fake_set_hook(fake, NULL, NULL);
     untag(u->w, u->parent);
     object_key(OBJECT_MANIFEST, &u->parent->image, manifest);
-    assert_true(store_fake_set_mtime(fake, manifest, u->now));
-    assert_true(collect(u->w, u->now).marked > 3);
+    must(store_fake_set_mtime(fake, manifest, u->now), "no manifest");
+    must(collect(u->w, u->now).marked > 3, "nothing is marked");
 }
 
 struct keys {

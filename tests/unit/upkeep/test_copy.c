@@ -15,6 +15,7 @@
 #include "fake/store_fake.h"
 #include "store/lease.h"
 #include "store/repository.h"
+#include "unit/threads.h"
 #include "upkeep/copy.h"
 #include "upkeep/verify.h"
 
@@ -230,13 +231,13 @@ static void test_copy__looks_again_at_what_was_there(void **state)
     check_whole(f);
 }
 
-/* The machine sleeps until the lease is dead, and a gc takes a pack that this copy has put. */
+/* The machine sleeps until the lease is dead, and a gc takes a pack that this copy has put. Called by any thread. */
 static void sleep_and_lose_a_pack(struct fixture *f)
 {
     char key[OBJECT_KEY_MAX];
     store_fake_set_hook(f->to, NULL, NULL);
     slept_ms = (LEASE_LIFE_MIN_S + 1) * 1000;
-    assert_true(store_fake_remove(f->to, a_pack(f, key)));
+    must(store_fake_remove(f->to, a_pack(f, key)), "%s was not there", key);
 }
 
 static void sleep_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)

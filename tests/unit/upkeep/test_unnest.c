@@ -16,6 +16,7 @@
 #include "fake/store_fake.h"
 #include "store/lease.h"
 #include "store/repository.h"
+#include "unit/threads.h"
 #include "upkeep/unnest.h"
 #include "upkeep/verify.h"
 
@@ -54,11 +55,12 @@ static int move_item(void *arg, const struct store_item *item)
     return 0;
 }
 
+/* Called by hooks too, on any thread. */
 static void publish(struct store *s, const char *name, const char *tag, const struct image_fake *image)
 {
     struct tag t = {.digest = image->digest, .content_root = image->manifest.content_root, .created = 1700000000};
     memset(t.source.b, 7, sizeof t.source.b);
-    assert_int_equal(repository_publish(s, name, tag, &t, false), 0);
+    must(repository_publish(s, name, tag, &t, false) == 0, "%s", error_text());
 }
 
 static void make_place(struct fixture *f, const char *dir)
@@ -412,7 +414,7 @@ static void begin_at_removal(void *arg, struct store_fake *fake, enum store_fake
     if (b->begun || op != FAKE_REMOVE || strncmp(key, "images/images/", 14) != 0)
         return;
     b->begun = true;
-    assert_int_equal(pthread_create(&b->thread, NULL, build_late, b), 0);
+    must(pthread_create(&b->thread, NULL, build_late, b) == 0, "no thread");
     while (!store_fake_count(fake, "images/builds/"))
         usleep(1000);
 }
