@@ -15,7 +15,7 @@ enum server_health {
 enum {
     SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
     SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
-    SERVER_REFUSALS_FAILING = 3,  /* operations in a row that a store refuses make it failing; fewer, degraded */
+    SERVER_REFUSALS_FAILING = 3,  /* different objects that a store refuses in a row make it failing; fewer, degraded */
 };
 
 /* Return "healthy", "degraded" or "failing". */

@@ -27,6 +27,7 @@
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -200,11 +201,22 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
     return open;
 }
 
-void breaker_refused(struct breaker *b, int code)
+/* Count a refused object, unless it has been counted. */
+static void count_refused_locked(struct breaker *b, uint32_t object)
+{
+    for (unsigned i = 0; i < b->refusals; i++)
+        if (b->refused[i] == object)
+            return;
+    if (b->refusals < STORE_REFUSED_MAX)
+        b->refused[b->refusals++] = object;
+}
+
+void breaker_refused(struct breaker *b, const char *key, int code)
 {
     SCOPED_LOCK(&b->lock);
-    if (!b->refusals++)
+    if (!b->refusals)
         b->refused_since_ms = clock_now_ms();
+    count_refused_locked(b, crc32c(key, strlen(key)));
     error_take(&b->refusal, code);
     atomic_store(&b->refusing, true);
 }

@@ -435,9 +435,9 @@ const struct verb verb_status = {
                "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
                "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
                "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down, or a cache\n"
-               "directory failed lately; failing (3): a store does not answer, refuses every request, or keeps a read\n"
-               "waiting for 30 s, or the server does not answer. Rates are those of the last ten seconds. What is\n"
-               "cached is looked up in the part of the index that is cached: no store is asked.",
+               "directory failed lately; failing (3): a store does not answer, has refused three different objects in\n"
+               "a row, or keeps a read waiting for 30 s, or the server does not answer. Rates are those of the last\n"
+               "ten seconds. What is cached is looked up in the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = cmd_status_run,
