@@ -166,20 +166,22 @@ static json_t *directories_json(struct stack *stack)
 /* Describe one store. The members about failures are there only while it fails. */
 static json_t *store_json(const char *url, const struct store_health *h)
 {
-    const char *state;
+    struct server_store_state state;
     json_t *store = json_object();
     (void)server_health_of_store(h, &state);
     json_name_set(store, "url", url, strlen(url));
-    json_object_set_new(store, "state", json_string(state));
+    json_object_set_new(store, "state", json_string(state.word));
     if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
         json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
     if (!h->failures && !h->refusals)
         return store;
-    json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
+    json_object_set_new(store, "failing_s", json_real((double)state.for_ms / 1000));
     json_object_set_new(store, "failures", control_json_integer(h->failures));
     json_object_set_new(store, "refusals", control_json_integer(h->refusals));
+    if (h->refusals)
+        json_object_set_new(store, "refused_s", json_real((double)h->refused_ms / 1000));
     json_object_set_new(store, "waiting", control_json_integer(h->waiting));
-    json_name_set(store, "error", h->last, strlen(h->last));
+    json_name_set(store, "error", state.error, strlen(state.error));
     return store;
 }
 

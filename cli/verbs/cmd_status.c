@@ -202,7 +202,7 @@ static void print_directories(json_t *status)
     }
 }
 
-/* Print each store with its state and, if it is not answering, why and since when. */
+/* Print each store with its state and, if it is not answering, why and for how long. */
 static void print_stores(json_t *status)
 {
     size_t i;
@@ -216,13 +216,14 @@ static void print_stores(json_t *status)
         if (!strcmp(state, "answering"))
             puts(state);
         else if (!strcmp(state, "refusing"))
-            printf("refusing since %.0f s: %s\n", json_number_value(json_object_get(store, "failing_s")),
-                   server_status_text(store, "error"));
+            printf("refusing for %.0f s, last tried %.0f s ago: %s\n",
+                   json_number_value(json_object_get(store, "failing_s")),
+                   json_number_value(json_object_get(store, "refused_s")), server_status_text(store, "error"));
         else if (!control_number(store, "failures"))
             printf("%s: a read has been waiting for %.0f s\n", state,
                    json_number_value(json_object_get(store, "read_waits_s")));
         else
-            printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
+            printf("%s for %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
                    json_number_value(json_object_get(store, "failing_s")),
                    (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
     }

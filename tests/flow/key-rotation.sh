@@ -74,7 +74,8 @@ status=0
 [ $status = 3 ] || fail "status ends with $status while the store refuses the keys: $(cat "$W/status")"
 grep -q '^failing: store s3://lake has been refusing for .*does not know the access key' "$W/status" || fail "$(cat "$W/status")"
 "$GRANARY" status --quick --json "$W/sock" >"$W/json" || [ $? = 3 ]
-jq -e '.stores[0].state == "refusing" and .stores[0].refusals >= 3' "$W/json" >"$W/null" || fail "$(jq -c .stores "$W/json")"
+grep -q 's3://lake *refusing for [0-9]* s, last tried [0-9]* s ago: .*does not know the access key' "$W/status" || fail "$(cat "$W/status")"
+jq -e '.stores[0].state == "refusing" and .stores[0].refusals >= 3 and .stores[0].refused_s >= 0' "$W/json" >"$W/null" || fail "$(jq -c .stores "$W/json")"
 keys FRESH
 "$probe" "$uri" cache $((2 << 20)) 65536
 "$GRANARY" status --quick "$W/sock" >"$W/status" || fail "not healthy with new keys: $(cat "$W/status")"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -124,17 +125,19 @@ static void test_store_retry__lasting_refusals_are_the_stores_health_until_it_ac
     struct store_health health;
     store_fake_put(b.fake, "k", "x", 1);
     fault(b.fake, FAKE_STAT, FAKE_FAIL, 2, -EACCES, 0);
-    for (unsigned i = 1; i <= 2; i++) {
+    for (unsigned i = 1; i <= 2; i++, cancel_sleep_until(clock_now_us() + 5000, NULL)) {
         assert_int_equal(store_stat(b.store, i == 1 ? "k" : "l", &item), -EACCES);
         store_health(b.store, &health);
         assert_int_equal(health.refusals, i);
         assert_int_equal(health.failures, 0);
-        assert_string_equal(health.last, error_text());
+        assert_string_equal(health.refusal, error_text());
     }
+    store_health(b.store, &health);
+    assert_true(health.refused_ms >= 5 && health.refusing_ms >= health.refused_ms + 5);
     assert_int_equal(store_stat(b.store, "none", &item), -ENOENT); /* the keys are good again */
     store_health(b.store, &health);
     assert_int_equal(health.refusals, 0);
-    assert_string_equal(health.last, "");
+    assert_string_equal(health.refusal, "");
     int calls = 0;
     assert_int_equal(store_get(b.store, "k", 0, 1, refuse, &calls), -EAGAIN); /* the sink, not the store */
     store_health(b.store, &health);
