@@ -3,7 +3,8 @@
  *
  * After the handshake GnuTLS never sees a full socket: what the socket does not accept waits in the session (`unsent`).
  * The reason is KeyUpdate: if GnuTLS receives one while it holds a half-sent record, the next gnutls_record_send()
- * fails.
+ * fails. GnuTLS answers it not when it comes, but before the next record that is sent. So nothing is ever unsent
+ * without a reply that waits for the socket, too.
  *
  * What a client can make a session hold is bounded: a record received, a record unsent with a KeyUpdate before it, and
  * a handshake message of HANDSHAKE_MESSAGE_MAX. GnuTLS ends a session whose client changes its keys more than 8 times

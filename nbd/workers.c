@@ -111,9 +111,10 @@ static struct task *next_cached_locked(struct nbd_server *s)
         return NULL;
     s->reserve_busy++;
     while ((t = next_locked(s, WAITING_UNSORTED, s->config.memory))) {
-        size_t sent = reply_data_sent(t);
+        /* Before the first part is sent, the others are looked at, too (read_part). */
+        size_t at = reply_data_sent(t), len = t->sent ? next_part(t) : t->request.len;
         pthread_mutex_unlock(&s->lock);
-        bool cached = image_is_cached(t->connection->export->image, t->request.offset + sent, t->request.len - sent);
+        bool cached = image_is_cached(t->connection->export->image, t->request.offset + at, len);
         pthread_mutex_lock(&s->lock);
         if (cached)
             return t;
@@ -126,7 +127,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
 /* ---- working ---- */
 
 /* Read the next part of a reply. An error can be reported only before the first part is sent. So the other parts are
- * read before it, into the same memory, unless they are cached; they should be from then on. */
+ * read before it, into the same memory, except for those that are cached; they should be from then on. */
 static int read_part(struct task *t)
 {
     const struct request *r = &t->request;
@@ -137,9 +138,11 @@ static int read_part(struct task *t)
     t->data = buf_new(len);
     if (!t->data)
         return error_no_memory();
-    if (!t->sent && len < r->len && !image_is_cached(image, r->offset, r->len))
-        for (size_t at = len; !rc && at < r->len; at += len)
-            rc = image_read(image, t->data->data, r->offset + at, GR_MIN(len, r->len - at));
+    for (size_t at = len; !rc && !t->sent && at < r->len; at += len) {
+        size_t part = GR_MIN(len, r->len - at);
+        if (!image_is_cached(image, r->offset + at, part))
+            rc = image_read(image, t->data->data, r->offset + at, part);
+    }
     return rc ? rc : image_read(image, t->data->data, r->offset + t->data_at, len);
 }
 

@@ -137,20 +137,23 @@ static json_t *stores_json(struct stack *stack)
 {
     struct store_health h;
     json_t *stores = json_array();
-    const char *url, *state;
+    const char *url;
+    struct server_store_state state;
     for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
         json_t *store = json_object();
         (void)server_health_of_store(&h, &state);
         json_name_set(store, "url", url, strlen(url));
-        json_object_set_new(store, "state", json_string(state));
+        json_object_set_new(store, "state", json_string(state.word));
         if (h.read_waits_ms >= SERVER_READ_SLOW_MS)
             json_object_set_new(store, "read_waits_s", json_real((double)h.read_waits_ms / 1000));
         if (h.failures || h.refusals) {
-            json_object_set_new(store, "failing_s", json_real((double)h.failing_ms / 1000));
+            json_object_set_new(store, "failing_s", json_real((double)state.for_ms / 1000));
             json_object_set_new(store, "failures", control_json_integer(h.failures));
             json_object_set_new(store, "refusals", control_json_integer(h.refusals));
+            if (h.refusals)
+                json_object_set_new(store, "refused_s", json_real((double)h.refused_ms / 1000));
             json_object_set_new(store, "waiting", control_json_integer(h.waiting));
-            json_name_set(store, "error", h.last, strlen(h.last));
+            json_name_set(store, "error", state.error, strlen(state.error));
         }
         json_array_append_new(stores, store);
     }

@@ -13,18 +13,23 @@ const char *server_health_word(enum server_health health)
 }
 
 /* The state tells more than the health: "slow" and "failing" are both degraded, "stuck" and "silent" both failing. */
-enum server_health server_health_of_store(const struct store_health *store, const char **out_state)
+enum server_health server_health_of_store(const struct store_health *store, struct server_store_state *out)
 {
-    *out_state = store->silent                                  ? "silent"
-                 : store->read_waits_ms >= SERVER_READ_STUCK_MS ? "stuck"
-                 : store->failures                              ? "failing"
-                 : store->refusals                              ? "refusing"
-                 : store->read_waits_ms >= SERVER_READ_SLOW_MS  ? "slow"
-                                                                : "answering";
-    if (store->silent || store->read_waits_ms >= SERVER_READ_STUCK_MS || store->refusals >= SERVER_REFUSALS_FAILING)
+    bool slow = store->read_waits_ms >= SERVER_READ_SLOW_MS, stuck = store->read_waits_ms >= SERVER_READ_STUCK_MS;
+    bool refuses_all = store->refusals >= SERVER_REFUSALS_FAILING && store->refused_ms < SERVER_REFUSAL_OLD_MS;
+    bool refuses = !store->silent && (refuses_all || (store->refusals && !store->failures));
+    *out = (struct server_store_state){.word = store->silent     ? "silent"
+                                               : stuck           ? "stuck"
+                                               : refuses         ? "refusing"
+                                               : store->failures ? "failing"
+                                               : slow            ? "slow"
+                                                                 : "answering",
+                                       .refuses = refuses,
+                                       .for_ms = refuses ? store->refusing_ms : store->failing_ms,
+                                       .error = refuses ? store->refusal : store->last};
+    if (store->silent || stuck || refuses_all)
         return SERVER_FAILING;
-    bool well = !store->failures && !store->refusals && store->read_waits_ms < SERVER_READ_SLOW_MS;
-    return well ? SERVER_HEALTHY : SERVER_DEGRADED;
+    return store->failures || store->refusals || slow ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
 
 enum server_health server_health_of_dir(const struct cache_dir_report *dir)
@@ -46,23 +51,31 @@ static bool is_worst(enum server_health *worst, enum server_health health)
     return worse;
 }
 
-/* A store's sentence gives its last failure, or how long a read has waited. */
+/* Write the sentence about a store that is not well: its last failure, or how long a read has waited. */
+static void server_health_explain(const char *url, const struct store_health *h, const struct server_store_state *state,
+                                  char why[SERVER_HEALTH_WHY_MAX])
+{
+    if (state->refuses && h->refused_ms >= SERVER_REFUSAL_OLD_MS)
+        snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s refused what was last asked of it, %.0f s ago: %s", url,
+                 (double)h->refused_ms / 1000, state->error);
+    else if (*state->error)
+        snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
+                 state->refuses ? "refusing" : "failing", (double)state->for_ms / 1000, state->error);
+    else
+        snprintf(why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
+                 (double)h->read_waits_ms / 1000);
+}
+
 enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX])
 {
     enum server_health worst = SERVER_HEALTHY;
     struct store_health h;
-    const char *url, *state;
+    struct server_store_state state;
+    const char *url;
     *why = 0;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
-        if (!is_worst(&worst, server_health_of_store(&h, &state)))
-            continue;
-        if (h.failures || h.refusals)
-            snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
-                     h.failures ? "failing" : "refusing", (double)h.failing_ms / 1000, h.last);
-        else
-            snprintf(why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
-                     (double)h.read_waits_ms / 1000);
-    }
+    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++)
+        if (is_worst(&worst, server_health_of_store(&h, &state)))
+            server_health_explain(url, &h, &state, why);
 
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
     size_t n = stack_cache_dirs(stack, dirs);

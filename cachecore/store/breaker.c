@@ -27,6 +27,7 @@
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -200,11 +201,23 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
     return open;
 }
 
-void breaker_refused(struct breaker *b, int code)
+/* Count a refused object, unless it has been counted. */
+static void count_refused_locked(struct breaker *b, uint32_t object)
+{
+    for (unsigned i = 0; i < b->refusals; i++)
+        if (b->refused[i] == object)
+            return;
+    if (b->refusals < STORE_REFUSED_MAX)
+        b->refused[b->refusals++] = object;
+}
+
+void breaker_refused(struct breaker *b, const char *key, int code)
 {
     SCOPED_LOCK(&b->lock);
-    if (!b->refusals++)
-        b->refused_since_ms = clock_now_ms();
+    b->refused_ms = clock_now_ms();
+    if (!b->refusals)
+        b->refused_since_ms = b->refused_ms;
+    count_refused_locked(b, crc32c(key, strlen(key)));
     error_take(&b->refusal, code);
     atomic_store(&b->refusing, true);
 }
@@ -223,10 +236,16 @@ void breaker_look(struct breaker *b, struct store_health *out)
     SCOPED_LOCK(&b->lock);
     *out = (struct store_health){
         .silent = b->open, .failures = b->failures, .refusals = b->refusals, .waiting = b->waiting};
-    if (!b->failures && !b->refusals)
-        return;
-    out->failing_ms = clock_now_ms() - (b->failures ? b->since_ms : b->refused_since_ms);
-    memcpy(out->last, b->failures ? b->last.text : b->refusal.text, sizeof out->last);
+    uint64_t now = clock_now_ms();
+    if (b->failures) {
+        out->failing_ms = now - b->since_ms;
+        memcpy(out->last, b->last.text, sizeof out->last);
+    }
+    if (b->refusals) {
+        out->refusing_ms = now - b->refused_since_ms;
+        out->refused_ms = now - b->refused_ms;
+        memcpy(out->refusal, b->refusal.text, sizeof out->refusal);
+    }
 }
 
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg)

@@ -32,11 +32,12 @@ struct breaker {
     /* On clock_now_ms: the row's first failure, the last log line, the end of the last probe; and the pause after that
      * probe. */
     uint64_t since_ms, reported_ms, probed_ms, pause_ms;
-    struct error last;         /* the last failure */
-    _Atomic bool refusing;     /* refusals > 0; as troubled */
-    unsigned refusals;         /* operations in a row that the store refused */
-    uint64_t refused_since_ms; /* on clock_now_ms: the first of them */
-    struct error refusal;      /* the last of them */
+    struct error last;                     /* the last failure */
+    _Atomic bool refusing;                 /* refusals > 0; as troubled */
+    unsigned refusals;                     /* objects that the store refused, since it last accepted an operation */
+    uint32_t refused[STORE_REFUSED_MAX];   /* the CRC-32C of their keys */
+    uint64_t refused_since_ms, refused_ms; /* on clock_now_ms: the first refusal and the last */
+    struct error refusal;                  /* the last one's sentence */
     counter opens, probes;
 };
 
@@ -68,8 +69,9 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code);
 void breaker_withdraw(struct breaker *b, struct breaker_turn *t);
 
 /* Report that the store refused an operation, in a way that likely concerns the next one too (wrong keys, no such
- * bucket): code, and the thread's sentence. Says nothing about whether it answers; for the store's health alone. */
-void breaker_refused(struct breaker *b, int code);
+ * bucket): the object's key or a listing's prefix, code, and the thread's sentence. Says nothing about whether it
+ * answers; for the store's health alone. An object counts once: it alone may be forbidden, or archived. */
+void breaker_refused(struct breaker *b, const char *key, int code);
 /* Report that the store carried out an operation, or that only the requested object was in the way. */
 void breaker_accepted(struct breaker *b);
 

@@ -58,15 +58,19 @@ enum store_put_mode {
     STORE_PUT_IF_MATCH,  /* -EEXIST when its version is not `version` */
 };
 
+/* Of how many refused objects a store keeps count. */
+enum { STORE_REFUSED_MAX = 8 };
+
 /* Whether a store answers, as its breaker sees it (breaker.h). All zero: no failures are known. */
 struct store_health {
-    bool silent;               /* the breaker is open: one operation at a time probes, the others wait */
-    unsigned failures;         /* passing failures in a row, up to now */
-    unsigned refusals;         /* operations in a row that it refused, up to now, for a reason that lasts */
-    unsigned waiting;          /* operations that wait for another one's answer */
-    uint64_t failing_ms;       /* since the first failure of the row, or else the first refusal */
-    uint64_t read_waits_ms;    /* the longest current wait of a read; only stack_store_health fills this in */
-    char last[ERROR_TEXT_MAX]; /* the sentence of the last failure, or else of the last refusal */
+    bool silent;         /* the breaker is open: one operation at a time probes, the others wait */
+    unsigned failures;   /* passing failures in a row, up to now */
+    unsigned refusals;   /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
+    unsigned waiting;    /* operations that wait for another one's answer */
+    uint64_t failing_ms; /* since the first failure of the row */
+    uint64_t refusing_ms, refused_ms; /* since the first refusal of the row, and since the last */
+    uint64_t read_waits_ms;           /* the longest current wait of a read; only stack_store_health fills this in */
+    char last[ERROR_TEXT_MAX], refusal[ERROR_TEXT_MAX]; /* the sentences of the last failure and the last refusal */
 };
 
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */

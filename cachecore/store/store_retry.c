@@ -54,6 +54,7 @@ struct store_retry {
 /* One operation, from its first try to its result; on the stack of its thread. */
 struct attempt {
     struct store_retry *r;
+    const char *key; /* the object, or a listing's prefix */
     struct breaker_turn turn;
     uint64_t begin_ms, deadline_ms; /* on clock_now_ms */
     unsigned tries;                 /* tries that failed */
@@ -62,11 +63,11 @@ struct attempt {
     bool over;                      /* whatever the current try returns is final */
 };
 
-static struct attempt attempt_begin(struct store *s)
+static struct attempt attempt_begin(struct store *s, const char *key)
 {
     struct store_retry *r = (struct store_retry *)s;
     uint64_t now = clock_now_ms();
-    return (struct attempt){.r = r, .begin_ms = now, .deadline_ms = now + r->timeout_ms};
+    return (struct attempt){.r = r, .key = key, .begin_ms = now, .deadline_ms = now + r->timeout_ms};
 }
 
 /* Return a random pause after `tries` earlier failures: full jitter under a bound that doubles. */
@@ -182,7 +183,7 @@ static void attempt_ended(struct attempt *a, int rc)
     }
     attempt_answered(a);
     if (is_refusal(rc) && !a->over)
-        breaker_refused(&a->r->breaker, rc);
+        breaker_refused(&a->r->breaker, a->key, rc);
     else
         breaker_accepted(&a->r->breaker);
 }
@@ -219,7 +220,7 @@ static int get_on(void *arg, const void *data, size_t len)
 static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
                            struct request_context *context, store_sink *sink, void *arg)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, key);
     a.deadline_ms = GR_MIN(a.deadline_ms, context->deadline_ms);
     struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
     struct store_resume *rs = &g.resume;
@@ -242,7 +243,7 @@ static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t le
 
 static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, key);
     size_t before = out->len;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
@@ -287,7 +288,7 @@ static int complete_existing(struct store *inner, const struct store_put *put)
 
 static int retry_put(struct store *s, const struct store_put *put)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, put->key);
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         rc = store_put(a.r->inner, put);
@@ -300,7 +301,7 @@ static int retry_put(struct store *s, const struct store_put *put)
 
 static int retry_stat(struct store *s, const char *key, struct store_item *out)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, key);
     int rc = 0;
     while (attempt_next(&a, &rc))
         rc = store_stat(a.r->inner, key, out);
@@ -328,7 +329,7 @@ static int visit_on(void *arg, const struct store_item *item)
 
 static int retry_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, prefix);
     struct resuming_visit rv = {.a = &a, .visit = visit, .arg = arg};
     bool resumes = store_lists_after(a.r->inner);
     int rc = 0;
@@ -343,7 +344,7 @@ static int retry_list(struct store *s, const char *prefix, store_visit *visit, v
 
 static int retry_remove(struct store *s, const char *key)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, key);
     int rc = 0;
     while (attempt_next(&a, &rc))
         rc = store_remove(a.r->inner, key);
@@ -352,7 +353,7 @@ static int retry_remove(struct store *s, const char *key)
 
 static int retry_probe(struct store *s, bool *out)
 {
-    struct attempt a = attempt_begin(s);
+    struct attempt a = attempt_begin(s, "probe/");
     int rc = 0;
     while (attempt_next(&a, &rc))
         rc = store_probe_conditional(a.r->inner, out);

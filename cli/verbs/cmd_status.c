@@ -171,7 +171,7 @@ static void print_directory(json_t *dir)
            json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
 }
 
-/* A store with its state and, if it is not answering, why and since when. */
+/* A store with its state and, if it is not answering, why and for how long. */
 static void print_store(json_t *store)
 {
     const char *state = server_status_text(store, "state");
@@ -180,13 +180,14 @@ static void print_store(json_t *store)
     if (!strcmp(state, "answering"))
         puts(state);
     else if (!strcmp(state, "refusing"))
-        printf("refusing since %.0f s: %s\n", failing_s, server_status_text(store, "error"));
+        printf("refusing for %.0f s, last tried %.0f s ago: %s\n", failing_s,
+               json_number_value(json_object_get(store, "refused_s")), server_status_text(store, "error"));
     else if (!control_number(store, "failures"))
         printf("%s: a read has been waiting for %.0f s\n", state,
                json_number_value(json_object_get(store, "read_waits_s")));
     else
-        printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
-               failing_s, (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
+        printf("%s for %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering", failing_s,
+               (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
 }
 
 static void print_proxy(json_t *tier)
@@ -369,9 +370,9 @@ const struct verb verb_status = {
                "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
                "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
                "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down, or a cache\n"
-               "directory failed lately; failing (3): a store does not answer, refuses every request, or keeps a read\n"
-               "waiting for 30 s, or the server does not answer. Rates are those of the last ten seconds. What is\n"
-               "cached is looked up in the part of the index that is cached: no store is asked.",
+               "directory failed lately; failing (3): a store does not answer, has refused three different objects in\n"
+               "a row, or keeps a read waiting for 30 s, or the server does not answer. Rates are those of the last\n"
+               "ten seconds. What is cached is looked up in the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = cmd_status_run,

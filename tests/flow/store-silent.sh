@@ -39,7 +39,7 @@ status >"$W/status" || fail "exit $? of status"
 grep -q '^granary .*, failing, since 20' "$W/status" || fail "status: $(cat "$W/status")"
 grep -q "^failing: store http://127.0.0.1:$port has been failing for [0-9]* s: .*check the address" "$W/status" || fail "status: $(cat "$W/status")"
 metric_is "$W/sock.control" "granary_health 2" || fail "$(metrics "$W/sock.control" | grep _health)"
-grep -q "^  http://127.0.0.1:$port *not answering since [0-9]* s, [0-9]* requests wait: .*127.0.0.1:$port.*check the address" "$W/status" ||
+grep -q "^  http://127.0.0.1:$port *not answering for [0-9]* s, [0-9]* requests wait: .*127.0.0.1:$port.*check the address" "$W/status" ||
     fail "status: $(cat "$W/status")"
 "$probe" "$uri" cache 0 4194304 || fail "what is cached is not served"
 probed() { [ "$(counter breaker_probes_total)" -ge 3 ]; }

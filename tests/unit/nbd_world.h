@@ -94,25 +94,36 @@ static inline void world_release(void)
     remove_store();
 }
 
-static inline void *cache_all_run(void *arg)
+struct cache_range {
+    struct image *image;
+    uint64_t off, len;
+};
+
+static inline void *cache_range_run(void *arg)
 {
-    struct image *image = arg;
+    const struct cache_range *r = arg;
     uint64_t until = clock_now_ms() + WAIT_MS;
-    must(!image_prefetch(image, 0, SIZE), "%s", error_text());
-    while (!image_is_cached(image, 0, SIZE) && clock_now_ms() < until)
+    must(!image_prefetch(r->image, r->off, r->len), "%s", error_text());
+    while (!image_is_cached(r->image, r->off, r->len) && clock_now_ms() < until)
         sleep_ms(1);
-    must(image_is_cached(image, 0, SIZE), "it is not cached");
+    must(image_is_cached(r->image, r->off, r->len), "it is not cached");
     return NULL;
 }
 
-/* Cache the whole image. This takes a thread of its own: io_uring's work would interrupt the test's waits for
+/* Cache a range of the image. This takes a thread of its own: io_uring's work would interrupt the test's waits for
  * sockets. */
-static inline void cache_all(void)
+static inline void cache_range(uint64_t off, uint64_t len)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(w.serving.stack, "faces");
+    struct cache_range range = {.image = stack_export_image(e), .off = off, .len = len};
     pthread_t thread;
-    must(!pthread_create(&thread, NULL, cache_all_run, stack_export_image(e)), "no thread");
+    must(!pthread_create(&thread, NULL, cache_range_run, &range), "no thread");
     pthread_join(thread, NULL);
+}
+
+static inline void cache_all(void)
+{
+    cache_range(0, SIZE);
 }
 
 static inline struct nbd_server_stats stats(void)

@@ -379,6 +379,25 @@ static void test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody(voi
     world_release();
 }
 
+/* Before the first part is sent, the parts that are not cached are read. The others are read once. */
+static void test_nbd__of_a_large_read_only_the_missing_part_is_read_twice(void **state)
+{
+    enum { SMALL = 1 << 20, PART = SMALL / 4, MISSING = 5 * PART + CHUNK };
+    struct image_traffic traffic;
+    world_init((struct nbd_server_config){.threads = THREADS, .memory = SMALL});
+    CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(w.serving.stack, "faces");
+    cache_range(0, MISSING);
+    cache_range(MISSING + CHUNK, SIZE - MISSING - CHUNK);
+    assert_false(image_is_cached(stack_export_image(e), MISSING, CHUNK));
+    int fd = attach();
+    check_read(fd, 0, SIZE);
+    image_traffic(stack_export_image(e), &traffic);
+    assert_int_equal(traffic.read_bytes, SIZE + PART);
+    close(fd);
+    stack_put(steal_ptr(&e));
+    world_release();
+}
+
 /* The packs go from the store, and the data from the cache, while a reply is half sent. Its rest is not replaced by
  * anything: the connection ends. (Or the first reply that was not begun reports an error, if the sockets hold the
  * others exactly.) */
@@ -526,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_nbd__eight_clients_that_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__many_clients_that_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody),
+        cmocka_unit_test(test_nbd__of_a_large_read_only_the_missing_part_is_read_twice),
         cmocka_unit_test(test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection),
         cmocka_unit_test(test_nbd__a_client_that_takes_nothing_is_disconnected_if_others_need_memory),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),

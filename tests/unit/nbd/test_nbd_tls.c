@@ -312,6 +312,31 @@ static void test_nbd_tls__keys_change_while_a_record_is_half_sent(void **state)
     tls_world_release();
 }
 
+/* tls.c relies on this: an answer that GnuTLS sent by itself could wait for ever in a session without a reply. */
+static void test_nbd_tls__new_keys_are_answered_with_the_next_reply(void **state)
+{
+    enum { ANSWER_MS = 100 };
+    gnutls_psk_client_credentials_t keys;
+    gnutls_session_t session;
+    int come;
+    tls_world_init(0);
+    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
+    int fd = attach_securely(keys, &session);
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
+    updates_heard = 0;
+    must(!gnutls_session_key_update(session, GNUTLS_KU_PEER), "no new keys");
+    sleep_ms(ANSWER_MS);
+    assert_int_equal(ioctl(fd, FIONREAD, &come), 0);
+    assert_int_equal(come, 0);
+    say_read(session, 0, READ);
+    hear_reply(session, 1, READ);
+    assert_int_equal(updates_heard, 1);
+    gnutls_deinit(session);
+    close(fd);
+    gnutls_psk_free_client_credentials(keys);
+    tls_world_release();
+}
+
 /* A client that sends nothing else is disconnected, and another one reads on. */
 static void test_nbd_tls__a_flood_of_key_updates_ends_the_session(void **state)
 {
@@ -347,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_nbd_tls__requests_and_replies_pass_each_other),
         cmocka_unit_test(test_nbd_tls__replies_that_were_dropped_are_whole),
         cmocka_unit_test(test_nbd_tls__keys_change_while_a_record_is_half_sent),
+        cmocka_unit_test(test_nbd_tls__new_keys_are_answered_with_the_next_reply),
         cmocka_unit_test(test_nbd_tls__a_flood_of_key_updates_ends_the_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

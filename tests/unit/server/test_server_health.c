@@ -8,11 +8,11 @@
 #include "unit/exports.h"
 #include "unit/fetch_world.h"
 
-static void assert_store(struct store_health h, enum server_health health, const char *state)
+static void assert_store(struct store_health h, enum server_health health, const char *word)
 {
-    const char *got;
+    struct server_store_state got;
     assert_int_equal(server_health_of_store(&h, &got), health);
-    assert_string_equal(got, state);
+    assert_string_equal(got.word, word);
 }
 
 static void test_server_health__a_store_is_what_its_readers_feel(void **state)
@@ -26,7 +26,38 @@ static void test_server_health__a_store_is_what_its_readers_feel(void **state)
     assert_store((struct store_health){.failures = 8, .silent = true}, SERVER_FAILING, "silent");
     assert_store((struct store_health){.refusals = 1}, SERVER_DEGRADED, "refusing");
     assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING}, SERVER_FAILING, "refusing");
-    assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING, .failures = 1}, SERVER_FAILING, "failing");
+}
+
+/* Nobody reads, so nobody finds out that the keys are good again. */
+static void test_server_health__old_refusals_degrade(void **state)
+{
+    struct store_health h = {.refusals = SERVER_REFUSALS_FAILING, .refused_ms = SERVER_REFUSAL_OLD_MS - 1};
+    assert_store(h, SERVER_FAILING, "refusing");
+    h.refused_ms++;
+    assert_store(h, SERVER_DEGRADED, "refusing");
+    h.failures = 1;
+    assert_store(h, SERVER_DEGRADED, "failing");
+}
+
+/* Word, time and sentence come from what the health comes from. */
+static void test_server_health__refusals_explain_what_they_decide(void **state)
+{
+    struct server_store_state got;
+    struct store_health h = {.refusals = SERVER_REFUSALS_FAILING,
+                             .refusing_ms = 20000,
+                             .refusal = "the keys are wrong",
+                             .failures = 1,
+                             .failing_ms = 1000,
+                             .last = "reset"};
+    assert_int_equal(server_health_of_store(&h, &got), SERVER_FAILING);
+    assert_string_equal(got.word, "refusing");
+    assert_int_equal(got.for_ms, 20000);
+    assert_string_equal(got.error, "the keys are wrong");
+    h.refusals = 1;
+    assert_int_equal(server_health_of_store(&h, &got), SERVER_DEGRADED);
+    assert_string_equal(got.word, "failing");
+    assert_int_equal(got.for_ms, 1000);
+    assert_string_equal(got.error, "reset");
 }
 
 static void test_server_health__a_directory_or_a_tier_degrades(void **state)
@@ -105,6 +136,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_server_health__a_store_is_what_its_readers_feel),
+        cmocka_unit_test(test_server_health__old_refusals_degrade),
+        cmocka_unit_test(test_server_health__refusals_explain_what_they_decide),
         cmocka_unit_test(test_server_health__a_directory_or_a_tier_degrades),
         cmocka_unit_test(test_server_health__a_get_is_waited_for_until_it_has_come),
         cmocka_unit_test(test_history__rates_are_what_came_since_the_sample),

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -124,21 +125,47 @@ static void test_store_retry__lasting_refusals_are_the_stores_health_until_it_ac
     struct store_health health;
     store_fake_put(b.fake, "k", "x", 1);
     fault(b.fake, FAKE_STAT, FAKE_FAIL, 2, -EACCES, 0);
-    for (unsigned i = 1; i <= 2; i++) {
-        assert_int_equal(store_stat(b.store, "k", &item), -EACCES);
+    for (unsigned i = 1; i <= 2; i++, cancel_sleep_until(clock_now_us() + 5000, NULL)) {
+        assert_int_equal(store_stat(b.store, i == 1 ? "k" : "l", &item), -EACCES);
         store_health(b.store, &health);
         assert_int_equal(health.refusals, i);
         assert_int_equal(health.failures, 0);
-        assert_string_equal(health.last, error_text());
+        assert_string_equal(health.refusal, error_text());
     }
+    store_health(b.store, &health);
+    assert_true(health.refused_ms >= 5 && health.refusing_ms >= health.refused_ms + 5);
     assert_int_equal(store_stat(b.store, "none", &item), -ENOENT); /* the keys are good again */
     store_health(b.store, &health);
     assert_int_equal(health.refusals, 0);
-    assert_string_equal(health.last, "");
+    assert_string_equal(health.refusal, "");
     int calls = 0;
     assert_int_equal(store_get(b.store, "k", 0, 1, refuse, &calls), -EAGAIN); /* the sink, not the store */
     store_health(b.store, &health);
     assert_int_equal(health.refusals, 0);
+}
+
+/* A pack holds hundreds of chunks, and a read of each is an operation: one archived pack is no store that refuses. */
+static void test_store_retry__an_object_that_is_refused_again_counts_once(void **state)
+{
+    BOTH(LONG);
+    struct store_item item;
+    struct store_health health;
+    char key[] = "packs/a";
+    fault(b.fake, FAKE_STAT, FAKE_FAIL, 1000, -EACCES, 0);
+    for (int i = 0; i < 10; i++) /* two objects, in turns */
+        assert_int_equal(store_stat(b.store, i % 2 ? "packs/a" : "packs/b", &item), -EACCES);
+    store_health(b.store, &health);
+    assert_int_equal(health.refusals, 2);
+    for (; key[6] <= 'z'; key[6]++)
+        assert_int_equal(store_stat(b.store, key, &item), -EACCES);
+    store_health(b.store, &health);
+    assert_int_equal(health.refusals, STORE_REFUSED_MAX);
+    store_fake_clear_faults(b.fake);
+    assert_int_equal(store_stat(b.store, "packs/a", &item), -ENOENT);
+    fault(b.fake, FAKE_STAT, FAKE_FAIL, 1, -EACCES, 0);
+    assert_int_equal(store_stat(b.store, "packs/a", &item), -EACCES); /* it counts again */
+    store_health(b.store, &health);
+    assert_int_equal(health.refusals, 1);
 }
 
 static void test_store_retry__gives_up_at_its_deadline_and_says_so(void **state)
@@ -343,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_store_retry__what_the_callers_sink_says_is_final),
         cmocka_unit_test(test_store_retry__lasting_failures_are_passed_on_at_once),
         cmocka_unit_test(test_store_retry__lasting_refusals_are_the_stores_health_until_it_accepts_one),
+        cmocka_unit_test(test_store_retry__an_object_that_is_refused_again_counts_once),
         cmocka_unit_test(test_store_retry__gives_up_at_its_deadline_and_says_so),
         cmocka_unit_test(test_store_retry__every_operation_is_repeated),
         cmocka_unit_test(test_store_retry__a_small_get_that_was_lost_is_not_there_twice),
