@@ -194,19 +194,29 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
     return rc;
 }
 
+static int sweep_lapsed(uint64_t age_ms)
+{
+    return error_set(-EAGAIN,
+                     "stood still for %llu s, so that builds may no longer wait for it; run the same command again",
+                     (unsigned long long)age_ms / 1000);
+}
+
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
 {
     const uint64_t before_ms = l->written_ms, life_ms = LEASE_LIFE_MIN_S * 1000;
     if (now_ms - before_ms <= LEASE_RENEW_MS)
         return 0;
     if (l->sweep && now_ms - before_ms >= life_ms)
-        return error_set(-EAGAIN,
-                         "stood still for %llu s, so that builds may no longer wait for it; run the same command again",
-                         (unsigned long long)(now_ms - before_ms) / 1000);
+        return sweep_lapsed(now_ms - before_ms);
     int rc = lease_write(l, now_ms);
     /* Others see the old renewal until the put has ended, which may take long. */
-    if (rc || GR_MAX(now_ms, clock_boot_ms()) - before_ms < life_ms)
+    const uint64_t age_ms = GR_MAX(now_ms, clock_boot_ms()) - before_ms;
+    if (rc || age_ms < life_ms)
         return rc;
+    if (l->sweep) {
+        l->written_ms = before_ms; /* it stays lapsed, also for lease_is_live */
+        return sweep_lapsed(age_ms);
+    }
     /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
     l->lapses++;
     return wait_for_sweep(l);

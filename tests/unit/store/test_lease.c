@@ -14,6 +14,18 @@
 
 static unsigned warnings;
 
+/* How much time has passed on every clock, beyond the true one, since a test began. */
+static int64_t passed_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    int rc = __real_clock_gettime(id, t);
+    t->tv_sec += passed_s;
+    return rc;
+}
+
 static void count_warning(enum log_level level, const char *line)
 {
     warnings += level == LOG_LEVEL_WARNING;
@@ -24,6 +36,7 @@ static int setup(void **state)
     struct store_fake *f = store_fake_new();
     *state = f;
     warnings = 0;
+    passed_s = 0;
     log_to(count_warning, LOG_LEVEL_DEBUG);
     return repository_check(store_fake_store(f), true);
 }
@@ -149,6 +162,33 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
     lease_end(sweeping.sweep);
 }
 
+/* The store answers a put after ten minutes. */
+static void answer_late(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strcmp(key, "trash/sweeping"))
+        passed_s += LEASE_LIFE_MIN_S;
+}
+
+/* Builds took the announcement for dead while it was written again. granary.json is gone, as in an unnest's last step.
+ */
+static void test_lease__a_sweep_that_was_renewed_too_late_ends(void **state)
+{
+    struct store_fake *f = *state;
+    struct lease_handle *sweep;
+    assert_int_equal(lease_begin_sweep(store_fake_store(f), &sweep), 0);
+    assert_true(store_fake_remove(f, "granary.json"));
+    store_fake_set_hook(f, answer_late, NULL);
+    passed_s = LEASE_RENEW_MS / 1000 + 1;
+    uint64_t looks = store_fake_calls(f, FAKE_GET_SMALL);
+    assert_int_equal(lease_renew(sweep), -EAGAIN);
+    assert_non_null(strstr(error_text(), "stood still for 661 s"));
+    assert_false(lease_is_live(sweep));
+    assert_int_equal(lease_renew(sweep), -EAGAIN);
+    assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), looks); /* it did not wait for itself */
+    lease_end(sweep);
+    assert_false(store_fake_has(f, "trash/sweeping"));
+}
+
 static void put_sweep(struct store_fake *f, int64_t renewed)
 {
     const struct lease other = {.started = 1, .renewed = renewed, .host = "other", .image = ""};
@@ -211,6 +251,7 @@ int main(void)
         RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
         RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
         RUN(test_lease__that_was_not_renewed_in_time_has_lapsed),
+        RUN(test_lease__a_sweep_that_was_renewed_too_late_ends),
         RUN(test_lease__only_one_sweeps),
         RUN(test_lease__of_two_that_begin_to_sweep_one_does),
     };
