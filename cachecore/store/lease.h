@@ -30,8 +30,8 @@ struct lease_handle;
 
 /* Write a lease for a build of `image`, then wait while gc or unnest is sweeping, and check that s is a store
  * (nesting_check_again). A sweep without a renewal for LEASE_SWEEP_DEAD_S counts as dead. -ETIMEDOUT: the sweep does
- * not end. A handle is used by one thread at a time; store and place must outlive it. The caller ends it with
- * lease_end. */
+ * not end; -ESTALE: s is no store any more. A handle is used by one thread at a time; store and place must outlive it.
+ * The caller ends it with lease_end. */
 GR_MUST_CHECK int lease_begin(struct store *s, const struct nesting *place, const char *image,
                               struct lease_handle **out);
 /* Renew the lease if the last renewal is over a minute old. A build's lease that was not renewed for LEASE_LIFE_MIN_S

@@ -267,11 +267,11 @@ static void test_copy__publishes_nothing_where_the_store_has_gone(void **state)
 {
     struct fixture *f = *state;
     const struct copy_options before = {.threads = 1, .place = {.is_store = true}};
-    assert_int_equal(copy_with(f, &before), -ENOENT);
+    assert_int_equal(copy_with(f, &before), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_int_equal(store_fake_count(f->to, ""), 0); /* nor was it made anew */
     store_fake_set_hook(f->to, remove_store_at_manifest, f);
-    assert_int_equal(copy(f), -ENOENT);
+    assert_int_equal(copy(f), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_int_equal(store_fake_count(f->to, "images/"), 0);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
@@ -310,6 +311,25 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     assert_true(image_whole(f, 0));
 }
 
+static int renew_after_long_sleep(void *lease)
+{
+    return lease_renew_at(lease, clock_boot_ms() + LEASE_LIFE_MIN_S * 1000);
+}
+
+/* The lease lapses while the parent is walked, and an unnest has taken the store apart: nothing of the parent is gone.
+ */
+static void test_gc__a_store_that_goes_is_no_parent_that_lacks_something(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
+    put_image(f, 0, 1, NULL);
+    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_true(store_fake_remove(f->fake, "granary.json"));
+    const struct gc_step renew = {.step = renew_after_long_sleep, .arg = l};
+    assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &renew), -ESTALE);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
+}
+
 /* A build upon a parent whose tag has gone publishes while gc is marking that parent. */
 struct publisher {
     struct fixture *f;
@@ -601,6 +621,7 @@ int main(void)
         RUN(test_gc__gives_way_in_the_middle_of_a_sweep),
         RUN(test_gc__sees_an_image_published_meanwhile),
         RUN(test_gc__a_parent_outlives_the_build_upon_it),
+        RUN(test_gc__a_store_that_goes_is_no_parent_that_lacks_something),
         RUN(test_gc__races_a_build_that_publishes_upon_a_parent),
         RUN(test_gc__a_parent_that_lost_something_is_noticed),
         RUN(test_gc__an_image_that_had_a_name_meanwhile_waits_anew),

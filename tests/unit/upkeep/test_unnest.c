@@ -425,7 +425,7 @@ static void test_unnest__a_build_that_begins_while_it_removes_waits_and_finds_no
     assert_int_equal(unnest_as(f, false), 0);
     assert_true(b.begun);
     assert_int_equal(pthread_join(b.thread, NULL), 0);
-    assert_int_equal(b.rc, -ENOENT);
+    assert_int_equal(b.rc, -ESTALE);
     assert_non_null(strstr(b.sentence, "is no longer a store"));
     check_moved(f);
 }
