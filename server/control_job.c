@@ -164,9 +164,9 @@ static void *run_job(void *arg)
 {
     struct control_job *job = arg;
     int rc = job->work(job, job->arg);
-    job->free_arg(job->arg);
     struct error failed;
     error_take(&failed, rc);
+    job->free_arg(job->arg);
     if (rc && rc != -ECANCELED && control_job_send(job, json_pack("{s:o}", "error", json_lossy(failed.text))))
         log_debug("a client left before it was told why its job failed: %s", failed.text);
     {
