@@ -258,12 +258,16 @@ static bool is_ours(const struct lease_handle *l)
     return there.started == l->lease.started && there.pid == l->lease.pid && !strcmp(there.host, l->lease.host);
 }
 
+/* Keeps the thread's sentence: callers that failed end their lease on the way out. */
 void lease_end(struct lease_handle *l)
 {
     if (!l)
         return;
+    struct error before;
+    error_take(&before, 0);
     if (is_ours(l) && store_remove(l->store, l->key))
         log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
+    (void)error_restore(&before);
     free(l);
 }
 

@@ -50,7 +50,8 @@ GR_MUST_CHECK int lease_check_held(const struct lease_handle *l, unsigned lapses
 /* Was the last renewal less than LEASE_LIFE_MIN_S ago? Any thread, also while another one renews: what works under a
  * sweep asks before each removal. */
 bool lease_is_live(const struct lease_handle *l);
-/* Remove the lease and free l. A failure is logged; gc removes the lease later. NULL is allowed. */
+/* Remove the lease and free l. A failure is logged, and the thread's sentence stays what it was; gc removes the lease
+ * later. NULL is allowed. */
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)
 

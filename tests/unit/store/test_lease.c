@@ -78,7 +78,9 @@ static void test_lease__lives_while_it_is_renewed(void **state)
 
     assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
     store_fake_set_dead(f, -EACCES);
+    (void)error_set(-EIO, "why the build failed");
     lease_end(l);
+    assert_string_equal(error_text(), "why the build failed");
     assert_int_equal(warnings, 1);
     store_fake_set_dead(f, 0);
     assert_int_equal(lease_count_live(s, now + 4000, 3600, true, &live), 0);
