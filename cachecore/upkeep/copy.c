@@ -384,7 +384,7 @@ static int copy_run(struct copying *c, const struct digest *image, const struct 
         rc = nesting_enter(c->to, &c->options->place);
     snprintf(called, sizeof called, "%s:%s", name->name, name->tag);
     if (!rc)
-        rc = lease_begin(c->to, &c->options->place, called, &c->lease);
+        rc = lease_begin(c->to, &c->options->place, called, c->options->cancel, &c->lease);
     if (!rc)
         rc = copy_collect(c);
     if (!rc)

@@ -51,7 +51,7 @@ static int cmd_tag_run(const struct invocation *inv)
     /* gc may be about to sweep an image without tags. Once the lease exists, either gc spares the image, or it has
      * removed the manifest already and reading it below fails. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
-    rc = lease_begin(image.store, &place, inv->operands[0], &lease);
+    rc = lease_begin(image.store, &place, inv->operands[0], NULL, &lease);
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
     /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */

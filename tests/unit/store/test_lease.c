@@ -15,14 +15,16 @@
 static unsigned warnings;
 
 /* How much time has passed on every clock, beyond the true one, since a test began. */
-static int64_t passed_s;
+static int64_t passed_ms;
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 {
     int rc = __real_clock_gettime(id, t);
-    t->tv_sec += passed_s;
+    int64_t ns = t->tv_nsec + passed_ms % 1000 * 1000000;
+    t->tv_sec += passed_ms / 1000 + ns / 1000000000;
+    t->tv_nsec = ns % 1000000000;
     return rc;
 }
 
@@ -36,7 +38,7 @@ static int setup(void **state)
     struct store_fake *f = store_fake_new();
     *state = f;
     warnings = 0;
-    passed_s = 0;
+    passed_ms = 0;
     log_to(count_warning, LOG_LEVEL_DEBUG);
     return repository_check(store_fake_store(f), true);
 }
@@ -56,7 +58,7 @@ static void test_lease__lives_while_it_is_renewed(void **state)
     struct lease_handle *l;
     uint64_t live;
     int64_t now = time(NULL);
-    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "s3://b/faces", NULL, &l), 0);
     assert_int_equal(store_fake_count(f, "builds/"), 1);
     uint64_t puts = store_fake_calls(f, FAKE_PUT);
     assert_int_equal(lease_renew(l), 0);
@@ -76,7 +78,7 @@ static void test_lease__lives_while_it_is_renewed(void **state)
     assert_int_equal(store_fake_count(f, "builds/"), 0);
     assert_int_equal(warnings, 0);
 
-    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "s3://b/faces", NULL, &l), 0);
     store_fake_set_dead(f, -EACCES);
     (void)error_set(-EIO, "why the build failed");
     lease_end(l);
@@ -126,7 +128,7 @@ static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
     struct lease_handle *l;
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "x", NULL, &l), 0);
     assert_int_equal(sweeping.looks, 3);
     assert_int_equal(store_fake_count(f, "builds/"), 1);
     lease_end(l);
@@ -136,8 +138,45 @@ static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     assert_int_equal(lease_encode(&dead, &doc), 0);
     store_fake_put(f, "trash/sweeping", doc.data, doc.len);
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "x", NULL, &l), 0);
     lease_end(l);
+}
+
+struct waiting {
+    volatile int cancel;
+    unsigned looks, told;
+};
+
+static struct waiting waiting;
+
+static void count_told(enum log_level level, const char *line)
+{
+    waiting.told += level == LOG_LEVEL_INFO && strstr(line, "waits until a gc or unnest");
+}
+
+/* Each look at the announcement takes 700 ms, and it is live at each. */
+static void interrupt_at_fifth_look(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    if (op != FAKE_GET_SMALL || strcmp(key, "trash/sweeping") != 0)
+        return;
+    passed_ms += 700;
+    waiting.cancel = ++waiting.looks == 5;
+}
+
+static void test_lease__says_what_it_waits_for_and_can_be_interrupted(void **state)
+{
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct lease_handle *sweep, *l;
+    waiting = (struct waiting){.looks = 0};
+    log_to(count_told, LOG_LEVEL_INFO);
+    assert_int_equal(lease_begin_sweep(s, &sweep), 0);
+    store_fake_set_hook(f, interrupt_at_fifth_look, NULL);
+    assert_int_equal(lease_begin(s, &place, "x", &waiting.cancel, &l), -ECANCELED);
+    assert_int_equal(waiting.looks, 5);
+    assert_int_equal(waiting.told, 1);
+    assert_int_equal(store_fake_count(f, "builds/"), 0);
+    lease_end(sweep);
 }
 
 /* The machine slept: what others did meanwhile was done as if the lease were not there. */
@@ -148,7 +187,7 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
     struct sweeping sweeping = {.looks = 0};
     struct lease_handle *l;
     const uint64_t too_long = LEASE_LIFE_MIN_S * 1000 + 1000;
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(s, &place, "x", NULL, &l), 0);
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
     assert_int_equal(lease_renew_at(l, clock_boot_ms() + too_long), 0);
@@ -168,7 +207,7 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
 static void answer_late(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     if (op == FAKE_PUT && !strcmp(key, "trash/sweeping"))
-        passed_s += LEASE_LIFE_MIN_S;
+        passed_ms += LEASE_LIFE_MIN_S * 1000;
 }
 
 /* Builds took the announcement for dead while it was written again. granary.json is gone, as in an unnest's last step.
@@ -180,7 +219,7 @@ static void test_lease__a_sweep_that_was_renewed_too_late_ends(void **state)
     assert_int_equal(lease_begin_sweep(store_fake_store(f), &sweep), 0);
     assert_true(store_fake_remove(f, "granary.json"));
     store_fake_set_hook(f, answer_late, NULL);
-    passed_s = LEASE_RENEW_MS / 1000 + 1;
+    passed_ms = LEASE_RENEW_MS + 1000;
     uint64_t looks = store_fake_calls(f, FAKE_GET_SMALL);
     assert_int_equal(lease_renew(sweep), -EAGAIN);
     assert_non_null(strstr(error_text(), "stood still for 661 s"));
@@ -252,6 +291,7 @@ int main(void)
         RUN(test_lease__lives_while_it_is_renewed),
         RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
         RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
+        RUN(test_lease__says_what_it_waits_for_and_can_be_interrupted),
         RUN(test_lease__that_was_not_renewed_in_time_has_lapsed),
         RUN(test_lease__a_sweep_that_was_renewed_too_late_ends),
         RUN(test_lease__only_one_sweeps),

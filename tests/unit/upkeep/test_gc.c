@@ -190,7 +190,7 @@ static void test_gc__never_sweeps_under_a_lease(void **state)
     pass(f, GRACE);
     run(f, 0, false);
     pass(f, GRACE);
-    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     struct gc_result r = run(f, 0, false);
     assert_int_equal(r.live_leases, 1);
     assert_int_equal(r.swept, 0);
@@ -299,7 +299,7 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     struct fixture *f = *state;
     struct lease_handle *l;
     ripen(f);
-    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     assert_int_equal(run(f, 0, false).swept, 0);
     assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &no_step), 0);
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
@@ -323,7 +323,7 @@ static void test_gc__a_store_that_goes_is_no_parent_that_lacks_something(void **
     struct fixture *f = *state;
     CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
     put_image(f, 0, 1, NULL);
-    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     assert_true(store_fake_remove(f->fake, "granary.json"));
     const struct gc_step renew = {.step = renew_after_long_sleep, .arg = l};
     assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &renew), -ESTALE);

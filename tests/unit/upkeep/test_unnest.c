@@ -341,7 +341,7 @@ static void test_unnest__waits_for_no_build(void **state)
 {
     struct fixture *f = *state;
     CLEANUP(cleanup_lease_handle) struct lease_handle *build = NULL;
-    assert_int_equal(lease_begin(f->inner, &inner_place, "faces", &build), 0);
+    assert_int_equal(lease_begin(f->inner, &inner_place, "faces", NULL, &build), 0);
     assert_int_equal(unnest_as(f, false), -EBUSY);
     assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
 }
@@ -399,7 +399,7 @@ static void *build_late(void *arg)
 {
     struct late_build *b = arg;
     struct lease_handle *lease = NULL;
-    b->rc = lease_begin(b->f->inner, &inner_place, "faces", &lease);
+    b->rc = lease_begin(b->f->inner, &inner_place, "faces", NULL, &lease);
     snprintf(b->sentence, sizeof b->sentence, "%s", error_text());
     lease_end(lease);
     return NULL;
