@@ -278,6 +278,50 @@ static void test_gc__gives_way_in_the_middle_of_a_sweep(void **state)
     assert_int_equal(store_fake_count(f->fake, "packs/"), 9 * 4); /* packs go last */
 }
 
+/* The user interrupts at the given operation. */
+struct interrupt {
+    const char *at; /* key prefix */
+    enum store_fake_op op;
+    volatile int cancel;
+    unsigned later; /* operations of the same kind that follow */
+};
+
+static void interrupt_at(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct interrupt *i = arg;
+    if (op != i->op || strncmp(key, i->at, strlen(i->at)) != 0)
+        return;
+    i->later += i->cancel;
+    i->cancel = 1;
+}
+
+/* In the walk of the images, in the listing and in the sweep. */
+static void test_gc__ends_when_interrupted(void **state)
+{
+    struct fixture *f = *state;
+    struct interrupt at[] = {{.at = "indexes/", .op = FAKE_GET_SMALL},
+                             {.at = "manifests/", .op = FAKE_LIST},
+                             {.at = "manifests/", .op = FAKE_REMOVE}};
+    ripen(f);
+    put_image(f, 1, 2, "kept");
+    const size_t objects = object_count(f);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(at); i++) {
+        const struct gc_options options = {.grace_s = GRACE, .now = f->now, .cancel = &at[i].cancel};
+        struct gc_result r;
+        store_fake_set_hook(f->fake, interrupt_at, &at[i]);
+        assert_int_equal(gc_run(f->store, &options, &r), -ECANCELED);
+        assert_string_equal(error_text(), "interrupted");
+        assert_true(at[i].cancel);
+        assert_int_equal(at[i].later, 0);
+        assert_int_equal(r.swept, at[i].op == FAKE_REMOVE);
+        assert_int_equal(object_count(f), objects - r.swept);
+        assert_false(store_fake_has(f->fake, "trash/sweeping"));
+    }
+    store_fake_set_hook(f->fake, NULL, NULL);
+    assert_true(run(f, 0, false).swept > 0);
+    assert_true(image_whole(f, 1));
+}
+
 static void test_gc__sees_an_image_published_meanwhile(void **state)
 {
     struct fixture *f = *state;
@@ -619,6 +663,7 @@ int main(void)
         RUN(test_gc__forgets_dead_leases),
         RUN(test_gc__gives_way_to_a_build_that_begins_meanwhile),
         RUN(test_gc__gives_way_in_the_middle_of_a_sweep),
+        RUN(test_gc__ends_when_interrupted),
         RUN(test_gc__sees_an_image_published_meanwhile),
         RUN(test_gc__a_parent_outlives_the_build_upon_it),
         RUN(test_gc__a_store_that_goes_is_no_parent_that_lacks_something),
