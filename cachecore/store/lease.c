@@ -281,6 +281,11 @@ void lease_end(struct lease_handle *l)
     if (is_ours(l) && store_remove(l->store, l->key))
         log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
     (void)error_restore(&before);
+    lease_abandon(l);
+}
+
+void lease_abandon(struct lease_handle *l)
+{
     free(l);
 }
 

@@ -55,6 +55,8 @@ bool lease_is_live(const struct lease_handle *l);
  * later. NULL is allowed. */
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)
+/* Free l and leave its document in the store, as if the process had been killed. NULL is allowed. */
+void lease_abandon(struct lease_handle *l);
 
 /* Announce that gc or unnest sweeps; renewed and ended like a lease. -EAGAIN: another one is sweeping, or was killed
  * while sweeping less than LEASE_SWEEP_DEAD_S ago. -EEXIST: a store around this one has a tag there. On a store that
