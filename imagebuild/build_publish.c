@@ -54,13 +54,16 @@ int build_publish(struct build *b)
 {
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
     struct build_result *r = b->result;
-    enum repository_found found = REPOSITORY_ABSENT;
+    /* what was there before this build, which a second round would find itself */
+    enum repository_found found = REPOSITORY_WHOLE, now = REPOSITORY_WHOLE;
     unsigned lapses;
     int rc = manifest_encode(&r->manifest, &document);
     do {
         lapses = lease_lapses(b->lease);
         if (!rc)
-            rc = put_manifest(b, &document, &found);
+            rc = put_manifest(b, &document, &now);
+        if (found == REPOSITORY_WHOLE)
+            found = now;
     } while (!rc && lease_lapses(b->lease) != lapses);
     if (!rc)
         rc = nesting_check_again(b->store, &b->options.place);

@@ -75,6 +75,26 @@ static void test_build_lease__what_it_put_is_looked_up_again_when_it_lapsed(void
     compare_with_full(w, &r, &size);
 }
 
+static void only_sleep_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        slept_ms = (LEASE_LIFE_MIN_S + 1) * 1000;
+}
+
+/* The second round finds the manifest that the first one put. */
+static void test_build_lease__counts_the_same_when_it_lapsed_and_nothing_was_lost(void **state)
+{
+    struct world *w = *state;
+    struct build_options o = options();
+    CLEANUP(cleanup_store_fake) struct store_fake *other = store_fake_new();
+    struct build_result r, straight;
+    assert_int_equal(run(w, other, &o, &straight), 0);
+    store_fake_set_hook(w->store, only_sleep_at_manifest, NULL);
+    assert_int_equal(run(w, w->store, &o, &r), 0);
+    assert_int_equal(r.objects_new, straight.objects_new);
+    assert_int_equal(r.bytes_uploaded, straight.bytes_uploaded);
+}
+
 static void sleep_at_tag(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
     if (op == FAKE_PUT && !strncmp(key, "images/", 7))
@@ -211,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_it_put_is_looked_up_again_when_it_lapsed),
+        TEST(counts_the_same_when_it_lapsed_and_nothing_was_lost),
         TEST(fails_when_it_lapsed_while_the_tags_were_put),
         TEST(what_an_untagged_parent_gave_has_its_grace_period),
         TEST_EXT4(what_an_untagged_parent_gave_has_its_grace_period),
