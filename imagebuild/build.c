@@ -88,7 +88,7 @@ static int build_prepare(struct build *b)
     if (rc)
         return rc;
     snprintf(image, sizeof image, "%s:%s", b->ref->name, b->ref->tag);
-    return lease_begin(b->store, &b->options.place, image, &b->lease);
+    return lease_begin(b->store, &b->options.place, image, b->options.cancel, &b->lease);
 }
 
 /* ------------------------------------------------------------------ open */

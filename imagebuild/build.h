@@ -98,8 +98,8 @@ struct build_result {
  * Returns 0 or -errno with a sentence. -EINVAL: an option is out of range, or names cannot be kept. -ENOTSUP:
  * strict_tags, but the store has no conditional writes. -ECANCELED: options->cancel was set. -EAGAIN: something that
  * the build relied on vanished from the store; run it again. -EFBIG: over a limit of the filesystem, index or
- * catalog. -EBADMSG: damaged or unexpected data. -ENOENT, -ESTALE: a file vanished or changed. Others come from
- * source and store. */
+ * catalog. -EBADMSG: damaged or unexpected data. -ENOENT, -ESTALE: a file vanished or changed. -ESTALE also:
+ * the store has been taken apart ('granary unnest'). Others come from source and store. */
 GR_MUST_CHECK int build_run(struct source *source, struct store *store, const struct image_ref *ref,
                             const struct build_options *options, struct build_result *out);
 

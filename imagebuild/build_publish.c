@@ -7,40 +7,21 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "store/gc_marks.h"
 #include "store/repository.h"
 
-/* Publish both tags, or neither as far as the store allows: if the second put fails, the first tag is removed again. A
- * checkpoint is no image, so the tags never name one as parent. */
+/* Publish the build tag and the requested tag. A checkpoint is no image, so the tags never name one as parent. */
 static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
-    int64_t now = (int64_t)time(NULL);
     const char *source = b->source->url;
-    struct tag unique = {.digest = r->image,
-                         .content_root = r->content_root,
-                         .created = now,
-                         .source = digest_of(source, strlen(source))};
+    struct tag tag = {.digest = r->image,
+                      .content_root = r->content_root,
+                      .created = time(NULL),
+                      .source = digest_of(source, strlen(source))};
     if (b->parent && !b->resumed)
-        unique.parent = parent_of_tag(b->parent, &r->image);
-    struct tag asked = unique;
-    /* The unique tag's name has time and digest, so two builds that choose the same name have the same image. It comes
-     * first: if the build is killed in between, the image still has a tag. */
-    tag_build_name(now, &r->image, r->unique_tag);
-    int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
-    if (rc)
-        return rc;
-    rc = repository_publish(b->store, b->ref->name, b->ref->tag, &asked, b->options.strict_tags);
-    if (!rc)
-        return 0;
-    struct error first;
-    error_take(&first, rc);
-    if (repository_remove_tag(b->store, b->ref->name, r->unique_tag))
-        log_warning("build: tag %s:%s was published, but %s was not: %s", b->ref->name, r->unique_tag, b->ref->tag,
-                    first.text);
-    return error_restore(&first);
+        tag.parent = parent_of_tag(b->parent, &r->image);
+    return repository_publish_both(b->store, b->ref->name, b->ref->tag, &tag, b->options.strict_tags, r->unique_tag);
 }
 
 /* Take gc's mark off a manifest that was there before. upload_check_present has done so for the other objects. */
@@ -73,13 +54,16 @@ int build_publish(struct build *b)
 {
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
     struct build_result *r = b->result;
-    enum repository_found found = REPOSITORY_ABSENT;
+    /* what was there before this build, which a second round would find itself */
+    enum repository_found found = REPOSITORY_WHOLE, now = REPOSITORY_WHOLE;
     unsigned lapses;
     int rc = manifest_encode(&r->manifest, &document);
     do {
         lapses = lease_lapses(b->lease);
         if (!rc)
-            rc = put_manifest(b, &document, &found);
+            rc = put_manifest(b, &document, &now);
+        if (found == REPOSITORY_WHOLE)
+            found = now;
     } while (!rc && lease_lapses(b->lease) != lapses);
     if (!rc)
         rc = nesting_check_again(b->store, &b->options.place);

@@ -172,9 +172,9 @@ static void *run_job(void *arg)
     int rc = job->work(job, job->arg);
     if (!rc)
         rc = control_job_send(job, "result", json_pack("{s:b}", "ok", 1));
-    job->free_arg(job->arg);
     struct error failed;
     error_take(&failed, rc);
+    job->free_arg(job->arg);
     if (rc && rc != -ECANCELED && control_job_send(job, "error", json_lossy(failed.text)))
         log_debug("a client left before it was told why its job failed: %s", failed.text);
     {

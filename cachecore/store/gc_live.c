@@ -140,14 +140,16 @@ int gc_live_add_image(struct store *s, const struct digest *image, const struct 
     return rc;
 }
 
-int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images)
+int gc_live_add(struct store *s, const struct gc_tags *tags, const struct gc_step *step, struct digest_map *live,
+                uint64_t *images)
 {
-    const struct gc_step none = {0};
     for (size_t i = 0; i < tags->list.len; i++) {
         const struct gc_tag *t = &tags->list.items[i];
         if (t->expired)
             continue;
-        int rc = gc_live_add_image(s, &t->image, &none, live, images);
+        int rc = gc_live_add_image(s, &t->image, step, live, images);
+        if (rc == -ECANCELED)
+            return rc;
         if (rc)
             /* -ENOENT would read as a missing tag, but here a part of an image is missing. */
             return error_prefix(rc == -ENOENT ? -EBADMSG : rc,

@@ -50,6 +50,7 @@ GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image,
 
 /* The same for the images of all tags that have not expired. -EBADMSG also if an image's object is missing: the
  * sentence names the tag. */
-GR_MUST_CHECK int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images);
+GR_MUST_CHECK int gc_live_add(struct store *s, const struct gc_tags *tags, const struct gc_step *step,
+                              struct digest_map *live, uint64_t *images);
 
 #endif

@@ -12,19 +12,24 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "format/tag.h"
 
-/* How often a build looks whether a sweep has ended. */
-enum { SWEEP_POLL_MS = 200, LEASE_KEY_MAX = 64 };
+enum {
+    SWEEP_POLL_MS = 200,  /* how often a build looks whether a sweep has ended */
+    SWEEP_TELL_MS = 1000, /* after this time it says what it waits for */
+    LEASE_KEY_MAX = 64
+};
 
 /* A lease or a sweep announcement that this process holds. */
 struct lease_handle {
     struct store *store;
     const struct nesting *place; /* NULL for a sweep */
+    const volatile int *cancel;  /* ends a wait for a sweep; may be NULL */
     struct lease lease;
     _Atomic uint64_t written_ms; /* clock_boot_ms of the last write */
     bool sweep;                  /* a sweep's announcement instead of a build's lease */
@@ -104,25 +109,32 @@ static int sweep_runs(struct store *s, bool *out)
 static int wait_for_sweep(struct lease_handle *l)
 {
     struct store *s = l->store;
-    bool runs = false;
+    bool runs = false, told = false;
     int rc = 0;
     for (uint64_t begun = clock_now_ms(); !rc;) {
         rc = sweep_runs(s, &runs);
         if (rc || !runs)
             break;
-        if (clock_now_ms() - begun > LEASE_SWEEP_DEAD_S * 1000)
+        const uint64_t waited_ms = clock_now_ms() - begun;
+        if (waited_ms > LEASE_SWEEP_DEAD_S * 1000)
             return error_set(-ETIMEDOUT,
                              "%s: a gc or unnest has been removing objects for too long; if none is running, remove "
                              "the object %s",
                              s->url, LEASE_SWEEP_KEY);
-        nanosleep(&(struct timespec){.tv_nsec = SWEEP_POLL_MS * 1000000L}, NULL);
+        if (!told && waited_ms >= SWEEP_TELL_MS) {
+            log_info("%s: waits until a gc or unnest has removed its objects (%s)", s->url, LEASE_SWEEP_KEY);
+            told = true;
+        }
+        if (!cancel_sleep_until(clock_now_us() + SWEEP_POLL_MS * 1000, l->cancel))
+            return error_set(-ECANCELED, "%s: interrupted while a gc or unnest was removing objects", s->url);
         uint64_t now = clock_boot_ms();
         rc = now - l->written_ms > LEASE_RENEW_MS ? lease_write(l, now) : 0;
     }
     return rc ? rc : nesting_check_again(s, l->place);
 }
 
-int lease_begin(struct store *s, const struct nesting *place, const char *image, struct lease_handle **out)
+int lease_begin(struct store *s, const struct nesting *place, const char *image, const volatile int *cancel,
+                struct lease_handle **out)
 {
     CLEANUP_FREE struct lease_handle *unwritten = NULL;
     int rc = make(s, image, &unwritten);
@@ -135,6 +147,7 @@ int lease_begin(struct store *s, const struct nesting *place, const char *image,
     /* From here on a failure must remove the written lease, not only free the handle. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *l = steal_ptr(&unwritten);
     l->place = place;
+    l->cancel = cancel;
     rc = wait_for_sweep(l);
     if (!rc)
         *out = steal_ptr(&l);
@@ -194,19 +207,29 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
     return rc;
 }
 
+static int sweep_lapsed(uint64_t age_ms)
+{
+    return error_set(-EAGAIN,
+                     "stood still for %llu s, so that builds may no longer wait for it; run the same command again",
+                     (unsigned long long)age_ms / 1000);
+}
+
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
 {
     const uint64_t before_ms = l->written_ms, life_ms = LEASE_LIFE_MIN_S * 1000;
     if (now_ms - before_ms <= LEASE_RENEW_MS)
         return 0;
     if (l->sweep && now_ms - before_ms >= life_ms)
-        return error_set(-EAGAIN,
-                         "stood still for %llu s, so that builds may no longer wait for it; run the same command again",
-                         (unsigned long long)(now_ms - before_ms) / 1000);
+        return sweep_lapsed(now_ms - before_ms);
     int rc = lease_write(l, now_ms);
     /* Others see the old renewal until the put has ended, which may take long. */
-    if (rc || GR_MAX(now_ms, clock_boot_ms()) - before_ms < life_ms)
+    const uint64_t age_ms = GR_MAX(now_ms, clock_boot_ms()) - before_ms;
+    if (rc || age_ms < life_ms)
         return rc;
+    if (l->sweep) {
+        l->written_ms = before_ms; /* it stays lapsed, also for lease_is_live */
+        return sweep_lapsed(age_ms);
+    }
     /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
     l->lapses++;
     return wait_for_sweep(l);
@@ -248,12 +271,21 @@ static bool is_ours(const struct lease_handle *l)
     return there.started == l->lease.started && there.pid == l->lease.pid && !strcmp(there.host, l->lease.host);
 }
 
+/* Keeps the thread's sentence: callers that failed end their lease on the way out. */
 void lease_end(struct lease_handle *l)
 {
     if (!l)
         return;
+    struct error before;
+    error_take(&before, 0);
     if (is_ours(l) && store_remove(l->store, l->key))
         log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
+    (void)error_restore(&before);
+    lease_abandon(l);
+}
+
+void lease_abandon(struct lease_handle *l)
+{
     free(l);
 }
 

@@ -29,11 +29,12 @@ struct lease_handle;
 #define LEASE_SWEEP_KEY "trash/sweeping"
 
 /* Write a lease for a build of `image`, then wait while gc or unnest is sweeping, and check that s is a store
- * (nesting_check_again). A sweep without a renewal for LEASE_SWEEP_DEAD_S counts as dead. -ETIMEDOUT: the sweep does
- * not end. A handle is used by one thread at a time; store and place must outlive it. The caller ends it with
- * lease_end. */
+ * (nesting_check_again). A sweep without a renewal for LEASE_SWEEP_DEAD_S counts as dead. A wait of more than a second
+ * is logged; cancel (may be NULL) ends it and is asked in later waits too. -ETIMEDOUT: the sweep does not end;
+ * -ECANCELED: *cancel was set; -ESTALE: s is no store any more. A handle is used by one thread at a time; store, place
+ * and cancel must outlive it. The caller ends it with lease_end. */
 GR_MUST_CHECK int lease_begin(struct store *s, const struct nesting *place, const char *image,
-                              struct lease_handle **out);
+                              const volatile int *cancel, struct lease_handle **out);
 /* Renew the lease if the last renewal is over a minute old. A build's lease that was not renewed for LEASE_LIFE_MIN_S
  * (the machine slept, the process was stopped, the store was silent) has lapsed: it is written again, which may wait
  * and fail like lease_begin, and lease_lapses counts it. -EAGAIN: a sweep has lapsed and must end. */
@@ -50,9 +51,12 @@ GR_MUST_CHECK int lease_check_held(const struct lease_handle *l, unsigned lapses
 /* Was the last renewal less than LEASE_LIFE_MIN_S ago? Any thread, also while another one renews: what works under a
  * sweep asks before each removal. */
 bool lease_is_live(const struct lease_handle *l);
-/* Remove the lease and free l. A failure is logged; gc removes the lease later. NULL is allowed. */
+/* Remove the lease and free l. A failure is logged, and the thread's sentence stays what it was; gc removes the lease
+ * later. NULL is allowed. */
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)
+/* Free l and leave its document in the store, as if the process had been killed. NULL is allowed. */
+void lease_abandon(struct lease_handle *l);
 
 /* Announce that gc or unnest sweeps; renewed and ended like a lease. -EAGAIN: another one is sweeping, or was killed
  * while sweeping less than LEASE_SWEEP_DEAD_S ago. -EEXIST: a store around this one has a tag there. On a store that

@@ -95,9 +95,9 @@ int nesting_check_again(struct store *s, const struct nesting *n)
     if (rc != -ENOENT)
         return rc;
     if (!find_above(s, n->options, above))
-        return error_set(-ENOENT, "%s is no longer a store: its granary.json was removed; nothing was published",
+        return error_set(-ESTALE, "%s is no longer a store: its granary.json was removed; nothing was published",
                          s->url);
-    return error_set(-ENOENT,
+    return error_set(-ESTALE,
                      "%s is no longer a store: 'granary unnest' has moved its images into %s; nothing was published, "
                      "write %s/NAME[:TAG] instead",
                      s->url, above, above);

@@ -25,8 +25,8 @@ GR_MUST_CHECK int nesting_check(struct store *s, const char *name, const struct 
 GR_MUST_CHECK int nesting_enter(struct store *s, const struct nesting *n);
 
 /* Check that s is a store still. A writer does so each time it has written its lease and waited for sweeps, and before
- * it publishes. -ENOENT: it is none any more; the sentence names the store that 'granary unnest' moved its images
- * into. */
+ * it publishes. -ESTALE: it is none any more; the sentence names the store that 'granary unnest' moved its images
+ * into. Not -ENOENT, since a lease is renewed within work for which that means a missing object. */
 GR_MUST_CHECK int nesting_check_again(struct store *s, const struct nesting *n);
 
 #endif

@@ -330,6 +330,29 @@ int repository_remove_tag(struct store *s, const char *name, const char *tag)
     return store_remove(s, key);
 }
 
+/* The build tag's name has time and digest, so builds that choose the same name have the same image. It comes first: if
+ * the process is killed in between, the image still has a tag. */
+int repository_publish_both(struct store *s, const char *name, const char *tag, const struct tag *t, bool strict,
+                            char out_unique[TAG_BUILD_NAME_MAX])
+{
+    char key[TAG_KEY_MAX];
+    struct store_item item;
+    struct tag unique = *t, asked = *t;
+    tag_build_name(t->created, &t->digest, out_unique);
+    bool was_there = store_stat(s, tag_key(name, out_unique, key), &item) != -ENOENT;
+    int rc = repository_publish(s, name, out_unique, &unique, strict);
+    if (rc || !strcmp(tag, out_unique))
+        return rc;
+    rc = repository_publish(s, name, tag, &asked, strict);
+    if (!rc || was_there)
+        return rc;
+    struct error first;
+    error_take(&first, rc);
+    if (repository_remove_tag(s, name, out_unique))
+        log_warning("%s: tag %s:%s was published, but %s was not: %s", s->url, name, out_unique, tag, first.text);
+    return error_restore(&first);
+}
+
 typedef VEC(char *) key_list;
 
 static void key_list_release(key_list *keys)

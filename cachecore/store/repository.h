@@ -32,6 +32,12 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * empty, and always t->name and t->tag, so name and tag must not point there. -EINVAL: a name is not valid. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
+/* Publish an image under its build tag, whose name (tag_build_name of t, whose time is set) goes to out_unique, and
+ * under `tag`; each gets a nonce of its own. Both or neither, as far as the store allows: if the second put fails, the
+ * build tag is removed again, unless it was there before. Errors as those of repository_publish. */
+GR_MUST_CHECK int repository_publish_both(struct store *s, const char *name, const char *tag, const struct tag *t,
+                                          bool strict, char out_unique[TAG_BUILD_NAME_MAX]);
+
 /* Visit every tag of image `name` (NULL: of every image), in byte order of name and tag. visit runs in the calling
  * thread; its non-zero result ends the walk and is returned. A tag that cannot be decoded ends it with -EBADMSG. Other
  * documents, which are there when a store was made inside this one, are skipped with a warning; a tag copied from

@@ -331,18 +331,11 @@ static int unmark(struct copying *c)
 /* Put the build tag and the requested tag. */
 static int publish_tags(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
-    struct tag unique = {.digest = *image,
-                         .content_root = c->manifest.content_root,
-                         .created = name->created ? name->created : time(NULL),
-                         .parent = name->parent};
-    /* A separate tag, because repository_publish gives each its own nonce. */
-    struct tag asked = unique;
-    bool strict = c->options->strict_tags;
-    tag_build_name(unique.created, image, c->result->unique_tag);
-    int rc = repository_publish(c->to, name->name, c->result->unique_tag, &unique, strict);
-    return rc || !strcmp(name->tag, c->result->unique_tag)
-               ? rc
-               : repository_publish(c->to, name->name, name->tag, &asked, strict);
+    const struct tag tag = {.digest = *image,
+                            .content_root = c->manifest.content_root,
+                            .created = name->created ? name->created : time(NULL),
+                            .parent = name->parent};
+    return repository_publish_both(c->to, name->name, name->tag, &tag, c->options->strict_tags, c->result->unique_tag);
 }
 
 /* Step 5, once. */
@@ -384,7 +377,7 @@ static int copy_run(struct copying *c, const struct digest *image, const struct 
         rc = nesting_enter(c->to, &c->options->place);
     snprintf(called, sizeof called, "%s:%s", name->name, name->tag);
     if (!rc)
-        rc = lease_begin(c->to, &c->options->place, called, &c->lease);
+        rc = lease_begin(c->to, &c->options->place, called, c->options->cancel, &c->lease);
     if (!rc)
         rc = copy_collect(c);
     if (!rc)

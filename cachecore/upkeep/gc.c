@@ -22,6 +22,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "format/json_doc.h"
@@ -61,6 +62,20 @@ static void gc_release(struct gc *g)
     digest_map_release(&g->live);
     digest_map_release(&g->marks);
     vec_release(&g->eligible);
+}
+
+/* Called between requests, wherever there are many. */
+static int gc_check_cancel(void *arg)
+{
+    const struct gc *g = arg;
+    return cancel_asked(g->options->cancel) ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+/* Add what the images of these tags need to the live set. */
+static int add_live(struct gc *g, const struct gc_tags *tags, uint64_t *images)
+{
+    const struct gc_step step = {.step = gc_check_cancel, .arg = g};
+    return gc_live_add(g->store, tags, &step, &g->live, images);
 }
 
 /* Mark the object being listed. */
@@ -141,6 +156,9 @@ static int judge_object(void *arg, const struct store_item *item)
     struct gc *g = arg;
     struct digest name;
     enum object_kind kind;
+    int rc = gc_check_cancel(g);
+    if (rc)
+        return rc;
     if (object_key_parse(item->key, &kind, &name) || kind != g->kind || digest_is_zero(&name))
         return 0; /* another program's file */
     g->result->objects++;
@@ -185,7 +203,9 @@ static int untag(struct gc *g, const struct gc_tags *tags)
         const struct gc_tag *t = &tags->list.items[i];
         if (!t->expired)
             continue;
-        int rc = g->options->dry_run ? 0 : repository_remove_tag(g->store, t->name, t->tag);
+        int rc = gc_check_cancel(g);
+        if (!rc && !g->options->dry_run)
+            rc = repository_remove_tag(g->store, t->name, t->tag);
         if (rc && rc != -ENOENT)
             return rc;
         g->result->tags_removed++;
@@ -236,10 +256,12 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
     if (!rc && !g->result->live_leases && !g->options->dry_run)
         rc = gc_tags_read(g->store, 0, &tags);
     if (!rc)
-        rc = gc_live_add(g->store, &tags, &g->live, NULL);
+        rc = add_live(g, &tags, NULL);
     size_t done = 0;
     for (; !rc && done < g->eligible.len && !g->result->live_leases; done++) {
-        rc = sweep ? lease_renew(sweep) : 0;
+        rc = gc_check_cancel(g);
+        if (!rc && sweep)
+            rc = lease_renew(sweep);
         /* A build that has begun now waits for us, so look often and stop soon. */
         if (!rc && done && done % SWEEP_BATCH == 0)
             rc = count_leases(g, false);
@@ -281,7 +303,7 @@ int gc_run(struct store *s, const struct gc_options *options, struct gc_result *
     if (!rc)
         rc = gc_tags_read(s, options->keep_last, &tags);
     if (!rc)
-        rc = gc_live_add(s, &tags, &g.live, &out->images);
+        rc = add_live(&g, &tags, &out->images);
     if (!rc)
         rc = untag(&g, &tags);
     if (!rc)

@@ -15,6 +15,7 @@ struct gc_options {
                            tags given by users stay) */
     bool dry_run;       /* write and remove nothing; the result tells what would happen */
     int64_t now;        /* seconds since the epoch; 0: the current time */
+    const volatile int *cancel; /* set asynchronously: ends with -ECANCELED; may be NULL */
 };
 
 /* What a run did, or in a dry run would do. Counts are objects unless named otherwise. */
@@ -32,7 +33,8 @@ struct gc_result {
 
 /* Run once. In doubt nothing is removed: a tag or manifest that cannot be read or decoded, a tag without its manifest,
  * or a damaged index or catalog ends the run (-EBADMSG) before anything is marked, removed or untagged. -EAGAIN:
- * another gc is sweeping; -EINVAL: a negative grace period; -ENOENT: not a Granary store; else the store's errors.
+ * another gc is sweeping; -EINVAL: a negative grace period; -ENOENT: not a Granary store; -ECANCELED: what was marked
+ * or removed so far stays so; else the store's errors.
  * Memory: 54 to 107 bytes for each object that is needed or marked. */
 GR_MUST_CHECK int gc_run(struct store *s, const struct gc_options *options, struct gc_result *out);
 

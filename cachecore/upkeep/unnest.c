@@ -8,7 +8,8 @@
  *   5 remove   tags first, so that no tag names an incomplete image; then what they need; then granary.json; then the
  *              leases of builds that wait, which are lost from here on; the announcement last
  *
- * A run that was killed is found again by granary.json, or by its announcement where granary.json is gone.
+ * A run that was killed is found again by granary.json, or by its announcement where granary.json is gone. So a run
+ * that fails after that leaves its announcement.
  *
  * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
  * tags. Those are read, and whatever may be a tag stays. */
@@ -152,6 +153,7 @@ struct unnesting {
     VEC(char *) tag_keys;       /* sorted, for binary search */
     VEC(struct piece) pieces;
     struct lease_handle *sweep; /* the announcement; NULL until step 3 */
+    bool leave_sweep;           /* a later run finds the rest by it alone */
     bool among_tags;            /* dir is "images": see the top */
     size_t first;               /* first piece of the batch being removed */
     _Atomic uint64_t removed, removed_bytes;
@@ -159,7 +161,10 @@ struct unnesting {
 
 static void unnest_release(struct unnesting *u)
 {
-    lease_end(u->sweep);
+    if (u->leave_sweep)
+        lease_abandon(u->sweep);
+    else
+        lease_end(u->sweep);
     for (size_t i = 0; i < u->pieces.len; i++)
         free(u->pieces.items[i].key);
     vec_release(&u->pieces);
@@ -460,6 +465,16 @@ static int close_inner(struct unnesting *u)
     return rc ? rc : repository_tags(u->inner, NULL, check_tag, u);
 }
 
+/* After a failure that came with granary.json or after it: is that gone? Also true if the store does not say. */
+static bool is_gone(struct unnesting *u)
+{
+    struct error failed;
+    error_take(&failed, 0);
+    bool gone = repository_check(u->inner, false) != 0;
+    (void)error_restore(&failed);
+    return gone;
+}
+
 /* Step 5: remove batch by batch, each of one rank, in parallel within a batch. */
 static int remove_all(struct unnesting *u)
 {
@@ -476,6 +491,7 @@ static int remove_all(struct unnesting *u)
         for (work.count = 1; u->first + work.count < u->pieces.len && p[work.count].rank == p->rank;)
             work.count++;
         rc = parallel_run(&work);
+        u->leave_sweep = rc && p->rank >= RANK_STORE && is_gone(u);
     }
     u->result->removed = u->removed;
     u->result->removed_bytes = u->removed_bytes;

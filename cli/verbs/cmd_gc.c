@@ -59,8 +59,10 @@ static int cmd_gc_run(const struct invocation *inv)
     int rc = open_store(inv->operands[0], &v->access, &ref, &store);
     if (rc)
         return rc;
-    struct gc_options options = {
-        .grace_s = (int64_t)v->grace_s, .keep_last = (unsigned)v->keep_last, .dry_run = v->dry_run};
+    struct gc_options options = {.grace_s = (int64_t)v->grace_s,
+                                 .keep_last = (unsigned)v->keep_last,
+                                 .dry_run = v->dry_run,
+                                 .cancel = interrupt_watch()};
     struct gc_result r = {0};
     rc = gc_run(store, &options, &r);
     if (rc)

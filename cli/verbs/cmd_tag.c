@@ -1,5 +1,8 @@
 /* granary tag IMAGE TAG: gives an image another tag. A tag makes an image needed, so this has to win against a gc that
  * is about to sweep an image without tags: a lease comes first, then the manifest is read again. */
+#include <string.h>
+
+#include "base/cancel.h"
 #include "cli/verbs/verbs.h"
 #include "store/gc_marks.h"
 #include "store/lease.h"
@@ -21,9 +24,16 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static int cmd_tag_renew(void *lease)
+/* What cmd_tag_step needs. */
+struct tagging {
+    struct lease_handle *lease;
+    const volatile int *cancel;
+};
+
+static int cmd_tag_step(void *arg)
 {
-    return lease_renew(lease);
+    const struct tagging *t = arg;
+    return cancel_asked(t->cancel) ? error_set(-ECANCELED, "interrupted") : lease_renew(t->lease);
 }
 
 /* The order: lease, manifest, unmark, publish. Each step is needed against a gc that runs at the same time; see below.
@@ -44,16 +54,18 @@ static int cmd_tag_run(const struct invocation *inv)
     const struct nesting place = {.options = &options, .is_store = true};
     /* gc may be about to sweep an image without tags. Once the lease exists, either gc spares the image, or it has
      * removed the manifest already and reading it below fails. */
+    const volatile int *cancel = interrupt_watch();
     CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
-    rc = lease_begin(image.store, &place, inv->operands[0], &lease);
+    rc = lease_begin(image.store, &place, inv->operands[0], cancel, &lease);
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
     /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */
-    const struct gc_step step = {.step = cmd_tag_renew, .arg = lease};
+    struct tagging tagging = {.lease = lease, .cancel = cancel};
+    const struct gc_step step = {.step = cmd_tag_step, .arg = &tagging};
     if (!rc)
         rc = gc_unmark_image(image.store, &image.digest, &step);
     if (!rc)
-        rc = lease_renew(lease);
+        rc = cmd_tag_step(&tagging);
     if (!rc)
         rc = lease_check_held(lease, 0);
     if (rc)

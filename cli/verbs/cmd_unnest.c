@@ -99,9 +99,11 @@ static int cmd_unnest_run(const struct invocation *inv)
     int rc = open_store(inv->operands[0], &v->access, &ref, &store);
     if (rc)
         return rc;
+    struct store_options store_options = {0};
+    open_store_options(&v->access, &store_options);
     struct work w = {.values = v, .store = store, .stores = stores};
     w.options = (struct unnest_options){.dry_run = v->dry_run,
-                                        .copy = {.place = {.is_store = true},
+                                        .copy = {.place = {.options = &store_options, .is_store = true},
                                                  .threads = (unsigned)v->jobs,
                                                  .strict_tags = v->strict_tags,
                                                  .progress = on_progress,

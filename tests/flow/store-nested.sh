@@ -77,12 +77,19 @@ nested() {
     cp -a "$W/b/images/." "$1/images"
 }
 
-echo "== a build that waits for an unnest fails when that has ended, and names the outer store"
+echo "== who waits for an unnest can be interrupted; a build fails when that has ended, and names the outer store"
 nested "$W/closing"
 inner=$W/closing/images
 mkdir -p "$inner/trash"
 printf '{"format":"granary-lease","version":1,"started":1,"renewed":%s,"host":"h","pid":1,"image":""}' "$(date +%s)" \
     >"$inner/trash/sweeping"
+background env --default-signal=INT "$GRANARY" tag "$inner/faces:v1" later >"$W/out" 2>"$W/err"
+wait_for 60 grep -q 'waits until a gc or unnest has removed its objects' "$W/err"
+kill -INT "$BACKGROUND_PID"
+status=0
+wait "$BACKGROUND_PID" || status=$?
+[ $status = 130 ] || fail "a tag that waits, interrupted: exit $status: $(cat "$W/err")"
+[ -z "$(ls "$inner/builds")" ] || fail "its lease is left"
 "$GRANARY" build -q "$W/tree" "$inner/faces:late" >"$W/out" 2>"$W/err" &
 build=$!
 wait_for 60 bash -c "compgen -G '$inner/builds/*' >'$W/null'"

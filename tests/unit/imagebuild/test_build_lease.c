@@ -76,6 +76,26 @@ static void test_build_lease__what_it_put_is_looked_up_again_when_it_lapsed(void
     compare_with_full(w, &r, &size);
 }
 
+static void only_sleep_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_PUT && !strncmp(key, "manifests/", 10))
+        slept_ms = (LEASE_LIFE_MIN_S + 1) * 1000;
+}
+
+/* The second round finds the manifest that the first one put. */
+static void test_build_lease__counts_the_same_when_it_lapsed_and_nothing_was_lost(void **state)
+{
+    struct world *w = *state;
+    struct build_options o = options();
+    CLEANUP(cleanup_store_fake) struct store_fake *other = store_fake_new();
+    struct build_result r, straight;
+    assert_int_equal(run(w, other, &o, &straight), 0);
+    store_fake_set_hook(w->store, only_sleep_at_manifest, NULL);
+    assert_int_equal(run(w, w->store, &o, &r), 0);
+    assert_int_equal(r.objects_new, straight.objects_new);
+    assert_int_equal(r.bytes_uploaded, straight.bytes_uploaded);
+}
+
 static void sleep_at_tag(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
     if (op == FAKE_PUT && !strncmp(key, "images/", 7))
@@ -176,14 +196,34 @@ static void test_build_lease__nothing_is_published_where_the_store_has_gone(void
     struct build_options o = options();
     struct build_result r;
     o.place.is_store = true;
-    assert_int_equal(run(w, w->store, &o, &r), -ENOENT);
+    assert_int_equal(run(w, w->store, &o, &r), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_int_equal(store_fake_count(w->store, ""), 0); /* nor was it made anew */
     o.place.is_store = false;
     store_fake_set_hook(w->store, remove_store_at_manifest, NULL);
-    assert_int_equal(run(w, w->store, &o, &r), -ENOENT);
+    assert_int_equal(run(w, w->store, &o, &r), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_nothing_published(w);
+}
+
+/* The machine sleeps while the parent is checked, and an unnest takes the store apart. */
+static void sleep_and_remove_store(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    if (op != FAKE_GET_SMALL || strncmp(key, "indexes/", 8) != 0)
+        return;
+    slept_ms = (LEASE_LIFE_MIN_S + 1) * 1000;
+    (void)store_fake_remove(fake, "granary.json");
+}
+
+static void test_build_lease__a_store_that_goes_under_it_is_no_damaged_parent(void **state)
+{
+    struct world *w = *state;
+    struct build_options o = options();
+    struct build_result r = rebuild(w, &o);
+    o.place.is_store = true;
+    store_fake_set_hook(w->store, sleep_and_remove_store, NULL);
+    assert_int_equal(run(w, w->store, &o, &r), -ESTALE);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(test_build_lease__##name, setup, teardown)
@@ -193,10 +233,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_it_put_is_looked_up_again_when_it_lapsed),
+        TEST(counts_the_same_when_it_lapsed_and_nothing_was_lost),
         TEST(fails_when_it_lapsed_while_the_tags_were_put),
         TEST(what_an_untagged_parent_gave_has_its_grace_period),
         TEST_EXT4(what_an_untagged_parent_gave_has_its_grace_period),
         TEST(nothing_is_published_where_the_store_has_gone),
+        TEST(a_store_that_goes_under_it_is_no_damaged_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

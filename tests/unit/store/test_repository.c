@@ -5,14 +5,11 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lease.h"
 #include "store/repository.h"
 #include "unit/threads.h"
 
@@ -356,177 +353,6 @@ static void test_repository__tags_are_fetched_side_by_side_and_visited_in_order(
     assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), 150);
 }
 
-static const struct nesting place = {.is_store = true};
-
-static void test_lease__lives_while_it_is_renewed(void **state)
-{
-    struct store_fake *f = *state;
-    struct store *s = store_fake_store(f);
-    struct lease_handle *l;
-    uint64_t live;
-    int64_t now = time(NULL);
-    assert_int_equal(repository_check(s, true), 0);
-    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
-    assert_int_equal(store_fake_count(f, "builds/"), 1);
-    uint64_t puts = store_fake_calls(f, FAKE_PUT);
-    assert_int_equal(lease_renew(l), 0);
-    assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
-    assert_int_equal(lease_renew_at(l, clock_boot_ms() + LEASE_RENEW_MS + 1), 0);
-    assert_int_equal(store_fake_calls(f, FAKE_PUT), puts + 1);
-    assert_int_equal(lease_lapses(l), 0);
-    assert_int_equal(lease_count_live(s, now, 3600, true, &live), 0);
-    assert_int_equal(live, 1);
-    /* a grace period of nothing does not make a running build's lease dead */
-    assert_int_equal(lease_count_live(s, now, 0, true, &live), 0);
-    assert_int_equal(live, 1);
-    assert_int_equal(lease_count_live(s, now + 4000, 3600, false, &live), 0);
-    assert_int_equal(live, 0);
-    assert_int_equal(store_fake_count(f, "builds/"), 1);
-    lease_end(l);
-    assert_int_equal(store_fake_count(f, "builds/"), 0);
-    assert_int_equal(warnings, 0);
-
-    assert_int_equal(lease_begin(s, &place, "s3://b/faces", &l), 0);
-    store_fake_set_dead(f, -EACCES);
-    lease_end(l);
-    assert_int_equal(warnings, 1);
-    store_fake_set_dead(f, 0);
-    assert_int_equal(lease_count_live(s, now + 4000, 3600, true, &live), 0);
-    assert_int_equal(store_fake_count(f, "builds/"), 0);
-}
-
-static void test_lease__one_that_cannot_be_read_counts_by_the_clock(void **state)
-{
-    struct store_fake *f = *state;
-    uint64_t live;
-    store_fake_set_now(f, 100000);
-    store_fake_put(f, "builds/strange", "{", 1);
-    assert_int_equal(lease_count_live(store_fake_store(f), 101000, 3600, true, &live), 0);
-    assert_int_equal(live, 1);
-    assert_int_equal(lease_count_live(store_fake_store(f), 105000, 3600, true, &live), 0);
-    assert_int_equal(live, 0);
-    assert_int_equal(store_fake_count(f, "builds/"), 0);
-    store_fake_put(f, "builds/strange", "{", 1);
-    store_fake_add_fault(f, &(struct store_fake_fault){.op = FAKE_GET_SMALL, .code = -EACCES});
-    assert_int_equal(lease_count_live(store_fake_store(f), 101000, 3600, true, &live), -EACCES);
-}
-
-struct sweeping {
-    struct lease_handle *sweep;
-    unsigned looks;
-};
-
-static void end_sweep_at_third_look(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
-{
-    struct sweeping *s = arg;
-    if (op == FAKE_GET_SMALL && !strcmp(key, "trash/sweeping") && s->sweep && ++s->looks == 3) {
-        struct lease_handle *sweep = s->sweep;
-        s->sweep = NULL;
-        lease_end(sweep);
-    }
-}
-
-static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
-{
-    struct store_fake *f = *state;
-    struct store *s = store_fake_store(f);
-    struct sweeping sweeping = {.looks = 0};
-    struct lease_handle *l;
-    assert_int_equal(repository_check(s, true), 0);
-    assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
-    store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
-    assert_int_equal(sweeping.looks, 3);
-    assert_int_equal(store_fake_count(f, "builds/"), 1);
-    lease_end(l);
-    store_fake_set_hook(f, NULL, NULL);
-
-    const struct lease dead = {.renewed = time(NULL) - LEASE_SWEEP_DEAD_S - 1, .host = "h", .image = ""};
-    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    assert_int_equal(lease_encode(&dead, &doc), 0);
-    store_fake_put(f, "trash/sweeping", doc.data, doc.len);
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
-    lease_end(l);
-}
-
-/* The machine slept: what others did meanwhile was done as if the lease were not there. */
-static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
-{
-    struct store_fake *f = *state;
-    struct store *s = store_fake_store(f);
-    struct sweeping sweeping = {.looks = 0};
-    struct lease_handle *l;
-    const uint64_t too_long = LEASE_LIFE_MIN_S * 1000 + 1000;
-    assert_int_equal(repository_check(s, true), 0);
-    assert_int_equal(lease_begin(s, &place, "x", &l), 0);
-    assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
-    store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
-    assert_int_equal(lease_renew_at(l, clock_boot_ms() + too_long), 0);
-    assert_int_equal(sweeping.looks, 3);
-    assert_int_equal(lease_lapses(l), 1);
-    lease_end(l);
-    store_fake_set_hook(f, NULL, NULL);
-
-    assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
-    uint64_t puts = store_fake_calls(f, FAKE_PUT);
-    assert_int_equal(lease_renew_at(sweeping.sweep, clock_boot_ms() + too_long), -EAGAIN);
-    assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
-    lease_end(sweeping.sweep);
-}
-
-static void put_sweep(struct store_fake *f, int64_t renewed)
-{
-    const struct lease other = {.started = 1, .renewed = renewed, .host = "other", .image = ""};
-    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    assert_int_equal(lease_encode(&other, &doc), 0);
-    store_fake_put(f, "trash/sweeping", doc.data, doc.len);
-}
-
-/* Builds wait for one announcement: two gcs under it would not know whose end they see. */
-static void test_lease__only_one_sweeps(void **state)
-{
-    struct store_fake *f = *state;
-    struct store *s = store_fake_store(f);
-    struct lease_handle *first, *second;
-    assert_int_equal(lease_begin_sweep(s, &first), 0);
-    assert_int_equal(lease_begin_sweep(s, &second), -EAGAIN);
-    lease_end(first);
-    assert_false(store_fake_has(f, "trash/sweeping"));
-    put_sweep(f, time(NULL) - 60);
-    assert_int_equal(lease_begin_sweep(s, &second), -EAGAIN);
-    put_sweep(f, time(NULL) - LEASE_SWEEP_DEAD_S - 1);
-    assert_int_equal(lease_begin_sweep(s, &second), 0);
-    put_sweep(f, time(NULL)); /* stood still, and was taken for dead */
-    lease_end(second);
-    assert_true(store_fake_has(f, "trash/sweeping"));
-}
-
-/* Two gcs find none, or the same dead one, and write at the same moment. */
-static void sweep_too(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
-{
-    bool *came = arg;
-    if (*came || op != FAKE_PUT || strcmp(key, "trash/sweeping") != 0)
-        return;
-    *came = true;
-    put_sweep(f, time(NULL));
-}
-
-static void test_lease__of_two_that_begin_to_sweep_one_does(void **state)
-{
-    struct store_fake *f = *state;
-    struct lease_handle *l;
-    for (int dead = 0; dead < 2; dead++) {
-        bool came = false;
-        if (dead)
-            put_sweep(f, time(NULL) - LEASE_SWEEP_DEAD_S - 1);
-        store_fake_set_hook(f, sweep_too, &came);
-        assert_int_equal(lease_begin_sweep(store_fake_store(f), &l), -EAGAIN);
-        assert_true(came);
-        store_fake_set_hook(f, NULL, NULL);
-        assert_true(store_fake_remove(f, "trash/sweeping"));
-    }
-}
-
 static int count_visit(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     ++*(unsigned *)arg;
@@ -601,12 +427,6 @@ int main(void)
         RUN(test_repository__a_manifest_is_verified),
         RUN(test_repository__tags_come_in_order),
         RUN(test_repository__tags_are_fetched_side_by_side_and_visited_in_order),
-        RUN(test_lease__lives_while_it_is_renewed),
-        RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
-        RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
-        RUN(test_lease__that_was_not_renewed_in_time_has_lapsed),
-        RUN(test_lease__only_one_sweeps),
-        RUN(test_lease__of_two_that_begin_to_sweep_one_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

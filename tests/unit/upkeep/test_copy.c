@@ -268,13 +268,30 @@ static void test_copy__publishes_nothing_where_the_store_has_gone(void **state)
 {
     struct fixture *f = *state;
     const struct copy_options before = {.threads = 1, .place = {.is_store = true}};
-    assert_int_equal(copy_with(f, &before), -ENOENT);
+    assert_int_equal(copy_with(f, &before), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_int_equal(store_fake_count(f->to, ""), 0); /* nor was it made anew */
     store_fake_set_hook(f->to, remove_store_at_manifest, f);
-    assert_int_equal(copy(f), -ENOENT);
+    assert_int_equal(copy(f), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
     assert_int_equal(store_fake_count(f->to, "images/"), 0);
+}
+
+/* Both tags or none: a build tag alone would keep the image for ever without a name that anybody knows. */
+static void test_copy__leaves_no_build_tag_where_the_other_cannot_be_put(void **state)
+{
+    struct fixture *f = *state;
+    const struct store_fake_fault fault = {.op = FAKE_PUT, .key_prefix = "images/faces/latest", .code = -EACCES};
+    store_fake_add_fault(f->to, &fault);
+    assert_int_equal(copy(f), -EACCES);
+    assert_non_null(strstr(error_text(), "images/faces/latest"));
+    assert_int_equal(store_fake_count(f->to, "images/"), 0);
+    store_fake_clear_faults(f->to);
+    /* what an earlier copy published stays */
+    assert_int_equal(copy(f), 0);
+    store_fake_add_fault(f->to, &fault);
+    assert_int_equal(copy(f), -EACCES);
+    assert_int_equal(store_fake_count(f->to, "images/faces/"), 2);
 }
 
 /* The other workers have looked by now, and the caller's thread renews the lease before this one has. */
@@ -408,6 +425,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy__looks_again_at_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_after_it_looked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_while_it_looked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__leaves_no_build_tag_where_the_other_cannot_be_put, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__publishes_nothing_where_the_store_has_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__holds_a_lease_throughout, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__an_object_larger_than_its_memory_goes_alone, setup, teardown),

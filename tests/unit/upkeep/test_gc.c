@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
@@ -189,7 +190,7 @@ static void test_gc__never_sweeps_under_a_lease(void **state)
     pass(f, GRACE);
     run(f, 0, false);
     pass(f, GRACE);
-    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     struct gc_result r = run(f, 0, false);
     assert_int_equal(r.live_leases, 1);
     assert_int_equal(r.swept, 0);
@@ -277,6 +278,50 @@ static void test_gc__gives_way_in_the_middle_of_a_sweep(void **state)
     assert_int_equal(store_fake_count(f->fake, "packs/"), 9 * 4); /* packs go last */
 }
 
+/* The user interrupts at the given operation. */
+struct interrupt {
+    const char *at; /* key prefix */
+    enum store_fake_op op;
+    volatile int cancel;
+    unsigned later; /* operations of the same kind that follow */
+};
+
+static void interrupt_at(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct interrupt *i = arg;
+    if (op != i->op || strncmp(key, i->at, strlen(i->at)) != 0)
+        return;
+    i->later += i->cancel;
+    i->cancel = 1;
+}
+
+/* In the walk of the images, in the listing and in the sweep. */
+static void test_gc__ends_when_interrupted(void **state)
+{
+    struct fixture *f = *state;
+    struct interrupt at[] = {{.at = "indexes/", .op = FAKE_GET_SMALL},
+                             {.at = "manifests/", .op = FAKE_LIST},
+                             {.at = "manifests/", .op = FAKE_REMOVE}};
+    ripen(f);
+    put_image(f, 1, 2, "kept");
+    const size_t objects = object_count(f);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(at); i++) {
+        const struct gc_options options = {.grace_s = GRACE, .now = f->now, .cancel = &at[i].cancel};
+        struct gc_result r;
+        store_fake_set_hook(f->fake, interrupt_at, &at[i]);
+        assert_int_equal(gc_run(f->store, &options, &r), -ECANCELED);
+        assert_string_equal(error_text(), "interrupted");
+        assert_true(at[i].cancel);
+        assert_int_equal(at[i].later, 0);
+        assert_int_equal(r.swept, at[i].op == FAKE_REMOVE);
+        assert_int_equal(object_count(f), objects - r.swept);
+        assert_false(store_fake_has(f->fake, "trash/sweeping"));
+    }
+    store_fake_set_hook(f->fake, NULL, NULL);
+    assert_true(run(f, 0, false).swept > 0);
+    assert_true(image_whole(f, 1));
+}
+
 static void test_gc__sees_an_image_published_meanwhile(void **state)
 {
     struct fixture *f = *state;
@@ -298,7 +343,7 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     struct fixture *f = *state;
     struct lease_handle *l;
     ripen(f);
-    assert_int_equal(lease_begin(f->store, &place, "x", &l), 0);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     assert_int_equal(run(f, 0, false).swept, 0);
     assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &no_step), 0);
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
@@ -308,6 +353,25 @@ static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
     assert_true(r.marked > 0);
     assert_int_equal(r.swept, 0);
     assert_true(image_whole(f, 0));
+}
+
+static int renew_after_long_sleep(void *lease)
+{
+    return lease_renew_at(lease, clock_boot_ms() + LEASE_LIFE_MIN_S * 1000);
+}
+
+/* The lease lapses while the parent is walked, and an unnest has taken the store apart: nothing of the parent is gone.
+ */
+static void test_gc__a_store_that_goes_is_no_parent_that_lacks_something(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
+    put_image(f, 0, 1, NULL);
+    assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
+    assert_true(store_fake_remove(f->fake, "granary.json"));
+    const struct gc_step renew = {.step = renew_after_long_sleep, .arg = l};
+    assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &renew), -ESTALE);
+    assert_non_null(strstr(error_text(), "is no longer a store"));
 }
 
 /* A build upon a parent whose tag has gone publishes while gc is marking that parent. */
@@ -599,8 +663,10 @@ int main(void)
         RUN(test_gc__forgets_dead_leases),
         RUN(test_gc__gives_way_to_a_build_that_begins_meanwhile),
         RUN(test_gc__gives_way_in_the_middle_of_a_sweep),
+        RUN(test_gc__ends_when_interrupted),
         RUN(test_gc__sees_an_image_published_meanwhile),
         RUN(test_gc__a_parent_outlives_the_build_upon_it),
+        RUN(test_gc__a_store_that_goes_is_no_parent_that_lacks_something),
         RUN(test_gc__races_a_build_that_publishes_upon_a_parent),
         RUN(test_gc__a_parent_that_lost_something_is_noticed),
         RUN(test_gc__an_image_that_had_a_name_meanwhile_waits_anew),

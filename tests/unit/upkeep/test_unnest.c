@@ -343,7 +343,7 @@ static void test_unnest__waits_for_no_build(void **state)
 {
     struct fixture *f = *state;
     CLEANUP(cleanup_lease_handle) struct lease_handle *build = NULL;
-    assert_int_equal(lease_begin(f->inner, &inner_place, "faces", &build), 0);
+    assert_int_equal(lease_begin(f->inner, &inner_place, "faces", NULL, &build), 0);
     assert_int_equal(unnest_as(f, false), -EBUSY);
     assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
 }
@@ -401,7 +401,7 @@ static void *build_late(void *arg)
 {
     struct late_build *b = arg;
     struct lease_handle *lease = NULL;
-    b->rc = lease_begin(b->f->inner, &inner_place, "faces", &lease);
+    b->rc = lease_begin(b->f->inner, &inner_place, "faces", NULL, &lease);
     snprintf(b->sentence, sizeof b->sentence, "%s", error_text());
     lease_end(lease);
     return NULL;
@@ -427,7 +427,7 @@ static void test_unnest__a_build_that_begins_while_it_removes_waits_and_finds_no
     assert_int_equal(unnest_as(f, false), 0);
     assert_true(b.begun);
     assert_int_equal(pthread_join(b.thread, NULL), 0);
-    assert_int_equal(b.rc, -ENOENT);
+    assert_int_equal(b.rc, -ESTALE);
     assert_non_null(strstr(b.sentence, "is no longer a store"));
     check_moved(f);
 }
@@ -444,7 +444,7 @@ static void test_unnest__stops_where_its_announcement_has_died(void **state)
     check_moved(f);
 }
 
-static void test_unnest__finds_what_a_run_left_that_was_killed_at_its_end(void **state)
+static void test_unnest__finds_what_a_run_left_that_failed_at_its_end(void **state)
 {
     struct fixture *f = *state;
     char found[256] = "";
@@ -453,8 +453,6 @@ static void test_unnest__finds_what_a_run_left_that_was_killed_at_its_end(void *
     assert_true(store_fake_set_mtime(f->fake, "images/builds/old", 1700000000));
     store_fake_add_fault(
         f->fake, &(struct store_fake_fault){.op = FAKE_REMOVE, .key_prefix = "images/builds/", .code = -EACCES});
-    store_fake_add_fault(f->fake,
-                         &(struct store_fake_fault){.op = FAKE_REMOVE, .key_prefix = "images/trash/", .code = -EACCES});
     assert_int_equal(unnest_as(f, false), -EACCES);
     store_fake_clear_faults(f->fake);
     log_to(NULL, LOG_LEVEL_INFO);
@@ -469,6 +467,19 @@ static void test_unnest__finds_what_a_run_left_that_was_killed_at_its_end(void *
     found[0] = '\0';
     assert_int_equal(unnest_find(f->outer, note_dir, found), 0);
     assert_string_equal(found, "");
+}
+
+static void test_unnest__leaves_no_announcement_where_granary_json_stays(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_add_fault(
+        f->fake, &(struct store_fake_fault){.op = FAKE_REMOVE, .key_prefix = "images/granary.json", .code = -EACCES});
+    assert_int_equal(unnest_as(f, false), -EACCES);
+    assert_non_null(strstr(error_text(), "images/granary.json"));
+    assert_false(store_fake_has(f->fake, "images/trash/sweeping"));
+    store_fake_clear_faults(f->fake);
+    assert_int_equal(unnest_as(f, false), 0);
+    check_moved(f);
 }
 
 /* The inner store's announcement would lie there. */
@@ -502,7 +513,8 @@ int main(void)
         TEST(gives_way_to_a_build_that_begins_before_it_removes),
         TEST(a_build_that_begins_while_it_removes_waits_and_finds_no_store),
         TEST(stops_where_its_announcement_has_died),
-        TEST(finds_what_a_run_left_that_was_killed_at_its_end),
+        TEST(finds_what_a_run_left_that_failed_at_its_end),
+        TEST(leaves_no_announcement_where_granary_json_stays),
         TEST(a_tag_in_the_way_of_its_announcement_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
