@@ -13,9 +13,11 @@ extra_cleanup() { "$ceph" stop; }
 eval "$("$ceph" env)"
 for bucket in data images bad; do "$ceph" bucket $bucket; done
 
-echo "== 3,000 objects, and keys that need care"
+count=1200 # more than a page of a listing
+[ -z "${GRANARY_FULL:-}" ] || count=3000
+echo "== $count objects, and keys that need care"
 mkdir -p "$W/tree/set"
-for i in $(seq 3000); do
+for i in $(seq $count); do
     mkdir -p "$W/tree/set/dir-$((i % 30))"
     echo "object $i" >"$W/tree/set/dir-$((i % 30))/part-$i"
 done
@@ -44,7 +46,7 @@ jq -e '.packs_new == 0 and .packs_reused > 0' "$W/again.json" >"$W/jq.out" || { 
 
 echo "== compared with its source; copied into a directory and back; a damaged pack there rebuilt from the bucket"
 "$GRANARY" verify s3://images/a/set:v1 --against s3://data/in --all --json >"$W/verify.json"
-jq -e '.ok and .against.files >= 3000 and .against.changed == 0 and .against.gone == 0' "$W/verify.json" >"$W/jq.out" ||
+jq -e '.ok and .against.files >= '$count' and .against.changed == 0 and .against.gone == 0' "$W/verify.json" >"$W/jq.out" ||
     fail "$(cat "$W/verify.json")"
 "$GRANARY" copy -q s3://images/a/set:v1 "$W/copied"
 "$GRANARY" copy -q "$W/copied/set:v1" s3://images/back/other:name

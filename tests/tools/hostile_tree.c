@@ -1,6 +1,6 @@
 /* hostile_tree DIR [full]: fills an empty directory with what a filesystem image may get wrong: names of any bytes,
- * sizes around every border, a sparse file over 4 GiB, hard links, attributes, owners and times at their limits, device
- * nodes, directories of 6,000 entries (full: 100,000) and of 1,000 subdirectories (66,000).
+ * sizes around every border, a sparse file of 200 MiB (full: over 4 GiB), hard links, attributes, owners and times at
+ * their limits, device nodes, directories of 6,000 entries (full: 100,000) and of 1,000 subdirectories (66,000).
  *
  * Deterministic but for the times of directories. What the filesystem below DIR or the user's rights do not allow
  * (attributes, device nodes, owners) is left out with a line on standard error.
@@ -161,7 +161,7 @@ static void make_names(void)
     leave();
 }
 
-static void make_sizes(void)
+static void make_sizes(bool full)
 {
     static const uint64_t sizes[] = {0,     1,      4095,          4096,    4097,          8192,           65535,
                                      65536, 131072, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 * 1000 * 1000};
@@ -175,13 +175,14 @@ static void make_sizes(void)
         snprintf(name, sizeof name, "same%u", i);
         file(name, 100000, 7);
     }
+    const off_t sparse = (off_t)(full ? 4300 : 200) << 20;
     int fd = open("sparse", O_WRONLY | O_CREAT | O_EXCL, 0644);
-    if (fd < 0 || ftruncate(fd, (off_t)4300 << 20))
+    if (fd < 0 || ftruncate(fd, sparse))
         die("create", "sparse");
     write_bytes(fd, 5000, 3);
-    lseek(fd, ((off_t)2 << 30) + 12345, SEEK_SET);
+    lseek(fd, sparse / 2 + 12345, SEEK_SET);
     write_bytes(fd, 70000, 4);
-    lseek(fd, ((off_t)4300 << 20) - 3, SEEK_SET);
+    lseek(fd, sparse - 3, SEEK_SET);
     write_bytes(fd, 3, 5);
     close(fd);
     leave();
@@ -319,7 +320,7 @@ int main(int argc, char **argv)
     make_crowds(argc == 3);
     make_tails();
     make_names();
-    make_sizes();
+    make_sizes(argc == 3);
     make_links();
     make_times();
     make_owners();
