@@ -62,7 +62,10 @@ static void print_each(json_t *of, const char *list, const char *heading, void (
     json_t *item, *items = json_object_get(of, list);
     if (heading && json_array_size(items))
         puts(heading);
-    json_array_foreach(items, i, item) print(item);
+    json_array_foreach(items, i, item)
+    {
+        print(item);
+    }
 }
 
 /* Print how much of an image is cached; the figures leave out chunks of which the index is not cached. */
