@@ -7,12 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cleanup.h"
 #include "base/compiler.h"
+#include "format/json_name.h"
 
 /* ---- strings in state files (state.c): paths are bytes, while JSON has characters ---- */
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
 
 /* A member of a struct that is a fixed-size string. */
 struct json_text_field {

@@ -126,7 +126,7 @@ static void path_of(const struct mount_state *s, char out[96])
 int state_save(const struct mount_state *s)
 {
     char digest[DIGEST_HEX_SIZE], content_root[DIGEST_HEX_SIZE], path[96];
-    CLEANUP(cleanup_json)
+    CLEANUP_JSON
     json_t *root =
         json_pack("{s:i,s:s,s:s,s:o,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest), "content_root",
                   digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "mounter",
@@ -162,7 +162,7 @@ static int read_file(const char *path, struct mount_state *s)
     int rc = io_read_file(path, &text);
     if (rc)
         return rc;
-    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    CLEANUP_JSON json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
     return root && decode(root, s) ? 0 : -EBADMSG;
 }
 

@@ -28,9 +28,8 @@
 #include <stdbool.h>
 
 #include "base/vec.h"
+#include "format/json_name.h"
 #include "server/server_internal.h"
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
 
 /* ---- jobs: control_job.c ---- */
 

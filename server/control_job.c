@@ -101,7 +101,7 @@ static void resume_locked(struct control_job *job)
 
 int control_job_send(struct control_job *job, const char *name, json_t *value)
 {
-    CLEANUP(cleanup_json) json_t *object = json_pack("{s:o}", name, value);
+    CLEANUP_JSON json_t *object = json_pack("{s:o}", name, value);
     CLEANUP_FREE char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
     if (!line)
         return error_no_memory();

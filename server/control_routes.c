@@ -46,7 +46,7 @@ static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
                       : rc == -ENOENT ? MHD_HTTP_NOT_FOUND
                       : rc == -EBUSY  ? MHD_HTTP_SERVICE_UNAVAILABLE
                                       : MHD_HTTP_INTERNAL_SERVER_ERROR;
-    CLEANUP(cleanup_json) json_t *object = json_object();
+    CLEANUP_JSON json_t *object = json_object();
     json_object_set_new(object, "error", json_lossy(error_text()));
     CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
     return text ? http_daemon_answer(connection, status, "application/json", text, strlen(text), false) : MHD_NO;

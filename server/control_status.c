@@ -216,7 +216,7 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
 /* A member whose JSON could not be allocated is left out; see control_job.c. */
 int control_status(struct stack *stack, struct history *history, struct bytes *out)
 {
-    CLEANUP(cleanup_json) json_t *root = json_object();
+    CLEANUP_JSON json_t *root = json_object();
     json_t *counters = json_object();
     char why[SERVER_HEALTH_WHY_MAX];
     stack_counters(stack, add_counter_json, counters);

@@ -33,7 +33,7 @@ static const char *path_of(const char *device, char out[PATH_SIZE])
 int keep_state_save(const struct keep_state *s)
 {
     char path[PATH_SIZE], content_root[DIGEST_HEX_SIZE];
-    CLEANUP(cleanup_json)
+    CLEANUP_JSON
     json_t *root = json_pack("{s:i,s:I,s:s,s:b,s:i,s:i}", "version", 1, "size", (json_int_t)s->size, "content_root",
                              digest_hex(&s->content_root, content_root), "tagged", s->tagged, "timeout",
                              (int)s->timeout_s, "dead_timeout", (int)s->dead_s);
@@ -73,7 +73,7 @@ int keep_state_load(const char *device, struct keep_state *out)
     int rc = io_read_file(path_of(device, path), &text);
     if (rc)
         return rc;
-    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    CLEANUP_JSON json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
     if (!root || !decode(root, out) || strcmp(out->device, device))
         return error_set(-EBADMSG, "%s is damaged; remove it, and give the server by --socket", path);
     device_nbd_mark(device, mark);

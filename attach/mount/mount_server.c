@@ -272,7 +272,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     int rc = control_get(s->control, "/status", &text);
     if (rc)
         return rc;
-    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    CLEANUP_JSON json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
     digest_hex(&c->digest, hex);
     json_array_foreach(json_object_get(root, "exports"), i, export)
     {

@@ -9,9 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
-#define CLEANUP_JSON CLEANUP(cleanup_json)
+#include "format/json_name.h"
 
 /* A document while it is read. The first failure sticks, so that a decoder reads all keys and checks rc once; until
  * then, readers of a failed document return harmless values. */

@@ -1,6 +1,7 @@
 /* Text from outside in JSON: file names, addresses, the sentences of errors that quote them. Such text is any bytes, a
  * JSON string is UTF-8, and jansson makes no string of anything else: it returns NULL, as when out of memory. So text
- * that this program did not write itself goes into JSON by these functions only.
+ * that this program did not write itself goes into JSON by these functions only. Also the cleanup of a json_t, for
+ * every user of jansson.
  */
 #ifndef GRANARY_FORMAT_JSON_NAME_H
 #define GRANARY_FORMAT_JSON_NAME_H
@@ -9,7 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cleanup.h"
 #include "base/compiler.h"
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+#define CLEANUP_JSON CLEANUP(cleanup_json)
 
 /* Return a string with the text, in which each byte that is not part of valid UTF-8 is replaced by U+FFFD; NULL when
  * out of memory. For text that people read; a name that a program may need goes through json_name_set. */

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
-#include "format/json_doc.h"
+#include "format/json_name.h"
 #include "upkeep/upkeep.h"
 
 struct unnest_values {
