@@ -43,8 +43,8 @@ enum { FILE_FLAGS = O_RDWR | O_CREAT | O_APPEND };
 
 /* ---- the directory ---- */
 
-/* systemd sets LOGS_DIRECTORY for a unit; root and users have their usual places otherwise. */
-int service_log_directory(char out[PATH_MAX])
+/* systemd sets LOGS_DIRECTORY for a unit; root and users have their usual places otherwise. -ENOENT; -ENAMETOOLONG. */
+static int log_directory(char out[PATH_MAX])
 {
     const char *given = getenv("LOGS_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int len;
@@ -59,20 +59,6 @@ int service_log_directory(char out[PATH_MAX])
     else
         return error_set(-ENOENT, "there is no directory for logs: set HOME or LOGS_DIRECTORY");
     return len < PATH_MAX ? 0 : error_set(-ENAMETOOLONG, "the path of the log directory is too long");
-}
-
-/* Make the directories above path's last component. */
-static int make_parents(const char *path)
-{
-    char part[PATH_MAX];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
-        if (mkdir(part, 0755) && errno != EEXIST)
-            return error_set(-errno, "cannot make %s: %s", part, strerror(errno));
-        *slash = '/';
-    }
-    return 0;
 }
 
 /* ---- lines ---- */
@@ -111,7 +97,7 @@ static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
     char given[PATH_MAX];
     struct error before;
     error_take(&before, 0);
-    int rc = service_log_directory(given);
+    int rc = log_directory(given);
     (void)error_restore(&before);
     return stderr_file(path) && !rc && realpath(given, dir) && is_below(path, dir) &&
            !strchr(path + strlen(dir) + 1, '/');
@@ -275,12 +261,15 @@ static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
 /* Open the log in the log directory, and link to it from the run directory. */
 static int open_in_log_directory(const char *run_dir, const char *name)
 {
-    char dir[PATH_MAX], stem[32], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2], link[PATH_SIZE];
+    char dir[PATH_MAX], parent[PATH_MAX], stem[32], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2],
+        link[PATH_SIZE];
     snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
     snprintf(file, sizeof file, "%s-%.100s.log", stem, strrchr(run_dir, '/') + 1);
-    int rc = service_log_directory(dir);
-    if (!rc)
-        rc = make_parents(dir);
+    int rc = log_directory(dir);
+    if (!rc) {
+        snprintf(parent, sizeof parent, "%.*s", (int)GR_MAX(strrchr(dir, '/') - dir, (ptrdiff_t)1), dir);
+        rc = io_mkdirs(parent);
+    }
     if (rc)
         return rc;
     CLEANUP_FD int dir_fd = -1;

@@ -6,10 +6,12 @@
  *   to the journal (systemd sets JOURNAL_STREAM)   "<4>text": the journal adds the time
  *   otherwise                                      "2026-11-20T23:01:02Z warning text"
  *
- * A process that `granary mount` starts writes to a file in the log directory, which stays after umount. The file is
- * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, replacing the earlier one. It is removed SERVICE_LOG_KEPT_DAYS
- * after its last line, once its run directory is gone and no process has it open for writing, which a shared lock
- * (flock) on the descriptor tells. A file below STATE_ROOT, which is in memory, is truncated instead. */
+ * A process that `granary mount` starts writes to a file in the log directory, which stays after umount:
+ * $LOGS_DIRECTORY; else for root /var/log/granary, for others $XDG_STATE_HOME/granary/log or
+ * $HOME/.local/state/granary/log. The file is bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, replacing the
+ * earlier one. It is removed SERVICE_LOG_KEPT_DAYS after its last line, once its run directory is gone and no process
+ * has it open for writing, which a shared lock (flock) on the descriptor tells. A file below STATE_ROOT, which is in
+ * memory, is truncated instead. */
 #ifndef GRANARY_ATTACH_SERVER_SERVICE_H
 #define GRANARY_ATTACH_SERVER_SERVICE_H
 
@@ -28,10 +30,6 @@ void service_log_line(const char *line);
 
 /* Tell where the lines go: "journal", a file's path, or "standard error". Returns out. */
 char *service_log_where(char out[PATH_MAX]);
-
-/* Return the log directory: $LOGS_DIRECTORY; else for root /var/log/granary, for others $XDG_STATE_HOME/granary/log or
- * $HOME/.local/state/granary/log. -ENOENT: none of them is set; -ENAMETOOLONG. */
-GR_MUST_CHECK int service_log_directory(char out[PATH_MAX]);
 
 /* Open a log for a process about to be started, for appending. The file is NAME-ID.log in the log directory
  * (run_dir/serve.log is serve-ID.log; ID is the last component of run_dir), and run_dir/name becomes a symbolic link to
