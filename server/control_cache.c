@@ -39,7 +39,6 @@ struct walk {
     struct control_job *job;
     struct cache *cache;
     struct image *img;
-    struct store *store;
     struct image_cursor cursor;
     struct chunk_set set; /* the chunks of matching files; with a glob */
     uint64_t files;       /* matching ones seen so far */
@@ -289,13 +288,12 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
     int rc = task->known ? 0 : stack_open_store(task->stack, export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     if (rc && task->glob)
         return rc;
-    w.store = store;
     image_cursor_init(&w.cursor, w.img, store);
     if (rc) /* without a store, cached index nodes can still be walked; the answer's store_error says why */
         error_take(&w.cursor.store_error, rc);
     rc = task->glob ? chunk_set_init(&w.set, w.img) : 0;
     if (!rc && task->glob)
-        rc = select_files(w.img, w.store, task->glob, visit_file, &w);
+        rc = select_files(w.img, store, task->glob, visit_file, &w);
     t.files = w.files;
     if (!rc)
         rc = walk_chunks(&w, &t);

@@ -236,8 +236,8 @@ struct history_sample {
 };
 void history_sample_release(struct history_sample *sample);
 
-/* Read one export's sums as they are now. */
-void history_sums(const struct stack_export *e, uint64_t out[HISTORY_SUMS]);
+/* Take the sums from an export's traffic. */
+void history_sums(const struct image_traffic *traffic, uint64_t out[HISTORY_SUMS]);
 /* Compute an export's rates per second from the sample until now. An export added after the sample counts from zero,
  * over the same time. */
 void history_rates(const struct history_sample *then, uint64_t number, const uint64_t now[HISTORY_SUMS],

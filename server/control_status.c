@@ -36,20 +36,23 @@ static void take_total(void *arg, const struct counter_row *row)
             *wanted[i].to = row->value;
 }
 
+static double hit_ratio(const struct totals *t)
+{
+    return t->hits ? (double)t->hits / (double)(t->hits + t->misses) : 0;
+}
+
 double control_hit_ratio(struct stack *stack)
 {
     struct totals t = {0};
     stack_counters(stack, take_total, &t);
-    return t.hits ? (double)t.hits / (double)(t.hits + t.misses) : 0;
+    return hit_ratio(&t);
 }
 
 /* Return bytes fetched from stores for each byte read, leaving out warming and holes; 0 when nothing was read. */
-static double amplification(struct stack *stack)
+static double amplification(const struct totals *t)
 {
-    struct totals t = {0};
-    stack_counters(stack, take_total, &t);
-    uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* read one after the other: warmed may be ahead */
-    return t.read > t.holes ? (double)fetched / (double)(t.read - t.holes) : 0;
+    uint64_t fetched = t->fetched - GR_MIN(t->fetched, t->warmed); /* read one after the other: warmed may be ahead */
+    return t->read > t->holes ? (double)fetched / (double)(t->read - t->holes) : 0;
 }
 
 /* Return the hit ratio of one export's reads, by pieces of chunks; 0 before the first hit. */
@@ -86,26 +89,22 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     struct image *img = stack_export_image(e);
     const char *name = stack_export_name(e);
     struct image_traffic t;
+    uint64_t sums[HISTORY_SUMS];
     image_traffic(img, &t);
+    history_sums(&t, sums);
     json_t *export = json_object();
     json_name_set(export, "name", name, strlen(name));
     json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
     json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
     json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
-    json_object_set_new(export, "reads", control_json_integer(t.reads));
-    json_object_set_new(export, "read_bytes", control_json_integer(t.read_bytes));
-    json_object_set_new(export, "memory_bytes", control_json_integer(t.served.bytes[CACHE_FROM_MEMORY]));
-    json_object_set_new(export, "disk_bytes", control_json_integer(t.served.bytes[CACHE_FROM_DISK]));
-    json_object_set_new(export, "tier_bytes", control_json_integer(t.served.bytes[CACHE_FROM_TIER]));
-    json_object_set_new(export, "store_bytes", control_json_integer(t.served.bytes[CACHE_FROM_STORE]));
+    for (size_t i = 0; i < HISTORY_SUMS; i++)
+        json_object_set_new(export, history_names[i], control_json_integer(sums[i]));
     json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
     json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
     if (r) {
-        uint64_t sums[HISTORY_SUMS];
         double rates[HISTORY_SUMS];
-        history_sums(e, sums);
         history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
         for (size_t i = 0; i < HISTORY_SUMS; i++)
             r->sums[i] += rates[i];
@@ -176,9 +175,17 @@ static json_t *tiers_json(struct stack *stack)
     return tiers;
 }
 
-static void add_counter_json(void *arg, const struct counter_row *row)
+/* The counters' object, and the totals that are computed from the same rows. */
+struct counting {
+    json_t *counters;
+    struct totals totals;
+};
+
+static void take_counter(void *arg, const struct counter_row *row)
 {
-    json_object_set_new(arg, row->name, control_json_integer(row->value));
+    struct counting *c = arg;
+    json_object_set_new(c->counters, row->name, control_json_integer(row->value));
+    take_total(&c->totals, row);
 }
 
 /* Add the histogram of whole reads since the start: granary_read_seconds, as bounds and counts. */
@@ -217,14 +224,14 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
 int control_status(struct stack *stack, struct history *history, struct bytes *out)
 {
     CLEANUP_JSON json_t *root = json_object();
-    json_t *counters = json_object();
+    struct counting c = {.counters = json_object()};
     char why[SERVER_HEALTH_WHY_MAX];
-    stack_counters(stack, add_counter_json, counters);
+    stack_counters(stack, take_counter, &c);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
     json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(stack)));
     json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
-    json_object_set_new(root, "counters", counters);
+    json_object_set_new(root, "counters", c.counters);
     stack_histograms(stack, add_latency_json, root);
     int rc = add_exports(root, stack, history);
     if (rc)
@@ -238,8 +245,8 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
         json_name_set(root, "health_reason", why, strlen(why));
     if (getenv("GRANARY_LOG")) /* the supervisor's */
         json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
-    json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
-    json_object_set_new(root, "amplification", json_real(amplification(stack)));
+    json_object_set_new(root, "hit_ratio", json_real(hit_ratio(&c.totals)));
+    json_object_set_new(root, "amplification", json_real(amplification(&c.totals)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (!text)
         return error_no_memory();

@@ -32,16 +32,14 @@ void history_sample_release(struct history_sample *sample)
     vec_release(&sample->rows);
 }
 
-void history_sums(const struct stack_export *e, uint64_t out[HISTORY_SUMS])
+void history_sums(const struct image_traffic *traffic, uint64_t out[HISTORY_SUMS])
 {
-    struct image_traffic t;
-    image_traffic(stack_export_image(e), &t);
-    out[HISTORY_READS] = t.reads;
-    out[HISTORY_READ_BYTES] = t.read_bytes;
-    out[HISTORY_MEMORY_BYTES] = t.served.bytes[CACHE_FROM_MEMORY];
-    out[HISTORY_DISK_BYTES] = t.served.bytes[CACHE_FROM_DISK];
-    out[HISTORY_TIER_BYTES] = t.served.bytes[CACHE_FROM_TIER];
-    out[HISTORY_STORE_BYTES] = t.served.bytes[CACHE_FROM_STORE];
+    out[HISTORY_READS] = traffic->reads;
+    out[HISTORY_READ_BYTES] = traffic->read_bytes;
+    out[HISTORY_MEMORY_BYTES] = traffic->served.bytes[CACHE_FROM_MEMORY];
+    out[HISTORY_DISK_BYTES] = traffic->served.bytes[CACHE_FROM_DISK];
+    out[HISTORY_TIER_BYTES] = traffic->served.bytes[CACHE_FROM_TIER];
+    out[HISTORY_STORE_BYTES] = traffic->served.bytes[CACHE_FROM_STORE];
 }
 
 static int by_number(const void *key, const void *row)
@@ -68,7 +66,9 @@ static int take_sample(struct stack *stack, struct history_sample *out)
     *out = (struct history_sample){.at_us = clock_now_us()};
     for (struct stack_export *e = NULL; (e = stack_next(stack, e));) {
         struct history_row row = {.number = stack_export_number(e)};
-        history_sums(e, row.sums);
+        struct image_traffic traffic;
+        image_traffic(stack_export_image(e), &traffic);
+        history_sums(&traffic, row.sums);
         if (vec_push(&out->rows, row)) {
             stack_put(e);
             history_sample_release(out);
