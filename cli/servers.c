@@ -207,39 +207,41 @@ const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX]
 }
 
 /* The state has the export's name if the mount added the export. Else the image's own name is the export's. */
-bool control_target_export(const char *target, char *out, size_t size)
+static bool export_of(const struct mount_state *s, char *out, size_t size)
 {
-    struct mount_state state;
     struct image_ref ref;
-    if (mount_find(target, &state))
-        return false;
-    if (*state.export_name) {
-        snprintf(out, size, "%s", state.export_name);
+    if (*s->export_name) {
+        snprintf(out, size, "%s", s->export_name);
         return true;
     }
-    if (image_ref_parse(state.image, &ref)) /* a server that was joined by --socket serves it by its own name */
+    if (image_ref_parse(s->image, &ref)) /* a server that was joined by --socket serves it by its own name */
         return false;
     snprintf(out, size, "%s", ref.name);
     return true;
+}
+
+bool control_target_export(const char *target, char *out, size_t size)
+{
+    struct mount_state state;
+    return !mount_find(target, &state) && export_of(&state, out, size);
 }
 
 void node_servers_keep_mount(json_t *status, const char *target)
 {
     struct mount_state s;
     char name[STATE_REF_MAX];
-    CLEANUP_FREE char *dir = realpath(target, NULL);
     json_t *exports = json_object_get(status, "exports");
-    if (!dir || !control_target_export(target, name, sizeof name))
+    if (mount_find(target, &s) || !export_of(&s, name, sizeof name))
         return;
     for (size_t i = json_array_size(exports); i--;)
         if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
             json_array_remove(exports, i);
     json_t *export = json_array_get(exports, 0);
     json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
-    if (!export || mount_find(dir, &s))
+    if (!export)
         return;
     json_array_clear(mounts);
-    json_array_append_new(mounts, json_lossy(dir));
+    json_array_append_new(mounts, json_lossy(s.dir));
     for (size_t i = json_array_size(devices); i--;)
         if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
             json_array_remove(devices, i);
