@@ -280,15 +280,13 @@ static int print_nbd(const struct warm_values *v, const char *uri, const struct 
                                 (json_int_t)s->failed_chunks, "failed_offsets", offsets));
 }
 
-/* Warm over NBD. Names and globs are not possible: NBD has no catalog. */
-static int warm_by_nbd(const struct warm_values *v, const char *uri)
+/* Warm over NBD. bwlimit: bytes a second; 0: no limit. Names and globs are not possible: NBD has no catalog. */
+static int warm_by_nbd(const struct warm_values *v, const char *uri, uint64_t bwlimit)
 {
     struct progress progress;
     struct nbd_warm_state state;
     CLEANUP_BYTES file = BYTES_INIT(LIST_MAX);
     struct trace trace;
-    uint64_t bwlimit = 0;
-    int rc = v->bwlimit ? rate_parse("--bwlimit", v->bwlimit, &bwlimit) : 0;
     const struct nbd_warm config = {.uri = uri,
                                     .bwlimit = bwlimit,
                                     .metadata = v->metadata,
@@ -298,8 +296,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     if (v->files_from || v->globs.count || v->dry || v->export)
         return options_wrong(
             "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
-    if (!rc && v->trace)
-        rc = read_trace(v->trace, &file, &trace);
+    int rc = v->trace ? read_trace(v->trace, &file, &trace) : 0;
     if (rc)
         return rc;
     progress_init(&progress, "warm", v->quiet);
@@ -322,14 +319,14 @@ static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;
     const char *target = inv->operand_count ? inv->operands[0] : NULL;
-    uint64_t rate;
+    uint64_t bwlimit = 0;
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
         return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
-    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &bwlimit))
         return CLI_USAGE;
     if (v->nul && !v->files_from)
         return options_wrong("-0 goes with --files-from");
-    return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
+    return is_nbd(target) ? warm_by_nbd(v, target, bwlimit) : warm_by_control(v, target);
 }
 
 const struct verb verb_warm = {
