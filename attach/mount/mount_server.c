@@ -117,7 +117,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
         rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
-    rc = rc ? error_set(rc, "out of memory") : server_dir_make(s->server_dir);
+    rc = rc ? error_no_memory() : server_dir_make(s->server_dir);
     if (!rc) {
         server_hand(s->control, c->resolved);
         rc = server_dir_start(s->server_dir, argv.items, &s->server);

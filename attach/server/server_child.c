@@ -70,10 +70,10 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     char *text = NULL;
     if (asprintf(&text, format, word) < 0)
         return error_no_memory();
-    int rc = vec_push(argv, text);
-    if (rc)
-        free(text);
-    return rc ? error_set(rc, "out of memory") : 0;
+    if (!vec_push(argv, text))
+        return 0;
+    free(text);
+    return error_no_memory();
 }
 
 /* Secrets, TLS keys among them, never appear in the command line, which every user can read: only paths of files do. */

@@ -66,7 +66,7 @@ static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsign
     int rc = evict_trace_ask(t, key_of(words[0]), (uint32_t)len, (uint32_t)wanted);
     return rc == -EINVAL  ? error_set(rc, "the chunk had another length before")
            : rc == -EFBIG ? error_set(rc, "more than %d lines", EVICT_TRACE_ASKS_MAX)
-           : rc           ? error_set(rc, "out of memory")
+           : rc           ? error_no_memory()
                           : 0;
 }
 

@@ -62,8 +62,8 @@ static int cmd_trace_save(struct recording *r)
     r->trace.entries = r->entries.data;
     r->trace.count = (uint32_t)(r->entries.len / TRACE_ENTRY_SIZE);
     int rc = trace_encode(&r->trace, &file);
-    if (rc)
-        return error_set(rc, "out of memory");
+    if (rc) /* the entries are as many as a trace may have, so only memory can be short */
+        return error_no_memory();
     return io_write_file_atomic(r->file, file.data, file.len, true);
 }
 
@@ -117,7 +117,7 @@ static int take_entries(struct recording *r, const json_t *entries)
             return not_understood(r);
         *p++ = (uint8_t)(high << 4 | low);
     }
-    return rc ? error_set(rc, "out of memory") : 0;
+    return rc == -EMSGSIZE ? not_understood(r) : rc ? error_no_memory() : 0;
 }
 
 static int ignore_line(void *arg, const char *line, size_t len)
