@@ -4,7 +4,7 @@
 
 #include "attach/control_client.h" /* requests to a server's control socket */
 #include "attach/device/device.h"  /* block devices; warming by an NBD client */
-#include "attach/keeper/keeper.h"  /* the keepers of this node's devices */
+#include "attach/keeper/keeper.h"  /* the reconnect daemons of this node's devices */
 #include "attach/mount/mount.h"    /* mount and unmount */
 #include "attach/process.h"        /* processes, told apart from later ones of the same number */
 #include "attach/server/server.h"  /* a server as a child, started again */

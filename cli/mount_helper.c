@@ -113,7 +113,8 @@ static int take_letters(struct call *c, const char *letters, int *next, int argc
         else if (*letters == 'f' && c->verb == &verb_mount)
             c->nothing = true;
         else if (*letters == 'l')
-            return usage("a lazy umount would take the device from under those who still read; end them first");
+            return usage(
+                "a lazy umount would take the device from under the processes that still read; end them first");
         else if (!strchr("fnrvw", *letters))
             return usage("usage: mount.granary IMAGE DIR [-fnrsvw] [-o OPTION[,OPTION...]]; umount.granary DIR [-nrv]");
     }

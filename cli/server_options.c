@@ -187,7 +187,7 @@ static int default_cache_make(struct server_cache *out)
         return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
     snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
     int rc = io_mkdirs(parent);
-    if (!rc) /* this user's alone: anyone else who may write there could plant chunks */
+    if (!rc) /* this user's alone: another user who may write there could plant chunks */
         rc = safe_dir_open(dir, SAFE_DIR_MAKE, &dir_fd);
     if (!rc)
         rc = safe_file_open(dir_fd, dir, "default.lock", O_RDWR | O_CREAT, &claimed);

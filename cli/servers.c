@@ -81,8 +81,8 @@ struct looking {
     json_t *exports;
 };
 
-/* Add a mount to every export of its server that has its image, with its nbd device and the process that keeps it. A
- * device without a keeper does not survive its server. */
+/* Add a mount to every export of its server that has its image, with its nbd device and its reconnect daemon. A
+ * device without one does not survive its server. */
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;

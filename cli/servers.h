@@ -47,7 +47,7 @@ GR_MUST_CHECK int node_servers_find(struct node_servers *out);
 void node_servers_release(struct node_servers *n);
 
 /* Add to each export in a server's status "mounts", the directories where it is mounted, and "devices", the nbd devices
- * of these mounts, each with its "keeper": a process or null. */
+ * of these mounts, each with its reconnect daemon as "keeper": a process or null. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
 /* If target is a mount point, reduce such a status to that mount: its export, with this directory and its device only.

@@ -37,7 +37,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     if (put && !r->image)
         return error_set(-EINVAL, "image= is missing; give a reference, e.g. image=s3://bucket/prefix/faces");
     if (!put && r->image)
-        return error_set(-EINVAL, "image= goes with PUT alone");
+        return error_set(-EINVAL, "image= is for PUT only");
     if (r->mount && strcmp(r->mount, "1") != 0)
         return error_set(-EINVAL, "mount= is 1 or left out");
     int rc = put ? image_ref_parse(r->image, &ref) : 0;

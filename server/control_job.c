@@ -232,7 +232,7 @@ static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connect
     return job;
 }
 
-/* Who frees what: the thread frees arg if it was started, else this function does. The job has two references, the
+/* Ownership: the thread frees arg if it was started, else this function does. The job has two references, the
  * thread's and the answer's; destroying the response drops the second. */
 int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, control_work *work, void *arg,
                        control_free *free_arg)

@@ -240,7 +240,7 @@ static enum MHD_Result answer_unknown(struct MHD_Connection *connection, const c
 {
     CLEANUP_BYTES text = BYTES_INIT(ERROR_TEXT_MAX);
     if (find_route(url, NULL))
-        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "another method is understood here\n",
+        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "this path takes another method\n",
                                        false);
     int rc = bytes_printf(&text, "not found; there are");
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(table); i++)

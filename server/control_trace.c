@@ -50,7 +50,7 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     int rc = control_export_find(stack, export, digest, &e);
     if (!rc && !recorder_end(image_recorder(stack_export_image(e))))
-        rc = error_set(-ENOENT, "nobody records the export '%.100s'", stack_export_name(e));
+        rc = error_set(-ENOENT, "the export '%.100s' is not being recorded", stack_export_name(e));
     return rc;
 }
 

@@ -303,8 +303,8 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
     if (strcmp(url, "/metrics") != 0)
         return http_daemon_answer_text(connection, MHD_HTTP_NOT_FOUND, "not found; there is /metrics\n", true);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                                       "GET and HEAD alone are understood here\n", true);
+        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "/metrics takes GET and HEAD only\n",
+                                       true);
     CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
     if (metrics_write(m->stack, &body))
         return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);

@@ -1,5 +1,5 @@
 /* What the devices consist of: negotiation with an NBD server, the check of its export, and the kernel's nbd over
- * netlink. Keepers and mounts use them too. */
+ * netlink. Reconnect daemons and mounts use them too. */
 #ifndef GRANARY_ATTACH_DEVICE_DEVICE_INTERNAL_H
 #define GRANARY_ATTACH_DEVICE_DEVICE_INTERNAL_H
 
@@ -40,7 +40,8 @@ GR_MUST_CHECK int nbd_dial(const char *address, const char *export_name, unsigne
  * description). -EINVAL, without a sentence: it has none. */
 GR_MUST_CHECK int nbd_content_root(const char *description, struct digest *out);
 
-/* Compare an export with the wanted image. -ESTALE, with both in the sentence: it is another image, or not Granary's.
+/* Compare an export with the image that it must have. -ESTALE, with both in the sentence: it is another image, or not
+ * Granary's.
  */
 GR_MUST_CHECK int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got,
                                    uint64_t size, const struct digest *content_root);

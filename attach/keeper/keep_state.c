@@ -1,6 +1,7 @@
-/* The keeper of a device holds a POSIX lock on the whole state file. F_GETLK then tells who keeps the device, and
- * nothing must be cleaned up after a keeper that was killed. The file may be replaced (keep_state_save writes a new
- * one) while a keeper waits for the lock, so after locking it checks that the file is still the one at the path. */
+/* The reconnect daemon of a device holds a POSIX lock on the whole state file. F_GETLK then tells which process keeps
+ * the device, and nothing must be cleaned up after a daemon that was killed. The file may be replaced (keep_state_save
+ * writes a new one) while a daemon waits for the lock, so after locking it checks that the file is still the one at the
+ * path. */
 #include "attach/keeper/keeper.h"
 
 #include <dirent.h>
@@ -141,7 +142,7 @@ int keep_claim(const char *device, int *out_fd)
             return 0;
         }
     }
-    return error_set(-EBUSY, "other processes begin to keep %s all the time; try again", device);
+    return error_set(-EBUSY, "the state of %s is replaced again and again by other processes; try again", device);
 }
 
 /* The file is removed only if it is still the one that was locked: a new attachment may have replaced it. */

@@ -1,12 +1,12 @@
 /* Waits for news of a dead connection, then hands over new ones until the kernel takes no more. The kernel does not
- * tell how many are dead, and news may be lost or older than this process. So the keeper offers connections until the
+ * tell how many are dead, and news may be lost or older than this process. So the daemon offers connections until the
  * kernel declines one.
  *
  *   whole --(LINK_DEAD)--> broken --(connected, checked, handed over until none is taken)--> whole
  *   broken --(no server, or another image)--> broken, tried again after a pause
  *   any --(the device is detached, or attached by another process)--> done
  *
- * A keeper starts in state broken, since connections may have died before it listened.
+ * The daemon starts in state broken, since connections may have died before it listened.
  */
 #include "attach/keeper/keeper.h"
 
@@ -41,7 +41,7 @@ enum {
     STEP_US = 20000
 };
 
-/* The keeper's state; it has one thread. */
+/* The daemon's state; it has one thread. */
 struct keeper {
     const struct keep_state *state;
     struct nbd_netlink *netlink;
@@ -217,7 +217,7 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     return 0;
 }
 
-/* Where systemd runs and has the device's unit installed, start that: systemd then restarts a keeper that dies. */
+/* Where systemd runs and has the device's unit installed, start that: systemd then restarts a daemon that dies. */
 int keeper_start(const struct keep_state *s, int output)
 {
     char program[PATH_MAX], unit[64];

@@ -1,5 +1,5 @@
-/* The reconnect daemon ("keeper") of a kernel nbd device: a process that gives the kernel new connections in place of
- * dead ones. Without it the device fails when its server ends. */
+/* The reconnect daemon of a kernel nbd device (in names: keeper): a process that gives the kernel new connections in
+ * place of dead ones. Without it the device fails when its server ends. */
 #ifndef GRANARY_ATTACH_KEEPER_KEEPER_H
 #define GRANARY_ATTACH_KEEPER_KEEPER_H
 
@@ -9,7 +9,7 @@
 
 /* ---- the state of a device (keep_state.c) ----
  *
- * It is kept in /run/granary/nbdN.json, so that another keeper can continue where one was killed. A keeper holds a lock
+ * It is kept in /run/granary/nbdN.json, so that another daemon can continue where one was killed. A daemon holds a lock
  * on that file; the lock ends with its process. */
 
 enum { KEEP_EXPORT_MAX = 4097 };
@@ -35,9 +35,9 @@ void keep_state_remove(const char *device);
  * node_lock. */
 void keep_states_sweep_locked(void);
 
-/* Become the device's only keeper, until *out_fd is closed or the process ends. Do not read the state afterwards: POSIX
- * drops the lock when any descriptor of the file is closed. -EBUSY: another process keeps the device; -ENOENT: there is
- * no state. */
+/* Become the device's only reconnect daemon, until *out_fd is closed or the process ends. Do not read the state
+ * afterwards: POSIX drops the lock when any descriptor of the file is closed. -EBUSY: another process keeps the device;
+ * -ENOENT: there is no state. */
 GR_MUST_CHECK int keep_claim(const char *device, int *out_fd);
 /* Remove the claimed state, since the device was detached. A state written since, for a later attachment, stays. */
 void keep_release(const char *device, int claim_fd);
@@ -52,10 +52,10 @@ pid_t keep_holder(const char *device);
 GR_MUST_CHECK int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg);
 
 /* Save the state and start `granary keep`: as systemd's unit granary-keep@nbdN where systemd runs and has it, else in
- * its own session with its output going to output. Returns once the device is kept. -EIO: the keeper ended, and its
+ * its own session with its output going to output. Returns once the device is kept. -EIO: the daemon ended, and its
  * output says why; -ETIMEDOUT: it did not get to work. */
 GR_MUST_CHECK int keeper_start(const struct keep_state *s, int output);
-/* End the keeper, if there is one, and remove the state. The device is not touched. -ETIMEDOUT: it does not end. */
+/* End the daemon, if there is one, and remove the state. The device is not touched. -ETIMEDOUT: it does not end. */
 GR_MUST_CHECK int keeper_stop(const char *device);
 
 /* Fill in the state of a device that another program attached over netlink, from the server it was attached to. device,

@@ -2,7 +2,8 @@
  * undoing a failed mount, for umount, and for cleaning up after a crash: it takes down what the state names, in
  * reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned -> mounted -> warmed
+ *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, or FUSE + loop) -> tuned -> mounted
+ * -> warmed
  *
  * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
 #include "attach/mount/mount_internal.h"
@@ -141,7 +142,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
     return !rc && c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : rc;
 }
 
-/* ---- front ---- */
+/* ---- mounting, finding, unmounting ---- */
 
 /* Lock the mount's run directory, and take down what a killed mount left in it. That removes the directory, so it is
  * locked again. */

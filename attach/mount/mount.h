@@ -1,5 +1,5 @@
-/* An image as a directory: a server, a block device with its keeper, and a mount, made together and taken down
- * together. */
+/* An image as a directory: a server, a block device with its reconnect daemon, and a mount, made together and taken
+ * down together. */
 #ifndef GRANARY_ATTACH_MOUNT_MOUNT_H
 #define GRANARY_ATTACH_MOUNT_MOUNT_H
 
@@ -35,12 +35,12 @@ GR_MUST_CHECK int mount_check_dir(const char *dir);
 /* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
-/* Take down what mount_image made: the mount, the keeper, the device, the export at the server (which ends with its
- * last mount), and the state; also what killed mounts have left. Parts that are gone already are skipped, and a dead
- * server does not make it hang. force: readers get EIO, and a mount in use is unmounted too. *out_removed (may be
- * NULL): false when nothing was mounted there any more, which is no failure. -ENOENT: no such directory, it lies inside
- * one of our mounts, or what is mounted there is not ours; -EBUSY: the mount is in use and was left alone, or it is in
- * use only in another mount namespace: then it is unmounted here, and the next call does the rest. */
+/* Take down what mount_image made: the mount, the reconnect daemon, the device, the export at the server (which ends
+ * with its last mount), and the state; also what killed mounts have left. Parts that are gone already are skipped, and
+ * a dead server does not make it hang. force: readers get EIO, and a mount in use is unmounted too. *out_removed (may
+ * be NULL): false when nothing was mounted there any more, which is no failure. -ENOENT: no such directory, it lies
+ * inside one of our mounts, or what is mounted there is not ours; -EBUSY: the mount is in use and was left alone, or it
+ * is in use only in another mount namespace: then it is unmounted here, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
 /* Return the state of a mount point. -ENOENT as for mount_remove. */
@@ -52,11 +52,11 @@ int mount_each(state_visit *visit, void *arg);
 /* Whether the device is still the one that was attached for this mount. */
 bool mount_device_attached(const struct mount_state *state);
 
-/* Stay while the mount exists: send READY=1 to the service manager, and restart the device's keeper or server when they
- * die. SIGTERM or SIGINT (or *cancel, set before) takes the mount down: 0. While it is in use that is tried again; a
- * second signal stops trying: -EBUSY, and everything is left as it is. -ENOENT: another process unmounted it, and the
- * rest was taken down; -EIO: nothing answers its reads any more, and it was taken down under its readers. Blocks these
- * signals and SIGCHLD and reaps all children; call it from a process with one thread. */
+/* Stay while the mount exists: send READY=1 to the service manager, and restart the device's reconnect daemon or server
+ * when they die. SIGTERM or SIGINT (or *cancel, set before) takes the mount down: 0. While it is in use that is tried
+ * again; a second signal stops trying: -EBUSY, and everything is left as it is. -ENOENT: another process unmounted it,
+ * and the rest was taken down; -EIO: nothing answers its reads any more, and it was taken down under its readers.
+ * Blocks these signals and SIGCHLD and reaps all children; call it from a process with one thread. */
 GR_MUST_CHECK int mount_hold(const struct mount_state *state, const volatile int *cancel);
 
 #endif

@@ -1,6 +1,6 @@
-/* The two kinds of device fail differently. An nbd device outlives its server, and a keeper process reconnects it; it
- * is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last close; it
- * is identified by that file. */
+/* The two kinds of device fail differently. An nbd device outlives its server, and a reconnect daemon connects it
+ * again; it is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last
+ * close; it is identified by that file. */
 #include "attach/mount/mount_internal.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ enum { NBD_CONNECTIONS = 4 };
 
 /* ---- kernel nbd ---- */
 
-/* Start a keeper whose log is in the mount's run directory. Returns 1 when it keeps the device. */
+/* Start a reconnect daemon whose log is in the mount's run directory. Returns 1 when it keeps the device. */
 static int start_keeper(const struct mount_state *s, const struct keep_state *k)
 {
     CLEANUP_FD int log = service_log_open(s->run_dir, "keep.log");
@@ -28,8 +28,8 @@ static int start_keeper(const struct mount_state *s, const struct keep_state *k)
     return rc ? rc : 1;
 }
 
-/* Attach a device, save which one, and start its keeper. A process killed after the attach leaves a device that
- * unmount.c finds by its mounter. */
+/* Attach a device, save which one, and start its reconnect daemon. A process killed after the attach leaves a device
+ * that unmount.c finds by its mounter. */
 static int make_nbd(const struct mount_config *c, struct mount_state *s)
 {
     const struct device_nbd d = {.address = s->socket,
@@ -61,7 +61,7 @@ static int make_nbd(const struct mount_config *c, struct mount_state *s)
     return rc < 0 ? rc : 0;
 }
 
-/* Detach, unless the device belongs to another attachment by now; then its keeper is not ours either. */
+/* Detach, unless the device belongs to another attachment by now; then its reconnect daemon is not ours either. */
 static int detach_nbd(const struct mount_state *s)
 {
     char mark[DEVICE_MARK_MAX];
@@ -95,7 +95,7 @@ int mount_device_make(const struct mount_config *c, struct mount_state *s, int *
     return c->fuse ? attach_loop(c, s, out_fd) : make_nbd(c, s);
 }
 
-/* A keeper that died is started again from its state file. */
+/* A reconnect daemon that died is started again from its state file. */
 int mount_device_tend(const struct mount_state *s)
 {
     struct keep_state k;

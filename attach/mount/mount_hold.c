@@ -3,7 +3,7 @@
  *   up --(SIGTERM, SIGINT)--> ending --(unmounted, taken down)--> done
  *                             ending --(in use)--> ending; tried again twice a second, until a second signal
  *   up --(unmounted by others, or the server of a FUSE mount died)--> taken down, failed
- *   up --(the keeper died)--> up, with another keeper
+ *   up --(the reconnect daemon died)--> up, with another one
  *   up --(a shared server of an nbd device died)--> up; it is restarted, and readers wait
  */
 #include "attach/mount/mount_internal.h"
@@ -85,8 +85,8 @@ static void tend_server(struct hold *h)
     h->start_at_ms = now + h->start_pause_ms;
 }
 
-/* Check that mount, device, keeper and server are there, and restart what can be restarted. Returns 0, or the reason to
- * take the mount down. */
+/* Check that mount, device, reconnect daemon and server are there, and restart what can be restarted. Returns 0, or the
+ * reason to take the mount down. */
 static int mount_hold_look(struct hold *h)
 {
     const struct mount_state *s = h->state;
@@ -107,7 +107,7 @@ static int mount_hold_look(struct hold *h)
     return 0;
 }
 
-/* ---- who uses it: for the message that says why it is not unmounted ----
+/* ---- the processes that use it, for the message that says why it is not unmounted ----
  *
  * Walks /proc as fuser(1) does, but asks only statx with AT_STATX_DONT_SYNC, which does not reach the filesystem: that
  * may hang. */
@@ -212,7 +212,7 @@ static int clear_away(struct hold *h, int rc)
     return error_restore(&first);
 }
 
-/* The loop wakes for signals and changes of the mount list, and once a second to check keeper and server. */
+/* The loop wakes for signals and changes of the mount list, and once a second to check reconnect daemon and server. */
 int mount_hold(const struct mount_state *state, const volatile int *cancel)
 {
     struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};

@@ -31,21 +31,22 @@ GR_MUST_CHECK int mount_server_leave(struct mount_state *s);
 /* End servers that no mount uses any more. The caller has node_lock. */
 void mount_servers_sweep_locked(void);
 
-/* ---- the device: kernel nbd with its keeper, or a loop device on a file of granary-fuse (mount_device.c) ---- */
+/* ---- the device: kernel nbd with its reconnect daemon, or a loop device on a file of granary-fuse (mount_device.c)
+ * ---- */
 
 /* Attach the image that the state's server has. Each step is saved in the state before the next. After a failure:
  * mount_device_take_down. *out_fd: a loop device detaches itself at its last close, so keep this open until it is
  * mounted, then close it; -1 for nbd. */
 GR_MUST_CHECK int mount_device_make(const struct mount_config *config, struct mount_state *state, int *out_fd);
 
-/* Replace a keeper that died. Returns 1 when it did; 0 when the keeper is alive, or the device has none. */
+/* Replace a reconnect daemon that died. Returns 1 when it did; 0 when the daemon is alive, or the device has none. */
 GR_MUST_CHECK int mount_device_tend(const struct mount_state *state);
 
 /* Make stuck reads fail with EIO: nothing will answer them any more. */
 GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
 
-/* End the keeper and detach the device, which is not mounted any more. force: after a forced unmount; a loop device
- * that others still use is left to detach itself. */
+/* End the reconnect daemon and detach the device, which is not mounted any more. force: after a forced unmount; a loop
+ * device that others still use is left to detach itself. */
 GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool force);
 
 /* ---- taking down the parts of a mount, in whatever state they are; nothing here hangs (unmount.c) ---- */
@@ -55,8 +56,8 @@ GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool f
  * get EIO, and at last unmount lazily. The caller has node_lock_mount, also for unmount_take_down. */
 GR_MUST_CHECK int unmount(struct mount_state *s, bool force);
 
-/* Take down everything but the mount: device, keeper, the server or the export at it, the files. force: after a forced
- * unmount; a loop device that others still use is left to detach itself. */
+/* Take down everything but the mount: device, reconnect daemon, the server or the export at it, the files. force: after
+ * a forced unmount; a loop device that others still use is left to detach itself. */
 GR_MUST_CHECK int unmount_take_down(struct mount_state *s, bool force);
 
 /* Take down what killed mounts left, unless a process works on it or has the device mounted, in any namespace. The

@@ -1,8 +1,8 @@
 /* Kernel calls that may wait for a device whose server is gone are made by a child process with a time limit
  * (deadline_call).
  *
- * A mount is stale, and may be taken down by anyone, when three things hold: no process has the mount's lock, nothing
- * is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
+ * A mount is stale, and may be taken down by any process, when three things hold: no process has the mount's lock,
+ * nothing is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
 #include "attach/mount/mount_internal.h"
 
 #include <dirent.h>

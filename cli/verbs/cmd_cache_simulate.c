@@ -52,17 +52,17 @@ static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsign
 {
     uint64_t len = CHUNK_SIZE_DEFAULT, wanted;
     if (words[0][strspn(words[0], "0123456789abcdefABCDEF")] || count == WORDS_MAX)
-        return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is wanted, or the "
+        return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is read, or the "
                                   "word epoch");
     if (count > 1 && text_parse_size("the chunk's length", words[1], &len))
         return -EINVAL;
     if (len < 1 || len > CHUNK_SIZE_MAX)
         return error_set(-EINVAL, "a chunk has 1 byte to 4 MiB");
     wanted = len;
-    if (count > 2 && text_parse_size("what is wanted of it", words[2], &wanted))
+    if (count > 2 && text_parse_size("what is read of it", words[2], &wanted))
         return -EINVAL;
     if (wanted > len)
-        return error_set(-EINVAL, "more is wanted than the chunk has");
+        return error_set(-EINVAL, "more is read than the chunk has");
     int rc = evict_trace_ask(t, key_of(words[0]), (uint32_t)len, (uint32_t)wanted);
     return rc == -EINVAL  ? error_set(rc, "the chunk had another length before")
            : rc == -EFBIG ? error_set(rc, "more than %d lines", EVICT_TRACE_ASKS_MAX)

@@ -1,5 +1,5 @@
 /* granary ls IMAGE [PATH]: paths from the catalog, relative to the image's root, in the byte order of the full path.
- * Only catalog pages that can hold the wanted paths are fetched.
+ * Only catalog pages that can hold the requested paths are fetched.
  *
  * --at OFFSET is the reverse question: which file has its bytes there? Log lines of failed and slow reads have offsets.
  * The catalog is ordered by path, so all of it is read.

@@ -9,7 +9,7 @@
  * keep is the reconnect daemon, which lets an attached device outlive its server (attach/keeper). Its state comes from
  *
  *   --socket, --connect   the server that nbd-client attached the device to: compared with the device, then adopted
- *   neither               the file that a mount or an earlier keeper saved
+ *   neither               the file that a mount or an earlier daemon saved
  */
 #include <assert.h>
 #include <errno.h>
@@ -353,7 +353,7 @@ static const struct option_row keep_rows[] = {
 
 static const struct keep_values keep_defaults = {.times = KEEP_TIMES_UNSET};
 
-/* Load the state that the mount or an earlier keeper saved. */
+/* Load the state that the mount or an earlier daemon saved. */
 static int load_state(const struct keep_values *v, const char *device, struct keep_state *s)
 {
     int rc = keep_state_load(device, s);

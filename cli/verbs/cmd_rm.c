@@ -1,7 +1,7 @@
 /* granary rm IMAGE: removes a tag. The bytes stay until gc finds that no image needs them.
  *
  * The tag is resolved first, only to report which image it named. A tag that cannot be read is removed all the same: a
- * damaged tag is one that somebody wants to get rid of.
+ * damaged tag is one that its owner wants to get rid of.
  */
 #include "base/error.h"
 #include "base/log.h"

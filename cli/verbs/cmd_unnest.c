@@ -128,7 +128,7 @@ const struct verb verb_unnest = {
     .summary = "Move the images of a store made inside a store out of it",
     .details = "Where a component of a path was forgotten or was one too many, a store may stand among the images of\n"
                "another. Copies the images of the inner store, with their tags, into STORE, and then removes the\n"
-               "inner store. First give the new address to everybody who builds into the inner store or\n"
+               "inner store. First give the new address to everyone who builds into the inner store or\n"
                "reads from it.",
     .interrupted = "nothing is lost, and the next run goes on",
     .options = rows,

@@ -114,7 +114,7 @@ static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 
 /* ---- the result ---- */
 
-/* The sums as text: what was wanted, what was missing, what was fetched. */
+/* The sums as text: what was requested, what was missing, what was fetched. */
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));

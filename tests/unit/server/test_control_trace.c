@@ -80,7 +80,7 @@ static void test_control_trace__what_is_read_is_listed_in_order(void **state)
     assert_memory_equal(chunks, expected, sizeof expected);
     assert_true(count == 4 && dropped == 0);
     control_ask(f.w.path, "POST /trace/end HTTP/1.0\r\nContent-Length: 0\r\n\r\n", other);
-    assert_true(strstr(other, " 404 ") && strstr(other, "nobody records"));
+    assert_true(strstr(other, " 404 ") && strstr(other, "is not being recorded"));
     control_served_release(&f);
 }
 
