@@ -26,11 +26,11 @@
 enum { FILE_MAX_BYTES = 32 << 20 };
 
 static const char first_line[] = "granary added exports 1\n";
-static const char *const whose[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
+static const char *const purposes[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
 
 /* One added export. */
 struct added {
-    enum added_for who;
+    enum added_for purpose;
     char *name, *ref; /* owned; ref is by digest */
 };
 
@@ -66,7 +66,7 @@ static void forget_locked(struct added_exports *a, struct added *e)
 
 /* Put an export on the list, or change what it is there for: a user's claim replaces a mount's, never the reverse.
  * -EBUSY: the stack does not have the export any more. */
-static int list(struct added_exports *a, const struct stack_export *export, enum added_for who)
+static int list(struct added_exports *a, const struct stack_export *export, enum added_for purpose)
 {
     char ref[IMAGE_REF_MAX];
     SCOPED_LOCK(&a->lock);
@@ -75,10 +75,10 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
         return error_set(-EBUSY, "the export '%s' has just been removed; add it again", stack_export_name(export));
     struct added *there = find_locked(a, stack_export_name(export));
     if (there) {
-        there->who = who == ADDED_FOR_USER ? who : there->who;
+        there->purpose = purpose == ADDED_FOR_USER ? purpose : there->purpose;
         return 0;
     }
-    struct added fresh = {.who = who,
+    struct added fresh = {.purpose = purpose,
                           .name = strdup(stack_export_name(export)),
                           .ref = strdup(image_ref_text(stack_export_ref(export), ref))};
     if (fresh.name && fresh.ref && !vec_push(&a->list, fresh))
@@ -100,11 +100,11 @@ static int take_out(struct added_exports *a, const char *name)
 }
 
 /* Whether an export is on the list, and what for. */
-static bool added_exports_look(struct added_exports *a, const char *name, enum added_for *out_who)
+static bool added_exports_look(struct added_exports *a, const char *name, enum added_for *out_purpose)
 {
     SCOPED_LOCK(&a->lock);
     const struct added *e = find_locked(a, name);
-    *out_who = e ? e->who : ADDED_FOR_USER;
+    *out_purpose = e ? e->purpose : ADDED_FOR_USER;
     return e;
 }
 
@@ -122,7 +122,7 @@ static int added_exports_save(struct added_exports *a)
     size_t count = a->list.len;
     for (size_t i = 0; !rc && i < count; i++) {
         const struct added *e = &a->list.items[i];
-        const char *const strings[] = {whose[e->who], e->name, e->ref};
+        const char *const strings[] = {purposes[e->purpose], e->name, e->ref};
         for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
             rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
     }
@@ -138,7 +138,7 @@ static int added_exports_save(struct added_exports *a)
 
 /* Serve one export of the file again. It is left out after an error that would be the same at the next start: refusing
  * to start would not help. */
-static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for who, const char *name,
+static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for purpose, const char *name,
                    const char *ref)
 {
     const struct stack_image image = {.ref = ref, .export_name = name};
@@ -146,7 +146,7 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
     bool added;
     int rc = stack_adding_add(adding, &image, &e, &added);
     if (!rc)
-        return added ? list(a, e, who) : 0; /* not added: given at this start too, so it is no added export */
+        return added ? list(a, e, purpose) : 0; /* not added: given at this start too, so it is no added export */
     if (rc != -ENOENT && rc != -EBADMSG && rc != -EINVAL && rc != -EEXIST)
         return error_prefix(rc, "export '%s', noted in %s", name, a->file);
     log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
@@ -177,11 +177,13 @@ static int added_exports_load(struct added_exports *a)
     const char *at = (const char *)text.data, *end = at + text.len;
     rc = stack_adding_begin(a->stack, NULL, &adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
-        const char *who = added_exports_take_string(&at, end), *name = who ? added_exports_take_string(&at, end) : NULL;
+        const char *purpose = added_exports_take_string(&at, end),
+                   *name = purpose ? added_exports_take_string(&at, end) : NULL;
         const char *ref = name ? added_exports_take_string(&at, end) : NULL;
         if (!ref)
             return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
-        rc = restore(a, adding, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
+        rc = restore(a, adding, strcmp(purpose, purposes[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name,
+                     ref);
     }
     return rc;
 }
@@ -226,7 +228,7 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 
 /* Either the export is served and noted, or neither: a failure takes back what was added. An export that was served
  * before stays. */
-int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
+int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for purpose,
                       const volatile int *cancel, struct stack_export **out)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
@@ -237,7 +239,7 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
         return rc;
     /* An export given at the start is neither new nor listed: it is not noted, since the next start has it anyway. */
     if (added || added_exports_look(a, stack_export_name(e), &before)) {
-        rc = list(a, e, who);
+        rc = list(a, e, purpose);
         if (!rc)
             rc = added_exports_save(a);
     }
@@ -254,21 +256,21 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
 }
 
 /* The checks are without a lock; take_out decides again whether clients are connected. */
-int added_exports_remove(struct added_exports *a, const char *name, enum added_for who, bool *out_removed)
+int added_exports_remove(struct added_exports *a, const char *name, enum added_for purpose, bool *out_removed)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = *name ? stack_get(a->stack, name) : NULL;
-    enum added_for wanted;
-    bool added = added_exports_look(a, name, &wanted);
+    enum added_for noted;
+    bool added = added_exports_look(a, name, &noted);
     *out_removed = false;
     if (!e)
         return error_set(-ENOENT, "there is no export '%.100s' here", name);
-    if (who == ADDED_FOR_MOUNTS && (!added || wanted != who || stack_export_clients(e)))
+    if (purpose == ADDED_FOR_MOUNTS && (!added || noted != purpose || stack_export_clients(e)))
         return 0;
     if (!added)
         return error_set(-EPERM, "the export '%.100s' was given when the server was started, and stays as long as it",
                          name);
     int rc = take_out(a, name);
-    if (rc == -EBUSY && who == ADDED_FOR_MOUNTS)
+    if (rc == -EBUSY && purpose == ADDED_FOR_MOUNTS)
         return 0;
     if (rc)
         return rc;

@@ -12,7 +12,7 @@
 struct control_exports {
     struct added_exports *added;
     char *name, *image; /* owned; image NULL: remove */
-    enum added_for who;
+    enum added_for purpose;
 };
 DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
 
@@ -47,7 +47,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     if (!c)
         return error_no_memory();
     c->added = added;
-    c->who = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
+    c->purpose = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->name = strdup(r->name);
     c->image = put ? strdup(r->image) : NULL;
     if (!c->name || (put && !c->image))
@@ -62,12 +62,12 @@ int control_exports_run(struct control_job *job, void *arg)
     const struct control_exports *c = arg;
     if (!c->image) {
         bool removed;
-        int rc = added_exports_remove(c->added, c->name, c->who, &removed);
+        int rc = added_exports_remove(c->added, c->name, c->purpose, &removed);
         return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
     }
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     const struct stack_image image = {.ref = c->image, .export_name = c->name};
-    int rc = added_exports_put(c->added, &image, c->who, control_job_cancel(job), &e);
+    int rc = added_exports_put(c->added, &image, c->purpose, control_job_cancel(job), &e);
     if (rc)
         return rc;
     const struct manifest *m = image_manifest(stack_export_image(e));

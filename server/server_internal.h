@@ -49,12 +49,12 @@ enum added_for { ADDED_FOR_USER, ADDED_FOR_MOUNTS };
 
 /* stack_add, then write the file. An export that a user has asked for stays a user's, even if a mount asks for it too.
  * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile. Any thread. */
-GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
+GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for purpose,
                                     const volatile int *cancel, struct stack_export **out);
 /* stack_remove of an added export, then write the file. With ADDED_FOR_MOUNTS it returns 0 and leaves *out_removed
  * false when the export was not added for mounts, or clients are still connected to it. -ENOENT: no such export;
  * -EPERM: it was given at the start; -EBUSY: clients are connected. Any thread. */
-GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for who,
+GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for purpose,
                                        bool *out_removed);
 
 /* ---- health: server_health.c ---- */

@@ -73,9 +73,9 @@ GR_MUST_CHECK int quiesce_ask(const char *control, bool *out_quiet);
 
 /* The state of an upgrade; a supervisor has one at a time. */
 struct upgrade {
-    char path[PATH_MAX];       /* of the socket; "": none */
-    int requests_fd, asker_fd; /* listening socket; the client that waits for the outcome; -1: none */
-    int pending_fd;            /* a client whose request has not arrived yet; -1: none */
+    char path[PATH_MAX];        /* of the socket; "": none */
+    int requests_fd, client_fd; /* listening socket; the client that waits for the outcome; -1: none */
+    int pending_fd;             /* a client whose request has not arrived yet; -1: none */
     uint64_t pending_until_ms;
     char program[PATH_MAX];         /* the program that takes over */
     char from[UPGRADE_VERSION_MAX]; /* the version that served before */
@@ -86,7 +86,7 @@ struct upgrade {
 };
 #define UPGRADE_INIT                                                                                                   \
     {                                                                                                                  \
-        .requests_fd = -1, .asker_fd = -1, .pending_fd = -1, .output = CHILD_OUTPUT_INIT                               \
+        .requests_fd = -1, .client_fd = -1, .pending_fd = -1, .output = CHILD_OUTPUT_INIT                              \
     }
 
 /* Accept requests from now on. If the socket cannot be made, a warning is logged and the server works without upgrades.

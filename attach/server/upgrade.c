@@ -28,7 +28,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-#define HERITAGE "GRANARY_TAKE_OVER" /* LISTEN_FD REQUESTS_FD ASKER_FD STOPPED_MS VERSION WHERE */
+#define HERITAGE "GRANARY_TAKE_OVER" /* LISTEN_FD REQUESTS_FD CLIENT_FD STOPPED_MS VERSION WHERE */
 
 enum {
     REQUEST_MS = 10000, /* how long a client may take to send its request */
@@ -41,11 +41,11 @@ enum {
 /* Send the line to the waiting client and close the connection. */
 static void answer(struct upgrade *u, const char *line)
 {
-    if (u->asker_fd < 0)
+    if (u->client_fd < 0)
         return;
-    if (send(u->asker_fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (send(u->client_fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         log_warning("upgrade: the client that asked for it is gone: %s", strerror(errno));
-    close(steal_fd(&u->asker_fd));
+    close(steal_fd(&u->client_fd));
 }
 
 /* The new program answers the client of the old one: its connection was inherited. */
@@ -69,7 +69,7 @@ void upgrade_failed(struct upgrade *u, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line - 1, format, args);
     va_end(args);
-    if (u->asker_fd < 0)
+    if (u->client_fd < 0)
         return;
     log_warning("upgrade: %s", line);
     CLEANUP_BYTES text = BYTES_INIT(sizeof line + sizeof UPGRADE_FAILED);
@@ -153,16 +153,16 @@ void upgrade_take(struct upgrade *u, const char **again)
     char line[LINE_SIZE];
     if (!is_due(u))
         return;
-    struct upgrade other = {.asker_fd = steal_fd(&u->pending_fd)};
+    struct upgrade other = {.client_fd = steal_fd(&u->pending_fd)};
     const char *program = line + strlen(UPGRADE_REQUEST);
-    if (upgrade_take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
+    if (upgrade_take_line(other.client_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
         strlen(program) >= sizeof u->program)
         upgrade_failed(&other, "the request is not understood");
-    else if (u->asker_fd >= 0 || u->check)
+    else if (u->client_fd >= 0 || u->check)
         upgrade_failed(&other, "another upgrade of this server is under way; wait for its end");
-    if (other.asker_fd < 0)
+    if (other.client_fd < 0)
         return;
-    u->asker_fd = other.asker_fd;
+    u->client_fd = other.client_fd;
     memcpy(u->program, program, strlen(program) + 1);
     u->output.holds = true;
     if (begin_check(u, again)) {
@@ -200,7 +200,7 @@ bool upgrade_checked(struct upgrade *u)
 /* Keep the descriptors open over exec, or not. */
 static void pass_on(const struct upgrade *u, int listen_fd, bool on)
 {
-    const int fds[] = {listen_fd, u->requests_fd, u->asker_fd};
+    const int fds[] = {listen_fd, u->requests_fd, u->client_fd};
     for (size_t i = 0; i < GR_ARRAY_SIZE(fds); i++)
         if (fds[i] >= 0)
             fcntl(fds[i], F_SETFD, on ? 0 : FD_CLOEXEC);
@@ -213,7 +213,7 @@ void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const ch
     char heritage[PATH_MAX + 256];
     if (!u->stopped_ms) /* set already when the program before took over and never served */
         u->stopped_ms = clock_now_ms();
-    snprintf(heritage, sizeof heritage, "%d %d %d %llu %s %s", listen_fd, u->requests_fd, u->asker_fd,
+    snprintf(heritage, sizeof heritage, "%d %d %d %llu %s %s", listen_fd, u->requests_fd, u->client_fd,
              (unsigned long long)u->stopped_ms, GRANARY_VERSION, where);
     if (!setenv(HERITAGE, heritage, 1)) {
         again[0] = u->program;
@@ -235,7 +235,7 @@ bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_
     unsigned long long stopped;
     int at = 0;
     if (!heritage ||
-        sscanf(heritage, "%d %d %d %llu %63s %n", out_listen_fd, &u->requests_fd, &u->asker_fd, &stopped, u->from,
+        sscanf(heritage, "%d %d %d %llu %63s %n", out_listen_fd, &u->requests_fd, &u->client_fd, &stopped, u->from,
                &at) != 5 ||
         !at)
         return false;
