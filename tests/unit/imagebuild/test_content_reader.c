@@ -1,133 +1,16 @@
-/* Bodies: parallel reading that is handed on in order, whatever happens to the files meanwhile. */
+/* Parallel reading of files that is handed on in order, whatever happens to the files meanwhile. */
 #include "unit/cmocka_all.h"
 #include "unit/counts.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "fake/source_fake.h"
-#include "imagebuild/content/content_reader_internal.h"
-#include "imagebuild/tree/listing.h"
-
-enum { PART = 1 << 20, MEMORY = 4 * PART };
-
-/* What became of one path. */
-struct outcome {
-    char path[64];
-    uint32_t link;
-    uint64_t size; /* as handed on */
-    struct digest content;
-    bool begun, ended, vanished, other_version;
-};
-
-struct setup {
-    struct source *source;
-    struct nodes *nodes;
-    struct content_reader *reader;
-    struct source *parent;
-    uint32_t ranks;
-    struct outcome outcomes[400]; /* by rank */
-};
-
-static int add(void *arg, const struct source_entry *e)
-{
-    return listing_add(arg, e);
-}
-
-static void load(struct setup *s)
-{
-    CLEANUP(cleanup_listing) struct listing *listing = NULL;
-    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
-    struct listing_options options = {0};
-    struct node n;
-    int rc;
-    assert_int_equal(listing_new(&options, &listing), 0);
-    assert_int_equal(source_list(s->source, add, listing), 0);
-    assert_int_equal(listing_seal(listing, &s->nodes), 0);
-    s->ranks = nodes_rank_end(s->nodes);
-    assert_true(s->ranks <= GR_ARRAY_SIZE(s->outcomes));
-    assert_int_equal(nodes_cursor_new(s->nodes, &cursor), 0);
-    while ((rc = nodes_next(cursor, &n)) == 1) {
-        struct outcome *o = &s->outcomes[n.rank];
-        *o = (struct outcome){.link = n.link};
-        snprintf(o->path, sizeof o->path, "%.*s", (int)n.path_len, n.path);
-    }
-    assert_int_equal(rc, 0);
-}
-
-static void start_with(struct setup *s, unsigned jobs, size_t memory, bool strict)
-{
-    struct content_reader_config config = {.source = s->source,
-                                           .parent = s->parent,
-                                           .nodes = s->nodes,
-                                           .jobs = jobs,
-                                           .memory = memory,
-                                           .part = PART,
-                                           .strict = strict};
-    assert_int_equal(content_reader_start(&config, &s->reader), 0);
-}
-
-static void end(struct setup *s)
-{
-    content_reader_free(s->reader);
-    nodes_free(s->nodes);
-    source_close(s->source);
-    *s = (struct setup){0};
-}
-
-static const struct outcome *of(const struct setup *s, const char *path)
-{
-    for (uint32_t rank = 0; rank < s->ranks; rank++)
-        if (!strcmp(s->outcomes[rank].path, path))
-            return &s->outcomes[rank];
-    fail_msg("no such path: %s", path);
-    return NULL;
-}
-
-/* content_reader_next, and what it says of the file. */
-static int next(struct setup *s, struct content_part *p)
-{
-    int rc = content_reader_next(s->reader, p);
-    if (rc != 1)
-        return rc;
-    assert_true(p->rank < s->ranks);
-    struct outcome *o = &s->outcomes[p->rank];
-    assert_false(o->ended);
-    assert_true(p->first || o->begun || p->vanished);
-    o->begun = true;
-    o->vanished = p->vanished;
-    o->ended = p->last || p->vanished;
-    o->size = p->size;
-    o->other_version = p->version;
-    if (p->last)
-        o->content = p->content;
-    if (p->version)
-        assert_int_equal(p->version->size, p->size);
-    return 1;
-}
-
-static struct digest digest_of_seed(unsigned seed, uint64_t size)
-{
-    CLEANUP_FREE uint8_t *data = malloc(size);
-    for (uint64_t i = 0; i < size; i++)
-        data[i] = source_fake_byte(seed, i);
-    return digest_of(data, size);
-}
-
-static void assert_content(const struct setup *s, const char *path, unsigned seed, uint64_t size)
-{
-    struct digest d = digest_of_seed(seed, size);
-    assert_true(of(s, path)->ended);
-    assert_int_equal(of(s, path)->size, size);
-    assert_true(digest_equal(&of(s, path)->content, &d));
-}
+#include "unit/content_world.h"
 
 /* Everything that is handed on, as text: "path offset+len/size first last digest". */
 static void record(struct setup *s, struct bytes *out)
@@ -322,17 +205,6 @@ static void test_content_reader__slow_files_do_not_change_the_order(void **state
     end(&s);
 }
 
-/* Read until the end or an error, which is returned. */
-static int drain(struct setup *s, unsigned *out_parts)
-{
-    struct content_part p;
-    int rc;
-    *out_parts = 0;
-    while ((rc = next(s, &p)) == 1)
-        *out_parts += !p.vanished;
-    return rc;
-}
-
 static void test_content_reader__the_first_error_in_order_is_told_with_its_sentence(void **state)
 {
     for (unsigned jobs = 1; jobs <= 16; jobs += 15) {
@@ -483,104 +355,6 @@ static void test_content_reader__nothing_to_read(void **state)
     end(&s);
 }
 
-/* ------------------------------------------------------------------ moved and kept bodies */
-
-/* The parent's image: its bytes are a function of their address, and damaged from 1 MiB on. */
-enum { IMAGE_SEED = 77, DAMAGED = 1 << 20 };
-
-static int image_read(struct source *s, const struct source_read *r)
-{
-    (void)s;
-    uint64_t at = r->address + r->offset;
-    if (at + r->len > DAMAGED)
-        return error_set(-EBADMSG, "image: a pack is damaged");
-    for (uint64_t i = 0; i < r->len; i++)
-        r->dst[i] = source_fake_byte(IMAGE_SEED, at + i);
-    return 0;
-}
-
-static const struct source_ops image_ops = {.read = image_read};
-
-/* The nodes of s with the plans that their paths' first letter says, bodies of `m` one MiB/4 apart. */
-static void plan(struct setup *s)
-{
-    struct nodes *planned;
-    struct scratch_config scratch = {0};
-    struct node n;
-    int rc;
-    uint64_t address = 0;
-    assert_int_equal(nodes_new(&scratch, &planned), 0);
-    {
-        CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
-        assert_int_equal(nodes_cursor_new(s->nodes, &cursor), 0);
-        while ((rc = nodes_next(cursor, &n)) == 1) {
-            n.plan = n.path_len && n.path[0] == 'm'   ? NODE_MOVE
-                     : n.path_len && n.path[0] == 'k' ? NODE_KEEP
-                                                      : NODE_READ;
-            if (n.plan == NODE_MOVE)
-                n.address = address += 256 << 10;
-            assert_int_equal(nodes_add(planned, &n), 0);
-        }
-        assert_int_equal(rc, 0);
-    }
-    assert_int_equal(nodes_end(planned), 0);
-    nodes_free(s->nodes);
-    s->nodes = planned;
-}
-
-static void test_content_reader__moved_files_come_from_the_parent_and_kept_ones_not_at_all(void **state)
-{
-    struct source image = {.ops = &image_ops, .url = "image"};
-    struct setup s = {.source = source_fake_new(), .parent = &image};
-    source_fake_file(s.source, "k", 1000, 1);
-    source_fake_file(s.source, "m1", 5000, IMAGE_SEED); /* at 256 KiB */
-    source_fake_file(s.source, "m2", 6000, IMAGE_SEED);
-    source_fake_file(s.source, "r", 700, 3);
-    load(&s);
-    plan(&s);
-    start_with(&s, 4, MEMORY, false);
-    struct content_part p;
-    assert_int_equal(next(&s, &p), 1);
-    assert_int_equal(p.len, 5000);
-    assert_int_equal(p.data[4999], source_fake_byte(IMAGE_SEED, (256 << 10) + 4999));
-    assert_int_equal(next(&s, &p), 1);
-    assert_int_equal(p.data[0], source_fake_byte(IMAGE_SEED, 512 << 10));
-    assert_int_equal(next(&s, &p), 1);
-    assert_string_equal(s.outcomes[p.rank].path, "r");
-    assert_int_equal(next(&s, &p), 0);
-    assert_int_equal(content_reader_counts(s.reader).moved_bytes, 11000);
-    assert_int_equal(content_reader_counts(s.reader).read_bytes, 700);
-    assert_int_equal(content_reader_counts(s.reader).unmovable, 0);
-    end(&s);
-}
-
-static void test_content_reader__what_the_parent_does_not_give_is_read_from_the_source(void **state)
-{
-    struct source image = {.ops = &image_ops, .url = "image"};
-    struct setup s = {.source = source_fake_new(), .parent = &image};
-    char path[16];
-    for (unsigned i = 0; i < 6; i++) {
-        snprintf(path, sizeof path, "m%u", i);
-        source_fake_file(s.source, path, 5000, IMAGE_SEED + i);
-    }
-    source_fake_vanish(s.source, "m4");
-    source_fake_version(s.source, "m5", 6000, 99);
-    load(&s);
-    source_fake_change(s.source, "m5");
-    plan(&s);
-    log_to(NULL, LOG_LEVEL_ERROR);
-    start_with(&s, 4, MEMORY, false);
-    unsigned parts;
-    assert_int_equal(drain(&s, &parts), 0);
-    log_to(NULL, LOG_LEVEL_INFO);
-    assert_int_equal(content_reader_counts(s.reader).moved_bytes, 3 * 5000);
-    assert_int_equal(content_reader_counts(s.reader).unmovable, 3);
-    assert_content(&s, "m3", IMAGE_SEED + 3, 5000);
-    assert_true(of(&s, "m4")->vanished);
-    assert_content(&s, "m5", 99, 6000);
-    end(&s);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -596,8 +370,6 @@ int main(void)
         cmocka_unit_test(test_content_reader__hard_links_are_read_once),
         cmocka_unit_test(test_content_reader__free_stops_readers_at_any_moment),
         cmocka_unit_test(test_content_reader__nothing_to_read),
-        cmocka_unit_test(test_content_reader__moved_files_come_from_the_parent_and_kept_ones_not_at_all),
-        cmocka_unit_test(test_content_reader__what_the_parent_does_not_give_is_read_from_the_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

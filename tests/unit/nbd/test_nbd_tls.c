@@ -94,6 +94,12 @@ static void test_nbd_tls__a_client_that_begins_tls_and_stops_is_disconnected(voi
 
 /* ---- a client that speaks TLS ---- */
 
+struct secure_client {
+    gnutls_psk_client_credentials_t keys;
+    gnutls_session_t session; /* NULL: refused */
+    int fd;
+};
+
 static int complete(gnutls_session_t session)
 {
     int code;
@@ -103,23 +109,30 @@ static int complete(gnutls_session_t session)
     return code;
 }
 
-/* Begin TLS as alice, with that key. *out: the session after its handshake; NULL: refused. */
-static int secure(gnutls_psk_client_credentials_t keys, const char *hex, gnutls_session_t *out)
+/* Connect and begin TLS as alice, with that key. */
+static struct secure_client secure(const char *hex)
 {
+    struct secure_client c = {.fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES)};
     const gnutls_datum_t key = {.data = (unsigned char *)(uintptr_t)hex, .size = (unsigned)strlen(hex)};
-    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
-    send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
-    must(receive_reply(fd, NULL) == NBD_WIRE_REP_ACK, "no TLS");
-    must(!gnutls_psk_set_client_credentials(keys, "alice", &key, GNUTLS_PSK_KEY_HEX), "the key");
-    must(!gnutls_init(out, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL), "no session");
-    must(!gnutls_priority_set_direct(*out, "NORMAL:-KX-ALL:+ECDHE-PSK:+DHE-PSK", NULL), "the priority");
-    must(!gnutls_credentials_set(*out, GNUTLS_CRD_PSK, keys), "the credentials");
-    gnutls_transport_set_int(*out, fd);
-    if (complete(*out) < 0) {
-        gnutls_deinit(*out);
-        *out = NULL;
-    }
-    return fd;
+    send_option(c.fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+    must(receive_reply(c.fd, NULL) == NBD_WIRE_REP_ACK, "no TLS");
+    must(!gnutls_psk_allocate_client_credentials(&c.keys), "no credentials");
+    must(!gnutls_psk_set_client_credentials(c.keys, "alice", &key, GNUTLS_PSK_KEY_HEX), "the key");
+    must(!gnutls_init(&c.session, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL), "no session");
+    must(!gnutls_priority_set_direct(c.session, "NORMAL:-KX-ALL:+ECDHE-PSK:+DHE-PSK", NULL), "the priority");
+    must(!gnutls_credentials_set(c.session, GNUTLS_CRD_PSK, c.keys), "the credentials");
+    gnutls_transport_set_int(c.session, c.fd);
+    if (complete(c.session) < 0)
+        gnutls_deinit(steal_ptr(&c.session));
+    return c;
+}
+
+static void disconnect(struct secure_client *c)
+{
+    if (c->session)
+        gnutls_deinit(c->session);
+    gnutls_psk_free_client_credentials(c->keys);
+    close(c->fd);
 }
 
 static void say(gnutls_session_t session, const void *data, size_t len)
@@ -184,15 +197,15 @@ static void say_read(gnutls_session_t session, uint64_t n, uint32_t len)
 }
 
 /* Open the export as alice. */
-static int attach_securely(gnutls_psk_client_credentials_t keys, gnutls_session_t *out)
+static struct secure_client attach_securely(void)
 {
     static const char option[] = "IHAVEOPT\0\0\0\1\0\0\0\5faces";
     uint8_t export[10];
-    int fd = secure(keys, KEY, out);
-    assert_non_null(*out);
-    say(*out, option, sizeof option - 1);
-    hear(*out, export, sizeof export);
-    return fd;
+    struct secure_client c = secure(KEY);
+    assert_non_null(c.session);
+    say(c.session, option, sizeof option - 1);
+    hear(c.session, export, sizeof export);
+    return c;
 }
 
 enum { READS = 400, READ = 100000 };
@@ -207,24 +220,17 @@ static void *ask_for_all(void *arg)
 /* The server receives requests while it sends replies. Of both there is more than the buffers hold. */
 static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
 {
-    gnutls_psk_client_credentials_t keys;
-    gnutls_session_t session;
     pthread_t asker;
     tls_world_init(0);
-    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    int fd = secure(keys, "ff112233445566778899aabbccddeeff", &session);
-    assert_null(session);
-    close(fd);
-    gnutls_psk_free_client_credentials(keys);
-    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    fd = attach_securely(keys, &session);
-    assert_int_equal(pthread_create(&asker, NULL, ask_for_all, session), 0);
+    struct secure_client c = secure("ff112233445566778899aabbccddeeff");
+    assert_null(c.session);
+    disconnect(&c);
+    c = attach_securely();
+    assert_int_equal(pthread_create(&asker, NULL, ask_for_all, c.session), 0);
     for (int i = 0; i < READS; i++)
-        hear_reply(session, READS, READ);
+        hear_reply(c.session, READS, READ);
     pthread_join(asker, NULL);
-    gnutls_deinit(session);
-    close(fd);
-    gnutls_psk_free_client_credentials(keys);
+    disconnect(&c);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     tls_world_release();
@@ -234,29 +240,23 @@ static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
 static void test_nbd_tls__replies_that_were_dropped_are_whole(void **state)
 {
     enum { CLIENTS = 9, READER = 8, ASKED = 16, LEN = 1 << 20, PLACES = 60 };
-    gnutls_psk_client_credentials_t keys[CLIENTS];
-    gnutls_session_t sessions[CLIENTS];
-    int fds[CLIENTS];
+    struct secure_client clients[CLIENTS];
     tls_world_init(0);
     cache_all();
     for (int i = 0; i < CLIENTS; i++) {
-        assert_int_equal(gnutls_psk_allocate_client_credentials(&keys[i]), 0);
-        fds[i] = attach_securely(keys[i], &sessions[i]);
+        clients[i] = attach_securely();
         for (uint64_t n = 0; i != READER && n < ASKED; n++)
-            say_read(sessions[i], n, LEN);
+            say_read(clients[i].session, n, LEN);
     }
     for (uint64_t n = 0; n < PLACES; n++) {
-        say_read(sessions[READER], n, LEN);
-        assert_int_equal(hear_reply(sessions[READER], PLACES, LEN), n);
+        say_read(clients[READER].session, n, LEN);
+        assert_int_equal(hear_reply(clients[READER].session, PLACES, LEN), n);
     }
     for (int i = 0; i < READER; i++)
         for (uint64_t n = 0; n < ASKED; n++)
-            hear_reply(sessions[i], ASKED, LEN);
-    for (int i = 0; i < CLIENTS; i++) {
-        gnutls_deinit(sessions[i]);
-        gnutls_psk_free_client_credentials(keys[i]);
-        close(fds[i]);
-    }
+            hear_reply(clients[i].session, ASKED, LEN);
+    for (int i = 0; i < CLIENTS; i++)
+        disconnect(&clients[i]);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     tls_world_release();
@@ -279,34 +279,30 @@ static void test_nbd_tls__keys_change_while_a_record_is_half_sent(void **state)
 {
     enum { ROUNDS = 3, ASKED = 24, LEN = 1 << 20, REFUSED = 32 << 20 };
     static uint8_t payload[REFUSED];
-    gnutls_psk_client_credentials_t keys;
-    gnutls_session_t session;
+    const int room = 64 << 10;
     tls_world_init(0);
     cache_all();
-    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    int fd = attach_securely(keys, &session), room = 64 << 10;
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
-    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
+    struct secure_client c = attach_securely();
+    assert_int_equal(setsockopt(c.fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+    gnutls_handshake_set_hook_function(c.session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
     updates_heard = 0;
     for (int round = 0; round < ROUNDS; round++) {
         for (uint64_t n = 0; n < ASKED; n++)
-            say_read(session, n, LEN);
-        wait_until_sockets_are_full(fd);
-        must(!gnutls_session_key_update(session, GNUTLS_KU_PEER), "no new keys");
-        say_request(session, NBD_WIRE_WRITE, ASKED, sizeof payload);
-        say(session, payload, sizeof payload);
+            say_read(c.session, n, LEN);
+        wait_until_sockets_are_full(c.fd);
+        must(!gnutls_session_key_update(c.session, GNUTLS_KU_PEER), "no new keys");
+        say_request(c.session, NBD_WIRE_WRITE, ASKED, sizeof payload);
+        say(c.session, payload, sizeof payload);
         for (int i = 0; i < ASKED + 1; i++) {
-            struct nbd_wire_simple_reply r = hear_head(session);
+            struct nbd_wire_simple_reply r = hear_head(c.session);
             if (r.cookie == ASKED)
                 assert_int_equal(be32toh(r.error), EPERM);
             else
-                hear_data(session, r.cookie, LEN);
+                hear_data(c.session, r.cookie, LEN);
         }
     }
     assert_int_equal(updates_heard, ROUNDS);
-    gnutls_deinit(session);
-    close(fd);
-    gnutls_psk_free_client_credentials(keys);
+    disconnect(&c);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     tls_world_release();
@@ -316,24 +312,19 @@ static void test_nbd_tls__keys_change_while_a_record_is_half_sent(void **state)
 static void test_nbd_tls__new_keys_are_answered_with_the_next_reply(void **state)
 {
     enum { ANSWER_MS = 100 };
-    gnutls_psk_client_credentials_t keys;
-    gnutls_session_t session;
     int come;
     tls_world_init(0);
-    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    int fd = attach_securely(keys, &session);
-    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
+    struct secure_client c = attach_securely();
+    gnutls_handshake_set_hook_function(c.session, GNUTLS_HANDSHAKE_KEY_UPDATE, GNUTLS_HOOK_POST, count_update);
     updates_heard = 0;
-    must(!gnutls_session_key_update(session, GNUTLS_KU_PEER), "no new keys");
+    must(!gnutls_session_key_update(c.session, GNUTLS_KU_PEER), "no new keys");
     sleep_ms(ANSWER_MS);
-    assert_int_equal(ioctl(fd, FIONREAD, &come), 0);
+    assert_int_equal(ioctl(c.fd, FIONREAD, &come), 0);
     assert_int_equal(come, 0);
-    say_read(session, 0, READ);
-    hear_reply(session, 1, READ);
+    say_read(c.session, 0, READ);
+    hear_reply(c.session, 1, READ);
     assert_int_equal(updates_heard, 1);
-    gnutls_deinit(session);
-    close(fd);
-    gnutls_psk_free_client_credentials(keys);
+    disconnect(&c);
     tls_world_release();
 }
 
@@ -341,25 +332,17 @@ static void test_nbd_tls__new_keys_are_answered_with_the_next_reply(void **state
 static void test_nbd_tls__a_flood_of_key_updates_ends_the_session(void **state)
 {
     enum { MANY = 1000000 };
-    gnutls_psk_client_credentials_t keys[2];
-    gnutls_session_t sessions[2];
-    int fds[2], code = 0;
+    int code = 0;
     tls_world_init(0);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(gnutls_psk_allocate_client_credentials(&keys[i]), 0);
-        fds[i] = attach_securely(keys[i], &sessions[i]);
-    }
+    struct secure_client flooding = attach_securely(), other = attach_securely();
     for (int i = 0; i < MANY && !code; i++)
-        code = gnutls_session_key_update(sessions[0], i % 2 ? GNUTLS_KU_PEER : 0);
+        code = gnutls_session_key_update(flooding.session, i % 2 ? GNUTLS_KU_PEER : 0);
     assert_true(code < 0);
     wait_for_clients(1);
-    say_read(sessions[1], 0, READ);
-    hear_reply(sessions[1], 1, READ);
-    for (int i = 0; i < 2; i++) {
-        gnutls_deinit(sessions[i]);
-        gnutls_psk_free_client_credentials(keys[i]);
-        close(fds[i]);
-    }
+    say_read(other.session, 0, READ);
+    hear_reply(other.session, 1, READ);
+    disconnect(&flooding);
+    disconnect(&other);
     tls_world_release();
 }
 
