@@ -22,6 +22,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/vec.h"
@@ -453,7 +454,7 @@ static int unnest_step(void *arg)
     if (o->progress)
         o->progress(o->progress_arg, u->removed_bytes, u->result->removed_bytes);
     bool last = u->pieces.items[u->first].rank >= RANK_STORE;
-    return !last && o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
+    return !last && cancel_asked(o->cancel) ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
 }
 
 /* Step 3. The leases come before the tags, because a build that ended meanwhile has published one. */
