@@ -25,6 +25,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "format/object.h"
 #include "store/lease.h"
@@ -261,11 +262,6 @@ static int unnest_look(struct unnesting *u)
 
 /* ---- what lies there ---- */
 
-static bool begins_with(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
 /* Is it one of the tags that were read? Other keys there may belong to a store that is deeper still. */
 static bool is_tag(const struct unnesting *u, const char *key)
 {
@@ -299,9 +295,9 @@ static enum rank rank_of(const struct unnesting *u, const char *key)
         return RANK_TAG;
     if (slashes != 1)
         return RANK_LEFT;
-    if (begins_with(key, "builds/"))
+    if (text_begins_with(key, "builds/"))
         return RANK_LEASE;
-    return begins_with(key, "trash/") || begins_with(key, "probe/") ? RANK_OTHER : RANK_LEFT;
+    return text_begins_with(key, "trash/") || text_begins_with(key, "probe/") ? RANK_OTHER : RANK_LEFT;
 }
 
 /* Renew the announcement, if there is one: in a dry run there is none. */
