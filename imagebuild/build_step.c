@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -29,7 +30,7 @@ static void build_step_report(struct build *b, const char *phase)
 int build_step(struct build *b, const char *phase)
 {
     /* checked first: an interrupted build must not wait for the lease */
-    if (b->options.cancel && *b->options.cancel)
+    if (cancel_asked(b->options.cancel))
         return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;
     build_step_report(b, phase);

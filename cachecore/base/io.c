@@ -9,6 +9,7 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -173,4 +174,9 @@ int io_mkdirs(const char *path)
         if (!c)
             return 0;
     }
+}
+
+int io_random(void *out, size_t len)
+{
+    return getrandom(out, len, 0) == (ssize_t)len ? 0 : error_set(-EIO, "the system gives no random bytes");
 }

@@ -1,4 +1,5 @@
-/* Whole-length file I/O: short reads, short writes and EINTR are handled here, once for all callers. Any thread. */
+/* Whole-length file I/O: short reads, short writes and EINTR are handled here, once for all callers. Also random bytes.
+ * Any thread. */
 #ifndef GRANARY_BASE_IO_H
 #define GRANARY_BASE_IO_H
 
@@ -40,5 +41,8 @@ GR_MUST_CHECK int io_write_file_owned(const char *path, const void *data, size_t
 
 /* Make every missing directory of path, path itself included, with mode 0755. 0 or -errno with a sentence. */
 GR_MUST_CHECK int io_mkdirs(const char *path);
+
+/* Fill out with up to 256 random bytes. -EIO: the system has none. */
+GR_MUST_CHECK int io_random(void *out, size_t len);
 
 #endif

@@ -161,6 +161,11 @@ bool text_is_utf8(const char *text, size_t len)
     return true;
 }
 
+bool text_begins_with(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
 /* ------------------------------------------------------------------ suggestions for mistyped words */
 
 /* The optimal string alignment distance: Levenshtein's with swaps of neighbours, by dynamic programming. rows[i % 3][j]

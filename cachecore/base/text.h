@@ -38,6 +38,9 @@ GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
 enum { TEXT_COUNT_MAX = 56 };
 char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX]);
 
+/* Does text begin with `with`? */
+bool text_begins_with(const char *text, const char *with);
+
 /* Return the number of edits from one word to the other: a byte added, removed or changed, or two neighbours swapped. A
  * word of more than TEXT_DISTANCE_MAX bytes is TEXT_DISTANCE_MAX away from any other. */
 enum { TEXT_DISTANCE_MAX = 32 };

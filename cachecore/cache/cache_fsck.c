@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -244,7 +245,7 @@ static void cache_fsck_watch(struct fsck *f)
         const struct timespec until = clock_at_ms(next_ms);
         while (f->running && pthread_cond_timedwait(&f->ended, &f->lock, &until) == 0)
             ;
-        if (o->cancel && *o->cancel) {
+        if (cancel_asked(o->cancel)) {
             atomic_store(&f->stop, true);
             if (!f->error.code)
                 f->error.code = -ECANCELED;

@@ -9,12 +9,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "format/tag.h"
@@ -62,8 +62,9 @@ static int lease_write(struct lease_handle *l, uint64_t now_ms)
 static int random_key(char out[LEASE_KEY_MAX])
 {
     uint8_t r[16];
-    if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r)
-        return error_set(-EIO, "no random bytes for a lease");
+    int rc = io_random(r, sizeof r);
+    if (rc)
+        return rc;
     r[6] = (uint8_t)((r[6] & 0x0f) | 0x40);
     r[8] = (uint8_t)((r[8] & 0x3f) | 0x80);
     snprintf(out, LEASE_KEY_MAX, "builds/%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0],

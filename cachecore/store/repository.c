@@ -12,10 +12,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/vec.h"
@@ -242,8 +242,9 @@ static int fill_in(struct tag *t)
     if (t->nonce[0])
         return 0;
     uint8_t random[16];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return error_set(-EIO, "no random bytes for a tag");
+    int rc = io_random(random, sizeof random);
+    if (rc)
+        return rc;
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(t->nonce + 2 * i, 3, "%02x", random[i]);
     return 0;

@@ -3,27 +3,22 @@
 #include "store/store_impl.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "net/hdfs/webhdfs.h"
 
 enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
 
-static bool begins_with(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 static int open_plain(const char *url, const struct store_options *options, struct store **out)
 {
-    if (url[0] == '/' || begins_with(url, "file://"))
+    if (url[0] == '/' || text_begins_with(url, "file://"))
         return store_file_open(url, options, out);
-    if (begins_with(url, "s3://"))
+    if (text_begins_with(url, "s3://"))
         return store_s3_open(url, options, out);
     if (hdfs_address_known(url))
         return store_hdfs_open(url, options, out);
-    if (begins_with(url, "http://") || begins_with(url, "https://"))
+    if (text_begins_with(url, "http://") || text_begins_with(url, "https://"))
         return store_http_open(url, options, out);
     return error_set(-EINVAL,
                      "store %s: unknown kind of address; known are file:///DIR, s3://BUCKET/PREFIX, "

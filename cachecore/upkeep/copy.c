@@ -19,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/vec.h"
@@ -70,7 +71,7 @@ static void copy_release(struct copying *c)
 
 static bool cancelled(const struct copying *c)
 {
-    return c->options->cancel && *c->options->cancel;
+    return cancel_asked(c->options->cancel);
 }
 
 /* Called now and then in the calling thread while others work: cancellation, progress, lease. */

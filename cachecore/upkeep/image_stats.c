@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "store/read/catalog_cursor.h"
@@ -37,7 +38,7 @@ static void image_stats_release(struct counting *c)
 static int image_stats_step(void *arg)
 {
     struct counting *c = arg;
-    if (c->options->cancel && *c->options->cancel)
+    if (cancel_asked(c->options->cancel))
         return error_set(-ECANCELED, "interrupted");
     if (c->options->progress)
         c->options->progress(c->options->progress_arg, c->entries, c->m->catalog_entries);

@@ -22,8 +22,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "format/object.h"
 #include "store/lease.h"
@@ -260,11 +262,6 @@ static int unnest_look(struct unnesting *u)
 
 /* ---- what lies there ---- */
 
-static bool begins_with(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
 /* Is it one of the tags that were read? Other keys there may belong to a store that is deeper still. */
 static bool is_tag(const struct unnesting *u, const char *key)
 {
@@ -298,9 +295,9 @@ static enum rank rank_of(const struct unnesting *u, const char *key)
         return RANK_TAG;
     if (slashes != 1)
         return RANK_LEFT;
-    if (begins_with(key, "builds/"))
+    if (text_begins_with(key, "builds/"))
         return RANK_LEASE;
-    return begins_with(key, "trash/") || begins_with(key, "probe/") ? RANK_OTHER : RANK_LEFT;
+    return text_begins_with(key, "trash/") || text_begins_with(key, "probe/") ? RANK_OTHER : RANK_LEFT;
 }
 
 /* Renew the announcement, if there is one: in a dry run there is none. */
@@ -453,7 +450,7 @@ static int unnest_step(void *arg)
     if (o->progress)
         o->progress(o->progress_arg, u->removed_bytes, u->result->removed_bytes);
     bool last = u->pieces.items[u->first].rank >= RANK_STORE;
-    return !last && o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
+    return !last && cancel_asked(o->cancel) ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
 }
 
 /* Step 3. The leases come before the tags, because a build that ended meanwhile has published one. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/parallel.h"
@@ -54,7 +55,7 @@ static int found_if_image(struct verifying *v, int rc)
 
 static bool cancelled(const struct verifying *v)
 {
-    return v->options->cancel && *v->options->cancel;
+    return cancel_asked(v->options->cancel);
 }
 
 /* Count an entry, and collect it for a deep check. */

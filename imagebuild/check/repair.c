@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/parallel.h"
@@ -71,7 +72,7 @@ static void repair_release(struct repairing *r)
 static int repair_step(void *arg)
 {
     struct repairing *r = arg;
-    if (r->options->cancel && *r->options->cancel)
+    if (cancel_asked(r->options->cancel))
         return error_set(-ECANCELED, "interrupted");
     if (r->options->progress)
         r->options->progress(r->options->arg, r->done, r->packs.len);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/queue.h"
 #include "base/thread.h"
@@ -43,7 +44,7 @@ struct comparing {
 /* Any thread. */
 static bool cancelled(const struct comparing *c)
 {
-    return c->options->cancel && *c->options->cancel;
+    return cancel_asked(c->options->cancel);
 }
 
 /* Keep the first error and stop everything. */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "imagebuild/source/walk.h"
@@ -41,7 +42,7 @@ static int look_at_next(void *arg, struct walker *w, const struct walk_place *ne
 {
     struct source_listed *s = arg;
     struct source_ask ask;
-    if (s->config.cancel && *s->config.cancel)
+    if (cancel_asked(s->config.cancel))
         return error_set(-ECANCELED, "source: the build was stopped while it read %s", path_list_name(s->list));
     int rc = path_list_next(s->list, &ask);
     if (rc <= 0)

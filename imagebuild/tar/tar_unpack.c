@@ -21,6 +21,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/catalog.h"
@@ -257,7 +258,7 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **out)
 {
     struct unpacking *u = arg;
     size_t len;
-    int rc = u->config->cancel && *u->config->cancel
+    int rc = cancel_asked(u->config->cancel)
                  ? error_set(-ECANCELED, "source: the build was stopped while it read %s", u->config->url)
                  : shard_stream_next(u->stream, out, &len);
     if (!rc)

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -250,11 +249,12 @@ static int start_empty(struct cache_dir *d)
     uint64_t size = cache_geometry_data_file_size(&d->geometry);
     if (!fits(d->data_fd, size)) /* a wrong size must not destroy the contents */
         return say_unreserved(d, size, -ENOSPC);
-    if (getrandom(&d->geometry.id, sizeof d->geometry.id, 0) != sizeof d->geometry.id)
-        return error_set(-EIO, "cache: no random bytes for the id of %s", d->path);
+    int rc = io_random(&d->geometry.id, sizeof d->geometry.id);
+    if (rc)
+        return error_prefix(rc, "cache: an id for %s", d->path);
     if (ftruncate(d->record_fd, 0) || ftruncate(d->data_fd, 0))
         return error_set(-errno, "cache: cannot empty %s: %s", d->path, strerror(errno));
-    int rc = reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
+    rc = reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
     return rc ? rc : write_header(d);
 }
 

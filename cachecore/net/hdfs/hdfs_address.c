@@ -13,19 +13,15 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "net/hdfs/hadoop_token.h"
 #include "net/http.h"
 
 static const char plain_scheme[] = "hdfs://", tls_scheme[] = "swebhdfs://";
 
-static bool begins_with(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
 bool hdfs_address_known(const char *url)
 {
-    return begins_with(url, plain_scheme) || begins_with(url, tls_scheme);
+    return text_begins_with(url, plain_scheme) || text_begins_with(url, tls_scheme);
 }
 
 void hdfs_address_release(struct hdfs_address *a)
@@ -70,7 +66,7 @@ static int add_namenode(struct hdfs_address *a, const char *host, size_t len)
 
 static int hdfs_address_parse_url(const char *url, struct hdfs_address *a)
 {
-    a->tls = begins_with(url, tls_scheme);
+    a->tls = text_begins_with(url, tls_scheme);
     const char *host = url + strlen(a->tls ? tls_scheme : plain_scheme);
     size_t len = strcspn(host, "/"), path_len = strlen(host + len);
     if (memchr(host, '@', len))

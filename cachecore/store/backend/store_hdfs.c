@@ -20,11 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/vec.h"
 #include "net/hdfs/webhdfs.h"
 
@@ -168,8 +168,9 @@ static int temporary_path(struct store *s, struct bytes *out)
 {
     uint64_t random[2];
     char name[64];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return error_set(-EIO, "the system gives no random numbers");
+    int rc = io_random(random, sizeof random);
+    if (rc)
+        return rc;
     snprintf(name, sizeof name, TMP_DIR "/put-%016llx%016llx", (unsigned long long)random[0],
              (unsigned long long)random[1]);
     return path_below(s, name, out);

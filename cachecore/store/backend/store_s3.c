@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "net/aws/s3.h"
 
 enum { FULL_KEY_MAX = 2 * STORE_KEY_MAX + 2 };
@@ -161,8 +161,9 @@ static int s3_store_probe_conditional(struct store *s, bool *out)
     if (known == UNKNOWN) {
         char key[64], full[FULL_KEY_MAX];
         uint64_t random = 0;
-        if (getrandom(&random, sizeof random, 0) != sizeof random)
-            return error_set(-EIO, "the system gives no random numbers");
+        rc = io_random(&random, sizeof random);
+        if (rc)
+            return rc;
         snprintf(key, sizeof key, "probe/%016llx", (unsigned long long)random);
         full_key(s, key, full);
         rc = try_conditions(s, full, &known);

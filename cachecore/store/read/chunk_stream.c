@@ -10,6 +10,7 @@
 
 #include <errno.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/in_order.h"
 #include "store/read/chunk_read.h"
@@ -94,7 +95,7 @@ static int hand_on_oldest(struct stream *st)
     int rc = 0;
     if (!job)
         return 0;
-    if (st->options->cancel && *st->options->cancel)
+    if (cancel_asked(st->options->cancel))
         rc = error_set(-ECANCELED, "interrupted");
     else if (job->hole)
         rc = st->visit(st->arg, &(struct chunk_item){.number = job->first, .count = job->count});
