@@ -40,6 +40,12 @@ if(GRANARY_SANITIZE)
   target_compile_options(granary_flags INTERFACE -O1 -g1 -fsanitize=${GRANARY_SANITIZE} -fno-omit-frame-pointer
     $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-format-truncation;-Wno-restrict>)
   target_link_options(granary_flags INTERFACE -fsanitize=${GRANARY_SANITIZE})
+  # 170 test programs: gold links one in a third of the time.
+  include(CheckLinkerFlag)
+  check_linker_flag(C -fuse-ld=gold GRANARY_HAS_GOLD)
+  if(GRANARY_HAS_GOLD AND NOT GRANARY_FUZZ)
+    target_link_options(granary_flags INTERFACE -fuse-ld=gold)
+  endif()
   if(GRANARY_SANITIZE MATCHES undefined)
     target_compile_options(granary_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()
