@@ -106,10 +106,11 @@ static int control_cache_tick(struct walk *w, uint64_t files, uint64_t chunk)
     if (rc || !control_job_due(w->job))
         return rc;
     const struct manifest *m = image_manifest(w->img);
-    return control_job_send(w->job, "progress",
-                            files ? json_pack("{s:I}", "files_done", (json_int_t)files)
-                                  : json_pack("{s:I,s:I}", "bytes_done", (json_int_t)(chunk * m->chunk_size),
-                                              "bytes_total", (json_int_t)m->size));
+    uint64_t done = chunk * m->chunk_size;
+    return control_job_send(
+        w->job, "progress",
+        files ? json_pack("{s:I}", "files_done", (json_int_t)files)
+              : json_pack("{s:I,s:I}", "bytes_done", (json_int_t)done, "bytes_total", (json_int_t)m->size));
 }
 
 /* ---- chunks ---- */

@@ -19,6 +19,7 @@
  */
 #include "imagebuild/source/walk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +284,7 @@ static void *work(void *arg)
     struct run *r = w->run;
     struct waiting *p;
     while (take_place(w, &p)) {
+        assert(p || r->config->share); /* no place is taken only to share */
         int rc = p ? walk_list_place(w, &p->place) : r->config->share(r->config->arg, w);
         bool changed = p || rc == 1;
         free(p);
