@@ -40,9 +40,9 @@ int string_list_add(string_list *list, const char *fmt, ...)
 }
 
 /* Names are compared in full: abbreviations would become ambiguous when options are added. */
-static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
+static const struct option_row *find_long(const struct option_row *rows, const char *name, size_t len)
 {
-    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
+    for (const struct option_row *row = rows; row->kind != OPTION_END; row++)
         if (row->name && strlen(row->name) == len && !memcmp(row->name, name, len))
             return row;
     return NULL;
@@ -50,7 +50,7 @@ static const struct option_row *find_long(const struct verb *verb, const char *n
 
 bool options_known(const struct verb *verb, const char *word)
 {
-    return find_long(verb, word, strcspn(word, "="));
+    return find_long(verb->options, word, strcspn(word, "="));
 }
 
 static const struct option_row *find_letter(const struct verb *verb, char letter)
@@ -186,7 +186,7 @@ static int unknown_option(const struct verb *verb, const char *word, size_t len)
 static int parse_long(struct invocation *inv, const char *word, struct words *words)
 {
     size_t len = strcspn(word, "=");
-    const struct option_row *row = find_long(inv->verb, word, len);
+    const struct option_row *row = find_long(inv->verb->options, word, len);
     const char *value = word[len] ? word + len + 1 : NULL;
     if (!row && len == 4 && !memcmp(word, "help", 4) && !value) {
         inv->help = true;
@@ -265,17 +265,58 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
     return 0;
 }
 
+/* Set an option from a line of the configuration file. */
+static int set_from_file(const struct config *c, const struct config_entry *e, const struct option_row *row,
+                         void *values)
+{
+    int rc;
+    if (row->kind != OPTION_FLAG)
+        rc = options_set_value(row, e->value, values);
+    else if (!strcmp(e->value, "yes"))
+        rc = options_set_value(row, NULL, values);
+    else if (strcmp(e->value, "no") != 0)
+        rc = error_set(-EINVAL, "%s: '%s' is neither yes nor no", e->key, e->value);
+    else
+        rc = 0;
+    return rc ? config_wrong(c, e, "%s", error_text()) : 0;
+}
+
+int options_read_section(const struct config *c, const char *section, const struct option_row *rows, void *values)
+{
+    for (size_t i = 0; i < c->entries.len; i++) {
+        const struct config_entry *e = &c->entries.items[i];
+        if (strcmp(e->section, section) != 0)
+            continue;
+        const struct option_row *row = find_long(rows, e->key, strlen(e->key)), *meant = rows;
+        while (!row && meant->kind != OPTION_END && !text_resembles(e->key, strlen(e->key), meant->name))
+            meant++;
+        if (!row)
+            (void)config_wrong(c, e, "[%s] has no setting '%s'%s%s%s", section, e->key,
+                               meant->kind ? "; did you mean '" : "", meant->kind ? meant->name : "",
+                               meant->kind ? "'?" : "; 'granary config show' lists them");
+        if (!row || set_from_file(c, e, row, values))
+            return CLI_USAGE;
+    }
+    return 0;
+}
+
+/* Rows may share a list. */
+void options_release_lists(const struct option_row *rows, void *values)
+{
+    for (const struct option_row *row = rows; row->kind != OPTION_END; row++)
+        if (row->kind == OPTION_LIST) {
+            struct option_list *list = (struct option_list *)((char *)values + row->offset);
+            free(list->items);
+            free(list->rows);
+            *list = (struct option_list){0};
+        }
+}
+
 /* Lists are the only values that own memory. */
 void options_release(struct invocation *inv)
 {
     if (inv->values)
-        for (const struct option_row *row = inv->verb->options; row->kind != OPTION_END; row++)
-            if (row->kind == OPTION_LIST) {
-                struct option_list *list = (struct option_list *)((char *)inv->values + row->offset);
-                free(list->items);
-                free(list->rows);
-                *list = (struct option_list){0}; /* rows may share it */
-            }
+        options_release_lists(inv->verb->options, inv->values);
     free(inv->values);
     free(inv->operands);
     *inv = (struct invocation){0};

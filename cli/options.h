@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/compiler.h"
+#include "base/config.h"
 #include "base/vec.h"
 
 enum option_kind {
@@ -97,6 +98,14 @@ struct invocation {
  * options_release it in both cases. */
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
+
+/* Fill values with a section of the configuration file (base/config.h): a key is the name of an option, a flag is yes
+ * or no. rows: the options that may be there, ended by OPTION_END. The strings are the file's; options_release_lists
+ * frees the rest. Returns 0, or CLI_USAGE with a sentence that names file and line. */
+GR_MUST_CHECK int options_read_section(const struct config *c, const char *section, const struct option_row *rows,
+                                       void *values);
+/* Free the lists among values. */
+void options_release_lists(const struct option_row *rows, void *values);
 
 /* Whether the verb has a long option of that name; a value may follow it: "cache=/ssd:20G". */
 bool options_known(const struct verb *verb, const char *word);

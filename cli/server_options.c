@@ -34,7 +34,7 @@
 #include "cache/cache_tools.h"
 #include "format/cache_spec.h"
 
-static const struct option_row rows[] = {SERVER_ROWS{0}};
+const struct option_row server_option_rows[] = {SERVER_ROWS{0}};
 
 /* The member of the values that a row sets. */
 static const void *value_of(const struct server_values *v, const struct option_row *row)
@@ -58,7 +58,7 @@ static size_t count_of(const struct server_values *v, const struct option_row *r
 /* The endpoint does not count, since the command itself needs it too. */
 const char *server_options_given(const struct server_values *v)
 {
-    for (const struct option_row *row = rows; row->kind; row++)
+    for (const struct option_row *row = server_option_rows; row->kind; row++)
         if (row->offset != offsetof(struct server_values, endpoint) && count_of(v, row))
             return row->name;
     return NULL;
@@ -85,7 +85,7 @@ static int check_words(const struct server_values *v)
     struct stack_options parsed;
     int rc = 0;
     stack_options_init(&parsed);
-    for (const struct option_row *row = rows; !rc && row->kind; row++)
+    for (const struct option_row *row = server_option_rows; !rc && row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
             rc = stack_options_set_option(&parsed, row->name, text_of(v, row, i));
     stack_options_release(&parsed);
@@ -109,7 +109,7 @@ int server_options_check(const struct server_values *v)
     return check_words(v) ? CLI_USAGE : 0;
 }
 
-/* ---- the default cache ---- */
+/* ---- the environment and the configuration file ---- */
 
 /* GRANARY_CACHE stands in for --cache. NULL: not set. */
 static const char *default_cache_environment(void)
@@ -117,6 +117,58 @@ static const char *default_cache_environment(void)
     const char *text = getenv("GRANARY_CACHE");
     return text && *text ? text : NULL;
 }
+
+/* Copy a row's member. A list moves: the source has none afterwards. */
+static void move_value(struct server_values *to, struct server_values *from, const struct option_row *row)
+{
+    static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
+                                   [OPTION_TEXT] = sizeof(char *),
+                                   [OPTION_URL] = sizeof(char *),
+                                   [OPTION_LIST] = sizeof(struct option_list)};
+    void *member = (char *)from + row->offset;
+    memcpy((char *)to + row->offset, member, sizes[row->kind]);
+    memset(member, 0, sizes[row->kind]);
+}
+
+/* Parse the section's values as the server will. */
+static int check_section(const struct config *c)
+{
+    struct stack_options parsed;
+    int rc = 0;
+    stack_options_init(&parsed);
+    for (size_t i = 0; !rc && i < c->entries.len; i++) {
+        const struct config_entry *e = &c->entries.items[i];
+        if (!strcmp(e->section, "server") && stack_options_set_option(&parsed, e->key, e->value)) {
+            (void)config_wrong(c, e, "%s", error_text());
+            rc = CLI_USAGE;
+        }
+    }
+    stack_options_release(&parsed);
+    return rc;
+}
+
+int server_options_read_config(const struct config *c, struct server_values *out)
+{
+    int rc = options_read_section(c, "server", server_option_rows, out);
+    return rc ? rc : check_section(c);
+}
+
+int server_options_take_config(struct server_values *v)
+{
+    const struct config *c;
+    struct server_values file = {0};
+    if (config_get(&c))
+        return CLI_USAGE;
+    int rc = server_options_read_config(c, &file);
+    for (const struct option_row *row = server_option_rows; !rc && row->kind; row++)
+        if (!count_of(v, row) &&
+            !(row->offset == offsetof(struct server_values, caches) && default_cache_environment()))
+            move_value(v, &file, row);
+    options_release_lists(server_option_rows, &file);
+    return rc;
+}
+
+/* ---- the default cache ---- */
 
 static const uint64_t LEAST = 64ull << 20; /* smallest size, and the step of sizes */
 enum {
@@ -286,11 +338,16 @@ static const char *parameter_of(const struct option_row *row)
     return row->name;
 }
 
+const char *server_options_default(const struct option_row *row)
+{
+    return stack_options_default(parameter_of(row));
+}
+
 /* Options in the table's order, not the command line's: mounts with the same options share a server. */
 int server_options_words(const struct server_values *v, enum server_form form, string_list *out)
 {
     int rc = 0;
-    for (const struct option_row *row = rows; row->kind; row++)
+    for (const struct option_row *row = server_option_rows; row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
             rc = form == SERVER_FOR_FRONT_END ? string_list_add(out, "%s=%s", parameter_of(row), text_of(v, row, i))
                  : row->kind == OPTION_FLAG   ? string_list_add(out, "--%s", row->name)

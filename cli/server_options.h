@@ -37,6 +37,18 @@ struct server_values {
 /* Whether nothing is to be kept on disk: --cache none, GRANARY_CACHE=none, or --memory alone. */
 bool server_options_no_cache(const struct server_values *v);
 
+/* The options as rows, ended by OPTION_END, with offsets into struct server_values. */
+extern const struct option_row server_option_rows[];
+
+/* Let the [server] section of the configuration file fill in what was not given; GRANARY_CACHE goes before its cache.
+ * Call it before anything else here. CLI_USAGE, with a sentence: the file is wrong. */
+GR_MUST_CHECK int server_options_take_config(struct server_values *v);
+/* Read the [server] section of a file, and parse each value as the server will. out: all zero; release it by
+ * options_release_lists in any case. CLI_USAGE, with a sentence. */
+GR_MUST_CHECK int server_options_read_config(const struct config *c, struct server_values *out);
+/* Return an option's default as a user would write it; NULL: it has none. */
+const char *server_options_default(const struct option_row *row);
+
 /* Let GRANARY_CACHE, if set, stand in for a missing --cache. CLI_USAGE, with a sentence: its value is wrong. */
 GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
 

@@ -16,6 +16,7 @@ export LC_ALL=C
 
 # No test leaves a cache in this machine's /var/cache, or reads by one that it did not ask for.
 export GRANARY_CACHE=none
+export GRANARY_CONFIG=none # nor settings of this machine
 
 . "$GRANARY_SOURCE/tools/processes.sh"
 

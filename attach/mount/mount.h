@@ -20,11 +20,11 @@ struct mount_config {
     const char *socket; /* socket of a running server, with fuse its directory; NULL: start or share one */
     const char *const *server_options; /* options for `granary serve` if one is started */
     size_t server_option_count;
-    bool environment_cache;     /* --cache among them is GRANARY_CACHE: a user's server may be joined all the same */
-    bool keeps_nothing;         /* such a server has neither a disk cache nor a memory tier */
-    bool noexec;                /* mount with noexec */
-    bool fuse;                  /* FUSE and a loop device instead of kernel nbd */
-    unsigned connections;       /* of kernel nbd; 0: the default, 4 */
+    bool joins;           /* no option of a server was given: the one on /run/granary/nbd.sock is joined, if one runs */
+    bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
+    bool noexec;          /* mount with noexec */
+    bool fuse;            /* FUSE and a loop device instead of kernel nbd */
+    unsigned connections; /* of kernel nbd; 0: the default, 4 */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };

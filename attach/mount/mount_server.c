@@ -192,15 +192,10 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-/* Whether to use a server that a user started at the usual socket: only for a mount without options of its own.
- * --endpoint does not count, since it is for this command too and such a server has its own setting. */
+/* Whether to use a server that a user started at the usual socket. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
-    for (size_t i = 0; i < c->server_option_count; i++)
-        if (strncmp(c->server_options[i], "--endpoint=", strlen("--endpoint=")) != 0 &&
-            !(c->environment_cache && !strncmp(c->server_options[i], "--cache=", strlen("--cache="))))
-            return false;
-    if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
+    if (!c->joins || c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
         return false;
     *s->server_dir = 0;
     snprintf(s->socket, sizeof s->socket, STATE_ROOT "/nbd.sock");

@@ -1,10 +1,11 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace config help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
+_granary_config_commands="show check"
 
 _granary_options() {
     case $1 in
@@ -36,6 +37,8 @@ _granary_options() {
         "cache fsck") echo "--repair --jobs --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
         "trace record") echo "--export --for --json --quiet";;
+        "config show") echo "--json";;
+        "config check") echo "";;
         warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
@@ -48,7 +51,7 @@ _granary() {
         mapfile -t COMPREPLY < <(compgen -W "$_granary_verbs --help --version" -- "$word")
         return
     fi
-    if [ "$verb" = cache ] || [ "$verb" = trace ]; then
+    if [ "$verb" = cache ] || [ "$verb" = trace ] || [ "$verb" = config ]; then
         if [ "$COMP_CWORD" -eq 2 ]; then
             local commands=_granary_${verb}_commands
             mapfile -t COMPREPLY < <(compgen -W "${!commands} --help" -- "$word")

@@ -80,7 +80,7 @@ struct mount_values {
     struct keep_times times;
     const char *env_file;
     bool fuse, mkdir, foreground, noexec, json;
-    bool environment_cache; /* no option: --cache was not given */
+    bool joins; /* no option: none of the server's was given */
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
@@ -183,7 +183,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .socket = v->socket,
                                   .server_options = (const char *const *)words.items,
                                   .server_option_count = words.len,
-                                  .environment_cache = v->environment_cache,
+                                  .joins = v->joins,
                                   .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
                                   .noexec = v->noexec,
                                   .fuse = v->fuse,
@@ -202,23 +202,82 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     return mount_hold(&state, config.cancel);
 }
 
+/* What the [mount] section of the configuration file may say. */
+const struct option_row mount_config_rows[] = {
+    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "as --fuse"},
+    {OPTION_NUMBER, 0, "connections", "N", offsetof(struct mount_values, connections), 1, 64, "as --connections"},
+    KEEP_ROWS,
+    {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "as --noexec"},
+    {0},
+};
+
+/* Read the [mount] section. */
+static int read_config(const struct config *c, struct mount_values *out)
+{
+    *out = defaults;
+    int rc = options_read_section(c, "mount", mount_config_rows, out);
+    if (!rc && keep_times_check(&out->times)) {
+        (void)error_prefix(0, "%s", c->path);
+        rc = CLI_USAGE;
+    }
+    return rc;
+}
+
+int mount_check_config(const struct config *c)
+{
+    struct mount_values unused;
+    return read_config(c, &unused);
+}
+
+/* Read the configuration file for what the command line does not say. A server that is joined has its own settings. */
+static int take_config(struct mount_values *v, struct mount_values *out_file)
+{
+    const struct config *c;
+    if (!v->socket && server_options_take_config(&v->server))
+        return CLI_USAGE;
+    if (config_get(&c) || read_config(c, out_file))
+        return CLI_USAGE;
+    v->noexec |= out_file->noexec;
+    return 0;
+}
+
+/* Settings of kernel nbd hold for it alone: a node without it mounts by FUSE all the same. */
+static void take_nbd_config(struct mount_values *v, const struct mount_values *file)
+{
+    if (v->fuse)
+        return;
+    if (!v->connections)
+        v->connections = file->connections;
+    if (v->times.timeout_s == UINT64_MAX)
+        v->times.timeout_s = file->times.timeout_s;
+    if (v->times.dead_s == UINT64_MAX)
+        v->times.dead_s = file->times.dead_s;
+}
+
 /* mount(2) and nbd need CAP_SYS_ADMIN. The check names the remedy before anything else fails. */
 static int need_root(const char *verb)
 {
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
 }
 
-/* Use kernel nbd, or else FUSE, unless an option needs kernel nbd. */
-static int choose_method(struct mount_values *v)
+/* Return an option that was given and needs kernel nbd; NULL: none. */
+static const char *needs_nbd(const struct mount_values *v)
+{
+    return v->socket                     ? "--socket"
+           : v->connections              ? "--connections"
+           : keep_times_given(&v->times) ? "--nbd-timeout, --dead-timeout"
+                                         : NULL;
+}
+
+/* Use kernel nbd, or else FUSE, unless an option needs kernel nbd. preferred: the configuration file says fuse. */
+static int choose_method(struct mount_values *v, bool preferred)
 {
     struct error none;
+    v->fuse |= preferred && !needs_nbd(v);
     int rc = v->fuse ? 0 : device_nbd_available();
     if (!rc)
         return 0;
-    const char *wish = v->socket                     ? "--socket"
-                       : v->connections              ? "--connections"
-                       : keep_times_given(&v->times) ? "--nbd-timeout, --dead-timeout"
-                                                     : NULL;
+    const char *wish = needs_nbd(v);
     error_take(&none, rc);
     if (wish)
         return error_set(rc, "%s; FUSE would do without, but %s needs kernel nbd", none.text, wish);
@@ -242,21 +301,24 @@ static int run_mount(const struct invocation *inv)
         return rc;
     if (v->socket && given)
         return options_wrong("--%s is the server's: with --socket the running server has its own", given);
-    if (server_options_check(&v->server) || keep_times_check(&v->times))
+    struct mount_values file;
+    if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
     if (v->fuse && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
-    v->environment_cache = !v->socket && !v->server.caches.count;
+    v->joins = !v->socket && !given;
     rc = need_root("mount");
     if (!rc && v->mkdir)
         rc = io_mkdirs(inv->operands[1]);
     if (!rc)
         rc = mount_check_dir(inv->operands[1]);
     if (!rc)
-        rc = choose_method(v);
-    if (!rc && v->environment_cache) /* becomes part of the server's options, by which mounts share one */
+        rc = choose_method(v, file.fuse);
+    if (!rc)
+        take_nbd_config(v, &file);
+    if (!rc && !v->socket) /* becomes part of the server's options, by which mounts share one */
         rc = server_options_take_environment(&v->server);
     if (rc)
         return rc;

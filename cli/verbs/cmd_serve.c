@@ -265,7 +265,7 @@ static int cmd_serve_run(const struct invocation *inv)
 {
     struct serve_values *v = inv->values;
     CLEANUP_SERVER_CACHE chosen = SERVER_CACHE_NONE;
-    if (check(v))
+    if (server_options_take_config(&v->server) || check(v))
         return CLI_USAGE;
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)

@@ -11,10 +11,15 @@
 
 extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
     verb_tag, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade, verb_status,
-    verb_top, verb_cache, verb_warm, verb_trace, verb_help;
+    verb_top, verb_cache, verb_warm, verb_trace, verb_config, verb_help;
 
 /* The commands of `granary cache` that have files of their own. */
 extern const struct verb verb_cache_fsck, verb_cache_simulate;
+
+/* The settings of [mount] in the configuration file, ended by OPTION_END, and a check of that section: CLI_USAGE, with
+ * a sentence. */
+extern const struct option_row mount_config_rows[];
+GR_MUST_CHECK int mount_check_config(const struct config *c);
 
 /* Ends with NULL. */
 extern const struct verb *const verbs[];

@@ -143,9 +143,11 @@ static int take_file(const char *path, struct aws_profile *p)
     return rc && rc != -ENOENT ? error_prefix(rc, "S3 credentials") : 0;
 }
 
-int aws_profile_load(struct aws_profile *out)
+int aws_profile_load(const char *configured, struct aws_profile *out)
 {
     const char *name = getenv("AWS_PROFILE");
+    if (!name || !*name)
+        name = configured;
     CLEANUP_FREE char *config = NULL;
     *out = (struct aws_profile){.named = name && *name};
     int rc = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", &out->file);

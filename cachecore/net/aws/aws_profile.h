@@ -1,5 +1,6 @@
-/* Read one profile of the AWS shared files: the profile AWS_PROFILE, or "default", in AWS_SHARED_CREDENTIALS_FILE
- * (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config). Values in the first file win.
+/* Read one profile of the AWS shared files, AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE
+ * (~/.aws/config). Values in the first file win. Which profile: AWS_PROFILE, else the one that Granary's configuration
+ * file names for the bucket, else "default".
  */
 #ifndef GRANARY_NET_AWS_AWS_PROFILE_H
 #define GRANARY_NET_AWS_AWS_PROFILE_H
@@ -15,12 +16,12 @@ struct aws_profile {
     char *access_key, *secret_key, *session_token;
     char *region, *addressing_style;
     char *role_arn, *role_session_name, *web_identity_token_file;
-    bool named; /* AWS_PROFILE is set */
+    bool named; /* it was chosen by name */
 };
 
-/* Load the profile; the caller releases *out. A missing file is no error. -EMSGSIZE, -EACCES, ...: a file cannot be
- * read; -ENOMEM; with a sentence. */
-GR_MUST_CHECK int aws_profile_load(struct aws_profile *out);
+/* Load the profile; the caller releases *out. configured: from the configuration file, or NULL. A missing file is no
+ * error. -EMSGSIZE, -EACCES, ...: a file cannot be read; -ENOMEM; with a sentence. */
+GR_MUST_CHECK int aws_profile_load(const char *configured, struct aws_profile *out);
 void aws_profile_release(struct aws_profile *p); /* wipes */
 
 #endif

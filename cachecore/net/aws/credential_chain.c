@@ -35,6 +35,7 @@ struct credential_chain {
     enum place place;
     struct http *http; /* for remote sources; NULL: STATIC */
     char *region, *token_file, *role_arn, *session_name;
+    const char *profile; /* borrowed; NULL: not configured */
     unsigned ahead_s, between_ms, connect_s, silence_s;
     pthread_mutex_t lock;             /* guards the rest */
     pthread_cond_t renewed;           /* an attempt has ended */
@@ -54,7 +55,7 @@ static int fetch(struct credential_chain *c, struct credentials *out)
         .token_file = c->token_file, .role_arn = c->role_arn, .session_name = c->session_name, .region = c->region};
     switch (c->place) {
     case STATIC:
-        return credentials_load(out);
+        return credentials_load(c->profile, out);
     case WEB_IDENTITY:
         return credentials_from_web_identity(c->http, &w, out);
     case CONTAINER:
@@ -90,7 +91,7 @@ static int choose_place(struct credential_chain *c)
     if (file && role)
         return use_web_identity(c, file, role, credential_chain_set_value("AWS_ROLE_SESSION_NAME"));
     struct aws_profile p CLEANUP(aws_profile_release) = {0};
-    int rc = aws_profile_load(&p);
+    int rc = aws_profile_load(c->profile, &p);
     if (rc || p.access_key || p.secret_key)
         return rc;
     if (p.web_identity_token_file && p.role_arn)
@@ -241,13 +242,13 @@ static int make_http(struct credential_chain *c)
 
 /* Set the sentence for "no source has credentials": the one about the shared files, with the reason of the instance
  * metadata service in brackets. */
-static int no_credentials(int why)
+static int no_credentials(const struct credential_chain *c, int why)
 {
     struct error instance;
     struct aws_profile p CLEANUP(aws_profile_release) = {0};
     struct credentials none;
     error_take(&instance, why);
-    int rc = aws_profile_load(&p);
+    int rc = aws_profile_load(c->profile, &p);
     if (!rc)
         rc = credentials_from_profile(&p, &none); /* its sentence says where credentials were looked for */
     return error_set(rc, "%.300s (%.200s)", error_text(), instance.text);
@@ -260,7 +261,7 @@ static int fetch_first(struct credential_chain *c)
     c->renewing = true;
     int rc = renew(c);
     if (rc && c->place == INSTANCE)
-        return no_credentials(rc);
+        return no_credentials(c, rc);
     return c->place != STATIC && (rc == -EAGAIN || rc == -ETIMEDOUT) ? 0 : c->place == STATIC ? rc : as_refusal(rc);
 }
 
@@ -271,6 +272,7 @@ int credential_chain_new(const struct credential_chain_config *config, struct cr
         return error_no_memory();
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->renewed, NULL);
+    c->profile = config->profile;
     c->ahead_s = config->ahead_s ? config->ahead_s : AHEAD_S;
     c->between_ms = config->between_ms ? config->between_ms : BETWEEN_MS;
     c->connect_s = config->silence_s ? config->silence_s : CONNECT_S;

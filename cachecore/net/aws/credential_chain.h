@@ -17,6 +17,7 @@ struct credential_chain;
 
 struct credential_chain_config {
     const char *region;  /* for STS; NULL: not known */
+    const char *profile; /* as for aws_profile_load; outlives the chain */
     unsigned ahead_s;    /* seconds before expiry at which to renew; 0: 300 */
     unsigned between_ms; /* least pause between two attempts to renew credentials that are still valid; 0: 10,000 */
     unsigned silence_s;  /* a service on this machine that does not answer for this long is absent; 0: 5, and 1 to

@@ -101,7 +101,7 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
                      p->file, p->name);
 }
 
-int credentials_load(struct credentials *out)
+int credentials_load(const char *profile, struct credentials *out)
 {
     if (credentials_in_environment()) { /* one key alone is an error, not a reason to go on to the files */
         return credentials_copy("the environment", credentials_set_value("AWS_ACCESS_KEY_ID"),
@@ -110,6 +110,6 @@ int credentials_load(struct credentials *out)
     }
     *out = (struct credentials){0};
     struct aws_profile p CLEANUP(aws_profile_release) = {0};
-    int rc = aws_profile_load(&p);
+    int rc = aws_profile_load(profile, &p);
     return rc ? rc : credentials_from_profile(&p, out);
 }

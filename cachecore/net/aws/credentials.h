@@ -15,9 +15,10 @@ struct credentials {
     int64_t expires;                               /* seconds since the epoch; 0: no expiry is known */
 };
 
-/* Load credentials from the environment, else from the shared files; the caller releases *out. -ENOENT: there are none,
+/* Load credentials from the environment, else from the shared files; the caller releases *out. profile: as for
+ * aws_profile_load. -ENOENT: there are none,
  * the sentence says where they were looked for; -EINVAL: unusable keys; -ENOMEM, and errors of reading the files. */
-GR_MUST_CHECK int credentials_load(struct credentials *out);
+GR_MUST_CHECK int credentials_load(const char *profile, struct credentials *out);
 /* Move the keys from the profile to *out. -ENOENT: the profile has none; -EINVAL: they are unusable. */
 GR_MUST_CHECK int credentials_from_profile(struct aws_profile *p, struct credentials *out);
 /* Is AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY set? */

@@ -49,7 +49,12 @@ static int set_credentials(struct s3 *s)
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
     if (unsigned_reads && (strcmp(unsigned_reads, "1") == 0 || strcasecmp(unsigned_reads, "true") == 0))
         return 0;
-    struct credential_chain_config config = {.region = s->first->region_known ? s->first->region : NULL};
+    const char *profile;
+    int rc = s3_configured(s->bucket, "profile", &profile);
+    if (rc)
+        return rc;
+    struct credential_chain_config config = {.profile = profile,
+                                             .region = s->first->region_known ? s->first->region : NULL};
     return credential_chain_new(&config, &s->credentials);
 }
 

@@ -20,7 +20,7 @@ struct s3;
 
 struct s3_config {
     const char *bucket;
-    const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then https://s3.REGION.amazonaws.com */
+    const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the configuration file's, then AWS */
     const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then us-east-1 */
     struct http_config http;
 };

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/error.h"
 #include "net/aws/aws_profile.h"
 #include "net/http.h"
@@ -109,16 +110,36 @@ static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style
     return set_base(a, bucket, strlen("https://"), style == AUTO ? !strchr(bucket, '.') : style == VIRTUAL);
 }
 
+int s3_configured(const char *bucket, const char *key, const char **out)
+{
+    const struct config *file;
+    int rc = config_get(&file);
+    const struct config_entry *e = rc ? NULL : config_for_bucket(file, bucket, key);
+    *out = e ? e->value : NULL;
+    return rc;
+}
+
+/* The first of the caller's, the environment's and the configuration file's endpoint. NULL: AWS. */
+static int find_endpoint(const struct s3_config *config, const char **out)
+{
+    *out =
+        config->endpoint && *config->endpoint ? config->endpoint : first_env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
+    return *out ? 0 : s3_configured(config->bucket, "endpoint", out);
+}
+
 int s3_address_make(const struct s3_config *config, const char *region, struct s3_address **out)
 {
     CLEANUP(cleanup_s3_address) struct s3_address *a = calloc(1, sizeof *a);
     struct aws_profile profile CLEANUP(aws_profile_release) = {0};
-    const char *endpoint =
-        config->endpoint && *config->endpoint ? config->endpoint : first_env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
+    const char *profile_name = NULL, *endpoint = NULL;
     enum style style = AUTO;
     int rc = a ? check_bucket(config->bucket) : error_no_memory();
     if (!rc)
-        rc = aws_profile_load(&profile);
+        rc = s3_configured(config->bucket, "profile", &profile_name);
+    if (!rc)
+        rc = find_endpoint(config, &endpoint);
+    if (!rc)
+        rc = aws_profile_load(profile_name, &profile);
     if (!rc)
         rc = find_style(&profile, &style);
     if (!rc)

@@ -19,6 +19,9 @@ struct s3_address {
 /* Make the address from config and environment, as s3_new describes. region: what a server said, or NULL. -EINVAL,
  * -ENOMEM, and errors of reading the profile, with a sentence. */
 GR_MUST_CHECK int s3_address_make(const struct s3_config *config, const char *region, struct s3_address **out);
+/* Find what the configuration file says of a bucket: "endpoint" or "profile". *out lives as long as the process; NULL:
+ * nothing. Errors of config_get. */
+GR_MUST_CHECK int s3_configured(const char *bucket, const char *key, const char **out);
 void s3_address_free(struct s3_address *a); /* NULL is allowed */
 DEFINE_CLEANUP(s3_address, struct s3_address *, s3_address_free)
 

@@ -35,7 +35,7 @@ static void write_file(const char *text)
 static void assert_loads(const char *access, const char *secret, const char *token)
 {
     struct credentials c;
-    int rc = credentials_load(&c);
+    int rc = credentials_load(NULL, &c);
     if (rc)
         fail_msg("%s", error_text());
     assert_string_equal(c.access_key, access);
@@ -51,7 +51,7 @@ static void assert_loads(const char *access, const char *secret, const char *tok
 static void assert_fails(int rc, const char *part)
 {
     struct credentials c;
-    assert_int_equal(credentials_load(&c), rc);
+    assert_int_equal(credentials_load(NULL, &c), rc);
     assert_non_null(strstr(error_text(), part));
     assert_null(strstr(error_text(), "hidden"));
     assert_null(c.access_key);
@@ -110,10 +110,20 @@ static void test_credentials__the_configuration_is_a_profile_too(void **state)
     setenv("AWS_PROFILE", "work", 1);
     assert_loads("C", "c", NULL);
     struct aws_profile p;
-    assert_int_equal(aws_profile_load(&p), 0);
+    assert_int_equal(aws_profile_load(NULL, &p), 0);
     assert_string_equal(p.region, "r3"); /* the last line of a file wins */
     assert_string_equal(p.addressing_style, "virtual");
     assert_null(p.role_arn);
+    assert_true(p.named);
+    aws_profile_release(&p);
+    /* the one that Granary's configuration file names yields to the environment's */
+    assert_int_equal(aws_profile_load("other", &p), 0);
+    assert_string_equal(p.name, "work");
+    aws_profile_release(&p);
+    unsetenv("AWS_PROFILE");
+    assert_int_equal(aws_profile_load("work", &p), 0);
+    assert_string_equal(p.name, "work");
+    assert_string_equal(p.region, "r3");
     assert_true(p.named);
     aws_profile_release(&p);
     unsetenv("AWS_CONFIG_FILE");

@@ -1,0 +1,60 @@
+/* The configuration file: what holds where neither an option nor the environment says anything.
+ *
+ *     # /etc/granary/granary.conf
+ *     [server]                        options of granary serve and mount
+ *     cache = /nvme0/granary:500G     a key that is there twice is a list
+ *     cache = /nvme1/granary:500G
+ *
+ *     [s3://datasets]                 a bucket, as a store and as a source; [s3://] is every bucket
+ *     endpoint = https://s3.example.com
+ *
+ * docs/reference/configuration.md lists the sections and keys. This file knows their form alone; each reader checks the
+ * keys of its sections. The file is never a place for secrets: a bucket's section names a profile of the AWS files.
+ *
+ * A file belongs to root or to the effective user, and nobody else may write it, since it decides where data comes from
+ * and where it is kept. */
+#ifndef GRANARY_BASE_CONFIG_H
+#define GRANARY_BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/compiler.h"
+#include "base/vec.h"
+
+/* One `key = value`. The strings are the file's. */
+struct config_entry {
+    const char *section, *key, *value; /* never empty */
+    unsigned line;
+};
+
+/* A file that was read. Without entries and path: there is none. */
+struct config {
+    char *path;
+    struct bytes text;                /* cut into strings */
+    VEC(struct config_entry) entries; /* in the file's order */
+};
+
+/* Return the path of the file: GRANARY_CONFIG, else /etc/granary/granary.conf. NULL: GRANARY_CONFIG is "none". */
+const char *config_path(void);
+
+/* Read a file; config_release it in any case. A file that is not there is an empty one, unless must_exist: -ENOENT.
+ * -EINVAL: a line or a section has no known form; -EPERM: others may write it; -ENOMEM, and errors of open. The
+ * sentence names the file and the line. */
+GR_MUST_CHECK int config_read(const char *path, bool must_exist, struct config *out);
+void config_release(struct config *c);
+#define CLEANUP_CONFIG CLEANUP(config_release) struct config
+
+/* The file at config_path, read at the first call and kept for the life of the process. A path from GRANARY_CONFIG must
+ * exist. Errors of config_read, at each call. Any thread. */
+GR_MUST_CHECK int config_get(const struct config **out);
+
+/* Return the entry of a key for a bucket, from [s3://BUCKET], else from [s3://]. NULL: neither has the key. */
+const struct config_entry *config_for_bucket(const struct config *c, const char *bucket, const char *key);
+
+/* Set the sentence "FILE:LINE: what"; returns -EINVAL. */
+int config_wrong(const struct config *c, const struct config_entry *e, const char *fmt, ...) GR_PRINTF(3, 4);
+
+#endif

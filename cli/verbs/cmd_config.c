@@ -1,0 +1,181 @@
+/* granary config show, granary config check
+ *
+ * A setting comes from the first of: the command line, which is not known here; the environment; the configuration file
+ * (base/config.h); the default. show prints for each what holds and from where, as lines that the file could have. No
+ * setting is a secret, but a URL may hold one by mistake: what stands before an '@' is not shown.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/server_options.h"
+#include "cli/verbs/verbs.h"
+
+struct config_values {
+    bool json;
+};
+
+static const struct option_row show_rows[] = {
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct config_values, json), 0, 0, "print one JSON object"},
+    {0},
+};
+
+/* Where settings are printed, or collected. */
+struct listing {
+    json_t *settings;    /* NULL: print text */
+    const char *section; /* of the last line printed */
+};
+
+/* Return the value without user name and password. */
+static const char *without_secret(const char *value)
+{
+    return strstr(value, "://") && strchr(value, '@') ? "(not shown: it holds an '@')" : value;
+}
+
+/* Show one setting. value: NULL if there is none; from: "file", "environment", "default" or "unset"; name: the
+ * variable; line: in the file. */
+static void show(struct listing *l, const char *section, const char *key, const char *value, const char *from,
+                 const char *name, unsigned line)
+{
+    value = value ? without_secret(value) : NULL;
+    if (l->settings) {
+        json_array_append_new(l->settings, json_pack("{s:s,s:s,s:o,s:s,s:o,s:o}", "section", section, "key", key,
+                                                     "value", value ? json_string(value) : json_null(), "from", from,
+                                                     "variable", name ? json_string(name) : json_null(), "line",
+                                                     line ? INTEGER(line) : json_null()));
+        return;
+    }
+    if (!l->section || strcmp(l->section, section) != 0)
+        printf("%s[%s]\n", l->section ? "\n" : "", section);
+    l->section = section;
+    int width = value ? printf("%s = %s", key, value) : printf("#%s =", key);
+    printf("%*s  # ", width < 44 ? 44 - width : 0, "");
+    if (line)
+        printf("line %u\n", line);
+    else
+        printf("%s\n", name ? name : from);
+}
+
+/* Show what the environment says of a setting. */
+static bool show_variable(struct listing *l, const char *section, const char *key, const char *const *names)
+{
+    for (; *names; names++) {
+        const char *value = getenv(*names);
+        if (value && *value) {
+            show(l, section, key, value, "environment", *names, 0);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Show every line that a section has for a key. */
+static bool show_lines(struct listing *l, const struct config *c, const char *section, const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; i < c->entries.len; i++) {
+        const struct config_entry *e = &c->entries.items[i];
+        if (!strcmp(e->section, section) && !strcmp(e->key, key)) {
+            show(l, section, key, e->value, "file", NULL, e->line);
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Show the section of a table of options. */
+static void show_section(struct listing *l, const struct config *c, const char *section, const struct option_row *rows)
+{
+    static const char *const cache[] = {"GRANARY_CACHE", NULL}, *const endpoint[] = {"AWS_ENDPOINT_URL_S3",
+                                                                                     "AWS_ENDPOINT_URL", NULL};
+    for (const struct option_row *row = rows; row->kind; row++) {
+        bool server = rows == server_option_rows;
+        const char *standard = server ? server_options_default(row) : NULL;
+        if (server && !strcmp(row->name, "cache") && show_variable(l, section, row->name, cache))
+            continue;
+        if (show_lines(l, c, section, row->name))
+            continue;
+        if (server && !strcmp(row->name, "endpoint") && show_variable(l, section, row->name, endpoint))
+            continue;
+        show(l, section, row->name, standard, standard ? "default" : "unset", NULL, 0);
+    }
+}
+
+/* Check every section of a file that was read. */
+static int check_config(const struct config *c)
+{
+    struct server_values unused = {0};
+    int rc = server_options_read_config(c, &unused);
+    options_release_lists(server_option_rows, &unused);
+    return rc ? rc : mount_check_config(c);
+}
+
+static int run_show(const struct invocation *inv)
+{
+    const struct config_values *v = inv->values;
+    const struct config *c;
+    if (config_get(&c) || check_config(c))
+        return CLI_USAGE;
+    struct listing l = {.settings = v->json ? json_array() : NULL};
+    bool there = c->entries.len;
+    if (!v->json && c->path)
+        printf("# %s%s\n", c->path, there ? "" : ": no settings");
+    show_section(&l, c, "server", server_option_rows);
+    show_section(&l, c, "mount", mount_config_rows);
+    for (size_t i = 0; i < c->entries.len; i++) {
+        const struct config_entry *e = &c->entries.items[i];
+        if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0)
+            show(&l, e->section, e->key, e->value, "file", NULL, e->line);
+    }
+    return v->json ? print_json(json_pack("{s:o,s:o}", "file", there ? json_lossy(c->path) : json_null(), "settings",
+                                          l.settings))
+                   : 0;
+}
+
+static const struct verb verb_config_show = {
+    .name = "config show",
+    .operands = "",
+    .summary = "Print every setting that holds without options, and where it is from",
+    .details =
+        "The environment goes before the file, options go before both. Secrets are in neither, and are not shown.",
+    .options = show_rows,
+    .values_size = sizeof(struct config_values),
+    .run = run_show,
+};
+
+static int run_check(const struct invocation *inv)
+{
+    const char *path = inv->operand_count ? inv->operands[0] : config_path();
+    CLEANUP_CONFIG c = {0};
+    if (!path)
+        return options_wrong("GRANARY_CONFIG is none, so no file is read; name one");
+    if (config_read(path, true, &c) || check_config(&c))
+        return CLI_USAGE;
+    printf("%s: %zu setting%s, all known\n", path, c.entries.len, c.entries.len == 1 ? "" : "s");
+    return 0;
+}
+
+static const struct option_row no_rows[] = {{0}};
+
+static const struct verb verb_config_check = {
+    .name = "config check",
+    .operands = "[FILE]",
+    .max_operands = 1,
+    .summary = "Check a configuration file before it is used",
+    .details = "FILE is /etc/granary/granary.conf, or what GRANARY_CONFIG names, unless given.",
+    .options = no_rows,
+    .run = run_check,
+};
+
+static const struct verb *const commands[] = {&verb_config_show, &verb_config_check, NULL};
+
+const struct verb verb_config = {
+    .name = "config",
+    .operands = "COMMAND ...",
+    .max_operands = 64,
+    .summary = "Show or check the configuration file",
+    .options = no_rows,
+    .commands = commands,
+    .run = options_need_command,
+};

@@ -1,0 +1,144 @@
+#!/bin/bash
+# The configuration file: what it says holds for servers, mounts and buckets, below the environment and the command line;
+# show says from where; a wrong line is named before anything starts.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+for tool in jq curl python3; do
+    command -v $tool >/dev/null || skip "no $tool here (apt-get install jq curl python3)"
+done
+
+mkdir "$W/tree"
+head -c 3000000 /dev/urandom >"$W/tree/one"
+"$GRANARY" build -q "$W/tree" "$W/store/img" >"$W/built"
+export GRANARY_CONFIG=$W/granary.conf
+unset GRANARY_CACHE
+
+# write LINE...
+write() { printf '%s\n' "$@" >"$GRANARY_CONFIG"; }
+# settings: every setting that has a value, "SECTION KEY VALUE FROM VARIABLE LINE"
+settings() { "$GRANARY" config show --json | jq -r '.settings[] | select(.value) | [.section, .key, .value, .from, .variable // "-", .line // "-"] | join(" ")'; }
+# has LINE: show has it
+has() { settings >"$W/settings" && grep -qxF -- "$1" "$W/settings" || fail "no '$1' in: $(cat "$W/settings")"; }
+
+# start NAME OPTION...: a server on $W/NAME
+start() {
+    local name=$1
+    shift
+    : >"$W/$name.out"
+    background "$GRANARY" serve "$W/store/img" --socket "$W/$name" "$@" >"$W/$name.out" 2>"$W/$name.err"
+    wait_for 60 grep -q "^serving " "$W/$name.out"
+}
+dirs() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r '.cache_directories[] | "\(.path) \(.size)"'; }
+
+echo "== a server takes what the command line and the environment leave open"
+write '# of a test' '[server]' "cache = $W/a:64M" "cache = $W/b:128M" 'slow-read = 33s' 'cache-compressed = yes' "disk-timeout = $DISK_TIMEOUT"
+start file
+[ "$(dirs file)" = "$W/a 67108864"$'\n'"$W/b 134217728" ] || fail "$(dirs file)"
+# runs_with WORD: the server's front end was started with it
+runs_with() {
+    tr '\0' '\n' <"/proc/$(pgrep -P "$BACKGROUND_PID" | tail -1)/cmdline" >"$W/words" && grep -qx -- "$1" "$W/words"
+}
+runs_with slow-read=33s && runs_with cache-compressed=yes || fail "$(cat "$W/words")"
+sed -i 's/33s/34s/' "$GRANARY_CONFIG"
+"$GRANARY" upgrade "$W/file" >"$W/upgraded" || fail "upgrade: $(cat "$W/upgraded" "$W/file.err")"
+wait_for 60 runs_with slow-read=34s
+end_background
+GRANARY_CACHE=$W/c:64M start environment
+[ "$(dirs environment)" = "$W/c 67108864" ] || fail "$(dirs environment)"
+end_background
+GRANARY_CACHE=$W/c:64M start options --cache "$W/d:64M" --slow-read 44s
+[ "$(dirs options)" = "$W/d 67108864" ] || fail "$(dirs options)"
+runs_with slow-read=44s || fail "$(cat "$W/words")"
+end_background
+
+echo "== show says what holds, and from where"
+has "server cache $W/a:64M file - 3"
+has "server cache $W/b:128M file - 4"
+has "server readahead 1M default - -"
+export GRANARY_CACHE=$W/c:64M
+has "server cache $W/c:64M environment GRANARY_CACHE -"
+unset GRANARY_CACHE
+! grep -q "$W/a" "$W/settings" || fail "show has a cache that does not hold"
+write '[server]' 'metrics = 127.0.0.1:1' '[s3://data]' 'endpoint = https://user:hidden@host'
+"$GRANARY" config show >"$W/shown"
+grep -q '^metrics = 127.0.0.1:1 .*# line 2$' "$W/shown" || fail "$(cat "$W/shown")"
+! grep -q hidden "$W/shown" || fail "a secret is shown: $(cat "$W/shown")"
+"$GRANARY" config check >"$W/checked" || fail "check"
+[ "$(cat "$W/checked")" = "$GRANARY_CONFIG: 2 settings, all known" ] || fail "$(cat "$W/checked")"
+GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
+! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
+
+echo "== the example that is installed holds nothing, and each of its lines would be right"
+[ "$("$GRANARY" config check "$GRANARY_SOURCE/deploy/granary.conf")" = "$GRANARY_SOURCE/deploy/granary.conf: 0 settings, all known" ]
+sed -n 's/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p' "$GRANARY_SOURCE/deploy/granary.conf" >"$W/example"
+"$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
+grep -q ': 1[0-9] settings, all known$' "$W/checked" || fail "$(cat "$W/checked" "$W/example")"
+
+echo "== a wrong file stops every command that would use it, with its line"
+# wrong SENTENCE COMMAND...: exit 2, nothing made
+wrong() {
+    local sentence=$1 status=0
+    shift
+    "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = 2 ] || fail "exit $status from $*: $(cat "$W/err")"
+    [ ! -s "$W/out" ] && [ "$(cat "$W/err")" = "granary: $sentence" ] || fail "$*: $(cat "$W/out" "$W/err")"
+}
+write '[server]' 'cach = /x:1G'
+wrong "config check: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you mean 'cache'?" "$GRANARY" config check
+wrong "config show: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you mean 'cache'?" "$GRANARY" config show
+wrong "serve: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you mean 'cache'?" "$GRANARY" serve "$W/store/img" --socket "$W/none"
+write '[server]' 'memory = 12Q'
+wrong "config check: $GRANARY_CONFIG:2: --memory 12Q: write a size of at least 16M, or 0 for none" "$GRANARY" config check
+write '[server]' 'cache-compressed = maybe'
+wrong "config check: $GRANARY_CONFIG:2: cache-compressed: 'maybe' is neither yes nor no" "$GRANARY" config check
+write '[mount]' 'connections = 100'
+wrong "config check: $GRANARY_CONFIG:2: --connections: '100' is not a number from 1 to 64" "$GRANARY" config check
+write '[mount]' 'nbd-timeout = 2h'
+wrong "config check: $GRANARY_CONFIG: --nbd-timeout must be from 1s to 1h: without one a lost request would wait for ever" "$GRANARY" config check
+write '[mount]' 'json = yes'
+wrong "config check: $GRANARY_CONFIG:2: [mount] has no setting 'json'; 'granary config show' lists them" "$GRANARY" config check
+wrong "config check: cannot read $W/nothing: No such file or directory" "$GRANARY" config check "$W/nothing"
+write '[server]'
+chmod 622 "$GRANARY_CONFIG"
+wrong "config check: $GRANARY_CONFIG can be written by other users, so it is not believed; chown root and chmod go-w it" "$GRANARY" config check
+rm "$GRANARY_CONFIG"
+wrong "config show: cannot read $GRANARY_CONFIG: No such file or directory" "$GRANARY" config show
+
+echo "== a bucket's endpoint and profile, for stores and sources"
+unset http_proxy https_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE AWS_ENDPOINT_URL
+export AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true AWS_SHARED_CREDENTIALS_FILE=$W/credentials
+background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "lake=$W/store" "raw=$W/tree"
+wait_for 60 test -s "$W/port"
+url=http://127.0.0.1:$(cat "$W/port")
+printf '[%s]\naws_access_key_id = %s\naws_secret_access_key = hidden\n' default OLD work NEW >"$W/credentials"
+curl -sSf --noproxy '*' "$url/-/revoke" -d '{"key": "OLD"}' >"$W/null"
+write '[s3://]' "endpoint = $url" '[s3://lake]' 'profile = work'
+"$GRANARY" images s3://lake >"$W/images" || fail "the bucket's profile is not used"
+grep -q '^img  *latest ' "$W/images" || fail "$(cat "$W/images")"
+! "$GRANARY" build -q s3://raw s3://lake/raw 2>"$W/err" >"$W/out" || fail "another bucket has the profile of this one"
+grep -q 's3://raw.*AWS_ACCESS_KEY_ID' "$W/err" || fail "$(cat "$W/err")"
+write '[s3://]' "endpoint = $url" 'profile = work'
+"$GRANARY" build -q s3://raw s3://lake/raw >"$W/built" || fail "the profile of all buckets is not used"
+! AWS_PROFILE=default "$GRANARY" images s3://lake >"$W/out" 2>"$W/err" || fail "the environment does not go before the file"
+AWS_ENDPOINT_URL=$url "$GRANARY" images s3://lake --endpoint "$url" >"$W/images" || fail "with an endpoint in all three places"
+write '[s3://]' 'endpoint = host'
+! "$GRANARY" images s3://lake 2>"$W/err" || fail "a wrong endpoint is taken"
+grep -q "must look like https://host" "$W/err" || fail "$(cat "$W/err")"
+! grep -rq hidden "$W/err" "$W/out" || fail "a secret in a message"
+end_background
+
+[ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "the rest needs root, /dev/fuse and /dev/loop-control"
+echo "== mounts share a server without an option, and take what [mount] says"
+extra_cleanup() { for d in "$W/one" "$W/two"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
+"$GRANARY" build -q "$W/tree" "$W/store/more" >"$W/built"
+write '[server]' "cache = $W/shared:64M" "disk-timeout = $DISK_TIMEOUT" '[mount]' 'fuse = yes' 'noexec = yes' 'dead-timeout = 1h' 'connections = 2'
+"$GRANARY" mount --mkdir --json "$W/store/img" "$W/one" >"$W/one.json"
+"$GRANARY" mount --mkdir --json "$W/store/more" "$W/two" >"$W/two.json"
+[ "$(jq -r .method "$W/one.json")" != nbd ] || fail "mounted by nbd"
+[ "$(jq .server_pid "$W/one.json")" = "$(jq .server_pid "$W/two.json")" ] || fail "two servers: $(cat "$W/one.json" "$W/two.json")"
+[ "$(jq -r '.caches[].path' "$W/one.json")" = "$W/shared" ] || fail "$(cat "$W/one.json")"
+grep -q " $W/one [^ ]* [^ ]*noexec" /proc/self/mounts || fail "$(grep -F " $W/one " /proc/self/mounts)"
+cmp "$W/tree/one" "$W/one/one"
+"$GRANARY" umount "$W/one"
+"$GRANARY" umount "$W/two"
