@@ -179,9 +179,7 @@ enum {
     LOCK_STEP_US = 50000
 };
 
-/* The default directory: /var/cache/granary for root; for others $XDG_CACHE_HOME/granary or ~/.cache/granary. false:
- * neither is set. XDG_CACHE_HOME counts only if it is absolute, as the XDG specification requires. */
-static bool default_cache_dir(char out[PATH_MAX])
+bool server_options_default_cache(char out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int len = 0;
@@ -235,7 +233,7 @@ static int default_cache_make(struct server_cache *out)
     CLEANUP_FD int claimed = -1;
     CLEANUP_FD int probe = -1;
     uint64_t size = 0;
-    if (!default_cache_dir(dir))
+    if (!server_options_default_cache(dir))
         return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
     snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
     int rc = io_mkdirs(parent);
@@ -376,7 +374,7 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     if (!server->caches.count && text)
         return add_cache(p, "GRANARY_CACHE=", text);
     if (!server->caches.count)
-        return default_cache_dir(standard) ? string_list_add(&p->dirs, "%s", standard) : 0;
+        return server_options_default_cache(standard) ? string_list_add(&p->dirs, "%s", standard) : 0;
     int rc = 0;
     for (size_t i = 0; !rc && i < server->caches.count; i++)
         rc = add_cache(p, "--cache ", server->caches.items[i]);

@@ -52,6 +52,11 @@ const char *server_options_default(const struct option_row *row);
 /* Let GRANARY_CACHE, if set, stand in for a missing --cache. CLI_USAGE, with a sentence: its value is wrong. */
 GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
 
+/* The directory of the default cache: /var/cache/granary for root; for others $XDG_CACHE_HOME/granary or
+ * ~/.cache/granary. false: neither variable is set. XDG_CACHE_HOME counts only if it is absolute, as the XDG
+ * specification requires. */
+bool server_options_default_cache(char out[PATH_MAX]);
+
 /* The cache of a server that was started without --cache: choose it before the server starts, release it
  * (server_cache_release) after its end. */
 struct server_cache {

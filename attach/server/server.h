@@ -30,6 +30,10 @@ GR_MUST_CHECK int socket_access_apply(const struct socket_access *access, const 
 
 /* ---- the server ---- */
 
+/* Find the program that answers clients: granary-nbd, or with fuse granary-fuse. GRANARY_NBD and GRANARY_FUSE name it;
+ * else it is beside this program, or its bare name. free *out. */
+GR_MUST_CHECK int server_program(bool fuse, char **out);
+
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store occupies one */
 
 /* What to serve, where, and who may connect. */

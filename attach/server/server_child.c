@@ -62,6 +62,12 @@ static int find_part(const char *variable, const char *built, const char *instal
     return *out ? 0 : error_no_memory();
 }
 
+int server_program(bool fuse, char **out)
+{
+    return fuse ? find_part("GRANARY_FUSE", "../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse", out)
+                : find_part("GRANARY_NBD", "../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd", out);
+}
+
 /* ---- the child's command line ---- */
 
 /* Add a word made by format. */
@@ -82,9 +88,7 @@ int server_child_argv(const struct server_config *c, server_child_words *out)
     CLEANUP_FREE char *path = NULL;
     char threads[16];
     snprintf(threads, sizeof threads, "-t%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    int rc = c->fuse
-                 ? find_part("GRANARY_FUSE", "../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse", &path)
-                 : find_part("GRANARY_NBD", "../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd", &path);
+    int rc = server_program(c->fuse, &path);
     if (!rc)
         rc = add_word(out, "%s", path);
     if (!rc)

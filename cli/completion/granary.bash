@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace config help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -39,6 +39,7 @@ _granary_options() {
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;
         "config check") echo "";;
+        doctor) echo "--endpoint --timeout --json";;
         warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac

@@ -1,0 +1,38 @@
+/* The checks of `granary doctor`. Each check adds findings to a report, which prints them as they come: OK, WARN or
+ * FAIL, what was found, and for the last two the remedy. One thread. */
+#ifndef GRANARY_CLI_DOCTOR_DOCTOR_H
+#define GRANARY_CLI_DOCTOR_DOCTOR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/compiler.h"
+#include "cli/open.h"
+
+enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_LEVELS };
+
+struct doctor_report {
+    json_t *findings; /* NULL: print each finding as a line */
+    unsigned counts[DOCTOR_LEVELS];
+};
+
+/* Add a finding. check: a short name, stable for scripts; remedy: what to do, NULL for OK, or if the text says it. */
+void doctor_add(struct doctor_report *r, enum doctor_level level, const char *check, const char *remedy,
+                const char *fmt, ...) GR_PRINTF(5, 6);
+
+/* ---- this node (doctor_node.c): nothing here needs a store ---- */
+
+/* Kernel modules and devices, programs and their versions, io_uring, limits of the process, the clock. */
+void doctor_check_node(struct doctor_report *r);
+/* The configuration file, and the cache directories that it or the environment names, or else the default one: owner,
+ * room, direct I/O, speed. Writes a file without a name for a second. */
+void doctor_check_caches(struct doctor_report *r);
+/* What mounts and devices killed processes have left, and whether servers answer and devices are kept. */
+void doctor_check_mounts(struct doctor_report *r);
+
+/* ---- one image and its store (doctor_store.c) ---- */
+
+/* Credentials, tag, manifest, a verified chunk; latency, and speed by one connection and by many. */
+void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access);
+
+#endif

@@ -1,0 +1,322 @@
+/* What a node needs: a kernel with nbd (or FUSE and loop devices) and erofs, Granary's programs in one version,
+ * io_uring, enough descriptors, a clock that is right enough for S3's signatures, and a cache directory that is this
+ * user's alone, has room and is not slower than the store.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/attach.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/safe_dir.h"
+#include "base/text.h"
+#include "cli/doctor/doctor.h"
+#include "cli/server_options.h"
+#include "cli/servers.h"
+#include "format/cache_spec.h"
+
+enum {
+    FILES_LEAST = 4096,    /* descriptors for a server with many clients */
+    PROGRAM_MS = 10000,    /* for a program to tell its version */
+    PROBE = 64 << 20,      /* bytes written as a trial */
+    PIECE = 1 << 20,       /* bytes of a write */
+    READ = 64 << 10,       /* bytes of a read: a chunk */
+    READ_MS = 500,         /* how long reads are measured */
+    SLOW_WRITE = 100 << 20 /* bytes a second: slower than most links to a store */
+};
+
+/* ---- the kernel ---- */
+
+/* Whether the kernel has a filesystem, or a module for it. */
+static bool has_filesystem(const char *name)
+{
+    CLEANUP_BYTES text = BYTES_INIT(64 << 10);
+    char word[32];
+    snprintf(word, sizeof word, "\t%s\n", name);
+    for (int i = 0; i < 2; i++) {
+        bytes_clear(&text);
+        if (!io_read_file("/proc/filesystems", &text) && !bytes_append(&text, "", 1) &&
+            strstr((const char *)text.data, word))
+            return true;
+        const char *const argv[] = {"modprobe", name, NULL};
+        if (i || process_run(argv, PROGRAM_MS))
+            break;
+    }
+    return false;
+}
+
+static void check_kernel(struct doctor_report *r)
+{
+    bool fuse = !access("/dev/fuse", F_OK) && !access("/dev/loop-control", F_OK);
+    if (!device_nbd_available())
+        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts are by kernel nbd");
+    else
+        doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, "kernel-nbd", NULL, "%s%s", error_text(),
+                   fuse ? "; mounts are by FUSE, which is slower, and do not outlive granary-fuse" : "");
+    if (fuse)
+        doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
+    else
+        doctor_add(r, DOCTOR_WARN, "fuse", "modprobe fuse loop, or give the container these devices",
+                   "no /dev/fuse or no /dev/loop-control: no mounts by FUSE");
+    if (has_filesystem("erofs"))
+        doctor_add(r, DOCTOR_OK, "erofs", NULL, "the kernel has erofs");
+    else if (has_filesystem("ext4"))
+        doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or install a kernel with erofs",
+                   "the kernel has no erofs, but ext4");
+    else
+        doctor_add(r, DOCTOR_FAIL, "erofs", "install a kernel with erofs or ext4 modules",
+                   "the kernel has neither erofs nor ext4");
+}
+
+/* ---- programs ---- */
+
+/* Run PROGRAM --version and return its output's first line. */
+static int version_of(const char *program, char *out, size_t size)
+{
+    const char *const argv[] = {program, "--version", NULL};
+    CLEANUP_FD int output = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
+    pid_t pid;
+    int status, rc = output < 0 ? error_set(-errno, "/tmp: %s", strerror(errno)) : process_spawn(&spec, &pid);
+    if (rc)
+        return rc;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return error_set(-errno, "%s: %s", program, strerror(errno));
+    ssize_t n = io_pread_full(output, out, size - 1, 0);
+    out[n > 0 ? n : 0] = 0;
+    out[strcspn(out, "\n")] = 0;
+    return status || n <= 0 ? error_set(-EIO, "%s --version fails", program) : 0;
+}
+
+static void check_program(struct doctor_report *r, const char *check, bool fuse)
+{
+    CLEANUP_FREE char *program = NULL;
+    char version[128];
+    int rc = server_program(fuse, &program);
+    if (!rc)
+        rc = version_of(program, version, sizeof version);
+    if (rc)
+        doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, check,
+                   fuse ? "install the package granary-fuse, unless this node mounts by kernel nbd only"
+                        : "install the package granary again",
+                   "%s", error_text());
+    else if (strcmp(version, "granary " GRANARY_VERSION) != 0)
+        doctor_add(r, DOCTOR_FAIL, check, "install all packages of Granary in one version",
+                   "%s says '%s', and this is granary " GRANARY_VERSION, program, version);
+    else
+        doctor_add(r, DOCTOR_OK, check, NULL, "%s, %s", program, version);
+}
+
+/* ---- limits ---- */
+
+static void check_limits(struct doctor_report *r)
+{
+    struct rlimit files;
+    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_max < FILES_LEAST)
+        doctor_add(r, DOCTOR_WARN, "open-files", "raise it: LimitNOFILE= of the unit, or ulimit -Hn",
+                   "a process may open %llu files; a server of many clients needs %d",
+                   (unsigned long long)files.rlim_max, FILES_LEAST);
+    else
+        doctor_add(r, DOCTOR_OK, "open-files", NULL, "a process may open %llu files",
+                   (unsigned long long)files.rlim_max);
+    struct io_uring uring;
+    int rc = io_uring_queue_init(8, &uring, 0);
+    if (!rc)
+        io_uring_queue_exit(&uring);
+    if (rc)
+        doctor_add(r, DOCTOR_WARN, "io-uring",
+                   "sysctl kernel.io_uring_disabled=0, a seccomp profile that allows io_uring, or, before Linux 5.12, "
+                   "a higher memlock limit (ulimit -l)",
+                   "io_uring is refused here (%s): the cache reads by threads", strerror(-rc));
+    else
+        doctor_add(r, DOCTOR_OK, "io-uring", NULL, "the kernel allows io_uring");
+    struct timex clock = {0};
+    if (adjtimex(&clock) == TIME_ERROR)
+        doctor_add(r, DOCTOR_WARN, "clock", "run an NTP client: S3 refuses requests of a clock that is 15 minutes off",
+                   "nothing keeps the clock right");
+    else
+        doctor_add(r, DOCTOR_OK, "clock", NULL, "an NTP client keeps the clock right");
+}
+
+void doctor_check_node(struct doctor_report *r)
+{
+    check_kernel(r);
+    check_program(r, "granary-nbd", false);
+    check_program(r, "granary-fuse", true);
+    check_limits(r);
+}
+
+/* ---- cache directories ---- */
+
+/* Write and read a file without a name; bytes a second. direct: O_DIRECT. -ENOSPC, -EINVAL: as open and write. */
+static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint64_t *out_read)
+{
+    CLEANUP_FD int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0), 0600);
+    void *memory = NULL;
+    if (fd < 0 || posix_memalign(&memory, 4096, PIECE))
+        return fd < 0 ? -errno : -ENOMEM;
+    CLEANUP_FREE uint8_t *piece = memory;
+    memset(piece, 0x5a, PIECE);
+    uint64_t start = clock_now_us();
+    int rc = 0;
+    for (uint64_t off = 0; !rc && off < PROBE; off += PIECE)
+        rc = io_pwrite_full(fd, piece, PIECE, off);
+    if (!rc && fdatasync(fd))
+        rc = -errno;
+    *out_write = (uint64_t)PROBE * 1000000 / GR_MAX(clock_now_us() - start, (uint64_t)1);
+    uint64_t begin = clock_now_us(), bytes = 0, place = 0;
+    while (!rc && clock_now_us() - begin < READ_MS * 1000) {
+        place = (place + 7919) % (PROBE / READ); /* every chunk once, in no order of the disk */
+        rc = io_pread_full(fd, piece, READ, place * READ) == READ ? 0 : -EIO;
+        bytes += READ;
+    }
+    *out_read = bytes * 1000000 / GR_MAX(clock_now_us() - begin, (uint64_t)1);
+    return rc;
+}
+
+/* Measure a directory that is safe and has room. */
+static void check_speed(struct doctor_report *r, const char *dir)
+{
+    uint64_t write, read;
+    char w[TEXT_SIZE_MAX], d[TEXT_SIZE_MAX];
+    int rc = measure_disk(dir, true, &write, &read);
+    bool direct = rc != -EINVAL && rc != -EOPNOTSUPP;
+    if (!direct)
+        rc = measure_disk(dir, false, &write, &read);
+    if (rc) {
+        doctor_add(r, DOCTOR_FAIL, "cache-disk", "look at the disk: dmesg, smartctl", "%s: %s", dir, strerror(-rc));
+        return;
+    }
+    text_format_size(write, w);
+    text_format_size(read, d);
+    if (!direct)
+        doctor_add(r, DOCTOR_WARN, "cache-disk", "use ext4 or XFS on an SSD",
+                   "%s: its filesystem has no direct I/O, so what is cached is in memory twice", dir);
+    else if (write < SLOW_WRITE)
+        doctor_add(r, DOCTOR_WARN, "cache-disk", "use a faster disk, or --memory alone",
+                   "%s: writes %s/s, reads %s/s in chunks: a store may be faster", dir, w, d);
+    else
+        doctor_add(r, DOCTOR_OK, "cache-disk", NULL, "%s: writes %s/s, reads %s/s, one chunk at a time", dir, w, d);
+}
+
+/* Return the bytes that a cache in the directory holds already. */
+static uint64_t held_by(int dir_fd)
+{
+    struct stat st;
+    return fstatat(dir_fd, "data", &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* size: bytes; 0: as much as there is. */
+static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
+{
+    CLEANUP_FD int fd = -1;
+    struct statvfs fs;
+    char wanted[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
+    if (access(dir, F_OK) && errno == ENOENT) {
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
+        return;
+    }
+    if (safe_dir_open(dir, 0, &fd) || fstatvfs(fd, &fs)) {
+        doctor_add(r, DOCTOR_FAIL, "cache", NULL, "%s", fd < 0 ? error_text() : strerror(errno));
+        return;
+    }
+    uint64_t free_space = (uint64_t)fs.f_bavail * fs.f_frsize, held = held_by(fd);
+    text_format_size(free_space + held, room);
+    text_format_size(size, wanted);
+    if (size > free_space + held)
+        doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
+                   "%s is to take %s, and has room for %s", dir, wanted, room);
+    else
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s has room for %s%s%s", dir, room, size ? ", of which it takes " : "",
+                   size ? wanted : "");
+    if (free_space > 2 * (uint64_t)PROBE)
+        check_speed(r, dir);
+}
+
+void doctor_check_caches(struct doctor_report *r)
+{
+    const struct config *c;
+    struct server_values v = {0};
+    int rc = server_options_take_config(&v);
+    if (!rc)
+        rc = server_options_take_environment(&v);
+    if (rc) {
+        doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
+        return;
+    }
+    if (!config_get(&c) && c->entries.len)
+        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: %zu settings, all known", c->path, c->entries.len);
+    else
+        doctor_add(r, DOCTOR_OK, "config", NULL, "there is no configuration file, or it is empty");
+    for (size_t i = 0; i < v.caches.count; i++) {
+        struct cache_spec spec;
+        if (!strcmp(v.caches.items[i], "none") || cache_spec_parse("cache ", v.caches.items[i], &spec))
+            continue; /* the values were parsed before */
+        CLEANUP_FREE char *dir = strndup(v.caches.items[i], spec.dir_len);
+        if (dir)
+            check_cache(r, dir, spec.size);
+    }
+    char standard[PATH_MAX];
+    if (!v.caches.count && !server_options_no_cache(&v) && server_options_default_cache(standard))
+        check_cache(r, standard, 0);
+    options_release_lists(server_option_rows, &v);
+}
+
+/* ---- mounts ---- */
+
+/* What visits of states count. */
+struct mounts {
+    struct doctor_report *report;
+    unsigned sound;
+};
+
+static int check_mount(void *arg, const struct mount_state *s)
+{
+    struct mounts *m = arg;
+    json_t *status = NULL;
+    if (!s->mounted || !mount_device_attached(s)) {
+        doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary umount that directory, then mount it again", "%s: %s",
+                   s->dir, s->mounted ? "its device is gone" : "a killed mount has left parts");
+        return 0;
+    }
+    if (!*s->control || server_status_get(s->control, &status)) {
+        doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary serve or granary mount starts it again; see its log",
+                   "%s: its server does not answer", s->dir);
+        return 0;
+    }
+    json_decref(status);
+    if (!strcmp(s->method, "nbd") && !keep_holder(s->device)) {
+        doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary keep DEVICE",
+                   "%s: nothing reconnects %s when its server ends", s->dir, s->device);
+        return 0;
+    }
+    m->sound++;
+    return 0;
+}
+
+void doctor_check_mounts(struct doctor_report *r)
+{
+    struct mounts m = {.report = r};
+    unsigned before = r->counts[DOCTOR_FAIL];
+    if (state_each(check_mount, &m))
+        doctor_add(r, DOCTOR_WARN, "mounts", "run granary doctor as root", "%s", error_text());
+    else if (!m.sound && before == r->counts[DOCTOR_FAIL])
+        doctor_add(r, DOCTOR_OK, "mounts", NULL, "there are none");
+    else if (m.sound)
+        doctor_add(r, DOCTOR_OK, "mounts", NULL, "%u with device and server", m.sound);
+}

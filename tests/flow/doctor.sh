@@ -1,0 +1,103 @@
+#!/bin/bash
+# granary doctor: a sound node has no FAIL; what is wrong with it, with an image or its store is a FAIL or a WARN of its
+# own check, with the remedy; nothing is left behind or written to the store.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+for tool in jq curl python3; do
+    command -v $tool >/dev/null || skip "no $tool here (apt-get install jq curl python3)"
+done
+
+mkdir "$W/tree" "$W/cache"
+head -c 3000000 /dev/urandom >"$W/tree/one"
+"$GRANARY" build -q "$W/tree" "$W/store/img" >"$W/built"
+export GRANARY_CACHE=$W/cache:64M
+chmod 700 "$W/cache"
+
+# examine STATUS ARG...: the findings as "LEVEL CHECK TEXT: REMEDY" in $W/findings
+examine() {
+    local expected=$1 status=0
+    shift
+    "$GRANARY" doctor --json "$@" >"$W/doctor.json" || status=$?
+    jq -r '.findings[] | "\(.level) \(.check) \(.text): \(.remedy)"' "$W/doctor.json" >"$W/findings"
+    [ $status = "$expected" ] || fail "exit $status: $(cat "$W/findings")"
+    [ "$(jq '[.ok, .warn, .fail] | add' "$W/doctor.json")" = "$(wc -l <"$W/findings")" ] || fail "$(cat "$W/doctor.json")"
+}
+# found LINE: a regular expression for one of them
+found() { grep -qE -- "^$1\$" "$W/findings" || fail "no '$1' in: $(cat "$W/findings")"; }
+
+echo "== a sound node"
+find "$W/store" -type f | sort >"$W/before"
+examine 0 "$W/store/img"
+! grep '^FAIL' "$W/findings" || fail "a check fails"
+for check in kernel-nbd erofs granary-nbd granary-fuse open-files io-uring clock config cache mounts image store-latency store-speed; do
+    found "(OK|WARN) $check .*"
+done
+! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"
+found "OK image $W/store/img is sha256:[0-9a-f]{64}, 1 files, 2.9 MiB; a chunk was read and is right: null"
+find "$W/store" -type f | sort | cmp - "$W/before" || fail "something was written to the store"
+[ -z "$(ls -A "$W/cache")" ] || fail "something is left in the cache directory"
+"$GRANARY" doctor "$W/store/img" >"$W/text" || fail "as text"
+grep -q '^OK    store-speed    .* by one connection, ' "$W/text" || fail "$(cat "$W/text")"
+
+echo "== the cache directory"
+GRANARY_CACHE=$W/cache:900T examine 1
+found "FAIL cache $W/cache is to take 900.0 TiB, and has room for .*: give it a smaller size, or free space"
+chmod 777 "$W/cache"
+examine 1
+found "FAIL cache .*$W/cache.*"
+chmod 700 "$W/cache"
+GRANARY_CACHE=$W/none:64M examine 0
+found "OK cache $W/none is not there yet; the first server makes it: null"
+GRANARY_CACHE=none examine 0
+! grep ' cache ' "$W/findings" || fail "a cache is checked where there is none"
+GRANARY_CACHE=wrong examine 1
+found "FAIL config GRANARY_CACHE.*"
+printf '[server]\nmemori = 1\n' >"$W/granary.conf"
+GRANARY_CONFIG=$W/granary.conf examine 1
+found "FAIL config $W/granary.conf:2: .*did you mean 'memory'.*"
+
+echo "== programs and limits"
+printf '#!/bin/sh\necho granary 0.0.1\n' >"$W/old"
+printf '#!/bin/sh\nexit 1\n' >"$W/broken"
+chmod +x "$W/old" "$W/broken"
+GRANARY_NBD=$W/old examine 1
+found "FAIL granary-nbd $W/old says 'granary 0.0.1', and this is granary [0-9.]*: install all packages of Granary in one version"
+GRANARY_FUSE=$W/broken examine 0
+found "WARN granary-fuse $W/broken --version fails: install the package granary-fuse, .*"
+(ulimit -n 1024 && examine 0 && found "WARN open-files a process may open 1024 files; .*: raise it: LimitNOFILE= .*")
+
+echo "== the image and its store"
+examine 1 "$W/store/none"
+found "FAIL image .*none.*"
+background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "lake=$W/store"
+wait_for 60 test -s "$W/port"
+export AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port") AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=hidden
+unset http_proxy https_proxy AWS_PROFILE AWS_SESSION_TOKEN
+examine 0 s3://lake/img
+found "OK store-speed .*"
+curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/revoke" -d '{"key": "KEY"}' >"$W/null"
+examine 1 s3://lake/img
+found "FAIL image .*AWS_ACCESS_KEY_ID.*"
+! grep -q hidden "$W/findings" || fail "a secret is shown"
+pack=$(find "$W/store/packs" -type f)
+truncate -s 1000 "$pack"
+examine 1 "$W/store/img"
+found "FAIL image .*$(basename "$pack").*"
+end_background
+
+[ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "the rest needs root, /dev/fuse and /dev/loop-control"
+echo "== a mount, and what is left of one whose server was killed"
+extra_cleanup() { "$GRANARY" umount --force "$W/mnt" 2>/dev/null; }
+"$GRANARY" build -q "$W/tree" "$W/sound/img" >"$W/built"
+"$GRANARY" mount --fuse --mkdir --json "$W/sound/img" "$W/mnt" >"$W/mount.json"
+examine 0
+found "OK mounts [0-9]* with device and server: null"
+supervisor=$(jq .server_pid "$W/mount.json")
+front=$(pgrep -P "$supervisor")
+kill -9 "$supervisor" "$front"
+wait_for 60 gone "$front"
+examine 1
+found "FAIL mounts $W/mnt: its server does not answer: .*"
+"$GRANARY" umount --force "$W/mnt"
+examine 0
