@@ -5,7 +5,7 @@
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
-sparse=$((256 << 20))
+sparse=$((64 << 20))
 [ -z "${GRANARY_FULL:-}" ] || sparse=$((5 << 30))
 
 make_tree() {

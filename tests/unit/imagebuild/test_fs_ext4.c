@@ -354,8 +354,8 @@ static void add_hole(struct image *i, const char *path, uint64_t size)
 static void test_fs_ext4__trees_of_extents(void **state)
 {
     const uint64_t mib = 1 << 20, gib = 1 << 30;
-    const uint64_t sizes[] = {512 * mib, 512 * mib + 1, 4300 * mib, 43 * gib, 200 * gib};
-    struct image i = begin_with(260 * gib, 10, 0);
+    const uint64_t sizes[] = {512 * mib, 512 * mib + 1, 4300 * mib, 43 * gib, full_or(200, 44) * gib};
+    struct image i = begin_with(full_or(260, 100) * gib, 10, 0);
     char path[16];
     for (size_t k = 0; k < GR_ARRAY_SIZE(sizes); k++) {
         snprintf(path, sizeof path, "f%zu", k);
