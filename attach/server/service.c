@@ -44,7 +44,7 @@ enum { FILE_FLAGS = O_RDWR | O_CREAT | O_APPEND };
 /* ---- the directory ---- */
 
 /* systemd sets LOGS_DIRECTORY for a unit; root and users have their usual places otherwise. -ENOENT; -ENAMETOOLONG. */
-static int log_directory(char out[PATH_MAX])
+int service_log_directory(char out[PATH_MAX])
 {
     const char *given = getenv("LOGS_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int len;
@@ -97,7 +97,7 @@ static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
     char given[PATH_MAX];
     struct error before;
     error_take(&before, 0);
-    int rc = log_directory(given);
+    int rc = service_log_directory(given);
     (void)error_restore(&before);
     return stderr_file(path) && !rc && realpath(given, dir) && is_below(path, dir) &&
            !strchr(path + strlen(dir) + 1, '/');
@@ -265,7 +265,7 @@ static int open_in_log_directory(const char *run_dir, const char *name)
         link[PATH_SIZE];
     snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
     snprintf(file, sizeof file, "%s-%.100s.log", stem, strrchr(run_dir, '/') + 1);
-    int rc = log_directory(dir);
+    int rc = service_log_directory(dir);
     if (!rc) {
         snprintf(parent, sizeof parent, "%.*s", (int)GR_MAX(strrchr(dir, '/') - dir, (ptrdiff_t)1), dir);
         rc = io_mkdirs(parent);

@@ -31,6 +31,9 @@ void service_log_line(const char *line);
 /* Tell where the lines go: "journal", a file's path, or "standard error". Returns out. */
 char *service_log_where(char out[PATH_MAX]);
 
+/* Write the path of the log directory, which may not exist. -ENOENT: HOME is not set; -ENAMETOOLONG. */
+GR_MUST_CHECK int service_log_directory(char out[PATH_MAX]);
+
 /* Open a log for a process about to be started, for appending. The file is NAME-ID.log in the log directory
  * (run_dir/serve.log is serve-ID.log; ID is the last component of run_dir), and run_dir/name becomes a symbolic link to
  * it. The directory is made if it is missing. A first line marks the start. If the log directory cannot be used, a

@@ -39,7 +39,7 @@ _granary_options() {
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;
         "config check") echo "";;
-        doctor) echo "--endpoint --timeout --json";;
+        doctor) echo "--bundle --endpoint --timeout --json";;
         warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
@@ -64,7 +64,7 @@ _granary() {
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --cache | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac

@@ -17,12 +17,17 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *ch
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     r->counts[level]++;
-    if (r->findings) {
-        json_array_append_new(r->findings,
-                              json_pack("{s:s,s:s,s:o,s:o}", "level", level_names[level], "check", check, "text",
-                                        json_lossy(text), "remedy", remedy ? json_string(remedy) : json_null()));
+    json_array_append_new(r->findings,
+                          json_pack("{s:s,s:s,s:o,s:o}", "level", level_names[level], "check", check, "text",
+                                    json_lossy(text), "remedy", remedy ? json_string(remedy) : json_null()));
+    if (r->quiet)
         return;
-    }
     printf("%-4s  %-13s  %s%s%s\n", level_names[level], check, text, remedy ? ": " : "", remedy ? remedy : "");
     (void)fflush(stdout); /* the next check may take a while; main reports a failed write */
+}
+
+json_t *doctor_json(const struct doctor_report *r)
+{
+    return json_pack("{s:O,s:i,s:i,s:i}", "findings", r->findings, "ok", (int)r->counts[DOCTOR_OK], "warn",
+                     (int)r->counts[DOCTOR_WARN], "fail", (int)r->counts[DOCTOR_FAIL]);
 }

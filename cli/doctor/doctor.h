@@ -12,13 +12,17 @@
 enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_LEVELS };
 
 struct doctor_report {
-    json_t *findings; /* NULL: print each finding as a line */
+    json_t *findings; /* of {level, check, text, remedy} */
+    bool quiet;       /* do not print each finding as a line */
     unsigned counts[DOCTOR_LEVELS];
 };
 
 /* Add a finding. check: a short name, stable for scripts; remedy: what to do, NULL for OK, or if the text says it. */
 void doctor_add(struct doctor_report *r, enum doctor_level level, const char *check, const char *remedy,
                 const char *fmt, ...) GR_PRINTF(5, 6);
+
+/* Return the report as `granary doctor --json` prints it. NULL: out of memory. */
+json_t *doctor_json(const struct doctor_report *r);
 
 /* ---- this node (doctor_node.c): nothing here needs a store ---- */
 
@@ -34,5 +38,12 @@ void doctor_check_mounts(struct doctor_report *r);
 
 /* Credentials, tag, manifest, a verified chunk; latency, and speed by one connection and by many. */
 void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access);
+
+/* ---- for a bug report (doctor_bundle.c) ---- */
+
+/* Write a .tar.gz with the report, versions, settings, mounts, state files, and each server's status, metrics and log
+ * (of each log the last MiB). None of these holds a secret. Mode 0600. What cannot be read is left out and named in the
+ * report. -EEXIST: the file is there already; errors of open and write; -ENOMEM; with a sentence. */
+GR_MUST_CHECK int doctor_bundle(struct doctor_report *r, const char *file);
 
 #endif

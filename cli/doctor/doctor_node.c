@@ -259,8 +259,10 @@ void doctor_check_caches(struct doctor_report *r)
         doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
         return;
     }
+    char count[TEXT_COUNT_MAX];
     if (!config_get(&c) && c->entries.len)
-        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: %zu settings, all known", c->path, c->entries.len);
+        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: %s, all known", c->path,
+                   text_format_count(c->entries.len, "setting", count));
     else
         doctor_add(r, DOCTOR_OK, "config", NULL, "there is no configuration file, or it is empty");
     for (size_t i = 0; i < v.caches.count; i++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
 
@@ -111,26 +112,38 @@ static int check_config(const struct config *c)
     return rc ? rc : mount_check_config(c);
 }
 
+/* Show every setting that holds. */
+static void show_all(struct listing *l, const struct config *c)
+{
+    show_section(l, c, "server", server_option_rows);
+    show_section(l, c, "mount", mount_config_rows);
+    for (size_t i = 0; i < c->entries.len; i++) {
+        const struct config_entry *e = &c->entries.items[i];
+        if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0)
+            show(l, e->section, e->key, e->value, "file", NULL, e->line);
+    }
+}
+
+json_t *config_settings(const struct config *c)
+{
+    struct listing l = {.settings = json_array()};
+    show_all(&l, c);
+    return json_pack("{s:o,s:o}", "file", c->entries.len ? json_lossy(c->path) : json_null(), "settings", l.settings);
+}
+
 static int run_show(const struct invocation *inv)
 {
     const struct config_values *v = inv->values;
     const struct config *c;
+    struct listing l = {0};
     if (config_get(&c) || check_config(c))
         return CLI_USAGE;
-    struct listing l = {.settings = v->json ? json_array() : NULL};
-    bool there = c->entries.len;
-    if (!v->json && c->path)
-        printf("# %s%s\n", c->path, there ? "" : ": no settings");
-    show_section(&l, c, "server", server_option_rows);
-    show_section(&l, c, "mount", mount_config_rows);
-    for (size_t i = 0; i < c->entries.len; i++) {
-        const struct config_entry *e = &c->entries.items[i];
-        if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0)
-            show(&l, e->section, e->key, e->value, "file", NULL, e->line);
-    }
-    return v->json ? print_json(json_pack("{s:o,s:o}", "file", there ? json_lossy(c->path) : json_null(), "settings",
-                                          l.settings))
-                   : 0;
+    if (v->json)
+        return print_json(config_settings(c));
+    if (c->path)
+        printf("# %s%s\n", c->path, c->entries.len ? "" : ": no settings");
+    show_all(&l, c);
+    return 0;
 }
 
 static const struct verb verb_config_show = {
@@ -152,7 +165,8 @@ static int run_check(const struct invocation *inv)
         return options_wrong("GRANARY_CONFIG is none, so no file is read; name one");
     if (config_read(path, true, &c) || check_config(&c))
         return CLI_USAGE;
-    printf("%s: %zu setting%s, all known\n", path, c.entries.len, c.entries.len == 1 ? "" : "s");
+    char count[TEXT_COUNT_MAX];
+    printf("%s: %s, all known\n", path, text_format_count(c.entries.len, "setting", count));
     return 0;
 }
 

@@ -11,6 +11,7 @@
 
 struct doctor_values {
     struct open_access access;
+    const char *bundle;
     bool json;
 };
 
@@ -18,6 +19,8 @@ static const struct doctor_values defaults = {.access.timeout_s = OPEN_LOOKUP_S}
 
 static const struct option_row rows[] = {
     LOOKUP_ROWS(struct doctor_values),
+    {OPTION_TEXT, 0, "bundle", "FILE", offsetof(struct doctor_values, bundle), 0, 0,
+     "write a .tar.gz for a bug report: findings, versions, settings, status, metrics, logs; no secrets"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct doctor_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -25,15 +28,18 @@ static const struct option_row rows[] = {
 static int cmd_doctor_run(const struct invocation *inv)
 {
     const struct doctor_values *v = inv->values;
-    struct doctor_report r = {.findings = v->json ? json_array() : NULL};
+    struct doctor_report r = {.findings = json_array(), .quiet = v->json};
     doctor_check_node(&r);
     doctor_check_caches(&r);
     doctor_check_mounts(&r);
     if (inv->operand_count)
         doctor_check_image(&r, inv->operands[0], &v->access);
-    int rc = v->json ? print_json(json_pack("{s:o,s:i,s:i,s:i}", "findings", r.findings, "ok", (int)r.counts[DOCTOR_OK],
-                                            "warn", (int)r.counts[DOCTOR_WARN], "fail", (int)r.counts[DOCTOR_FAIL]))
-                     : 0;
+    int rc = v->bundle ? doctor_bundle(&r, v->bundle) : 0;
+    if (!rc && v->json)
+        rc = print_json(doctor_json(&r));
+    else if (!rc && v->bundle)
+        printf("\nbundle: %s\n", v->bundle);
+    json_decref(r.findings);
     return rc ? rc : r.counts[DOCTOR_FAIL] ? CLI_FAILED : CLI_DONE;
 }
 

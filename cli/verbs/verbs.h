@@ -2,6 +2,7 @@
 #ifndef GRANARY_CLI_VERBS_VERBS_H
 #define GRANARY_CLI_VERBS_VERBS_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "cli/interrupt.h"
@@ -20,6 +21,9 @@ extern const struct verb verb_cache_fsck, verb_cache_simulate;
  * a sentence. */
 extern const struct option_row mount_config_rows[];
 GR_MUST_CHECK int mount_check_config(const struct config *c);
+
+/* Return every setting that holds without options, as `granary config show --json` prints it. NULL: out of memory. */
+json_t *config_settings(const struct config *c);
 
 /* Ends with NULL. */
 extern const struct verb *const verbs[];

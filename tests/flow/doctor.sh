@@ -101,3 +101,24 @@ examine 1
 found "FAIL mounts $W/mnt: its server does not answer: .*"
 "$GRANARY" umount --force "$W/mnt"
 examine 0
+
+echo "== a bundle has what a report needs, and no secret"
+printf '[server]\nl2 = http://user:hidden@proxy\n' >"$W/granary.conf"
+"$GRANARY" mount --fuse --mkdir "$W/sound/img" "$W/mnt" >"$W/mounted"
+GRANARY_CONFIG=$W/granary.conf "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+grep -qx "bundle: $W/bundle.tar.gz" "$W/text" || fail "$(cat "$W/text")"
+[ "$(stat -c %a "$W/bundle.tar.gz")" = 600 ] || fail "others may read the bundle"
+mkdir "$W/bundle"
+tar -C "$W/bundle" -xzf "$W/bundle.tar.gz"
+for file in doctor.json versions settings.json mountinfo servers/0/status.json servers/0/metrics; do
+    [ -s "$W/bundle/$file" ] || fail "no $file: $(cd "$W/bundle" && find . -type f)"
+done
+grep -q "\"$W/mnt\"" "$W"/bundle/state/*/state.json || fail "no state of the mount"
+grep -rq 'serving ' "$W/bundle/logs" || fail "no log of its server"
+jq -e '.findings | length > 10' "$W/bundle/doctor.json" >"$W/null" || fail "$(cat "$W/bundle/doctor.json")"
+! grep -r hidden "$W/bundle" || fail "a secret is in the bundle"
+sum=$(sha256sum <"$W/bundle.tar.gz")
+! "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" 2>"$W/err" || fail "a file that exists is taken"
+grep -q "cannot make $W/bundle.tar.gz: File exists" "$W/err" || fail "$(cat "$W/err")"
+[ "$(sha256sum <"$W/bundle.tar.gz")" = "$sum" ] || fail "a file that exists was changed"
+"$GRANARY" umount "$W/mnt"

@@ -1,0 +1,190 @@
+/* One .tar.gz with what a bug report needs. Its entries are documents that Granary makes for people or scripts anyway,
+ * and they hold no secrets: keys are in none of them, and URLs are shown without user names and passwords.
+ *
+ *   doctor.json  versions  settings.json  mountinfo  state/  logs/  servers/N/status.json  servers/N/metrics
+ */
+#include <archive.h>
+#include <archive_entry.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach/attach.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "cli/doctor/doctor.h"
+#include "cli/servers.h"
+#include "cli/verbs/verbs.h"
+
+enum {
+    TEXT_MAX = 64 << 20, /* bytes of a document */
+    LOG_TAIL = 1 << 20   /* bytes of a log */
+};
+
+struct bundle {
+    struct archive *archive;
+    struct doctor_report *report;
+};
+
+/* Add an entry. */
+static int add(struct bundle *b, const char *name, const void *data, size_t len)
+{
+    struct archive_entry *e = archive_entry_new();
+    if (!e)
+        return error_no_memory();
+    archive_entry_set_pathname(e, name);
+    archive_entry_set_size(e, (la_int64_t)len);
+    archive_entry_set_filetype(e, AE_IFREG);
+    archive_entry_set_perm(e, 0600);
+    archive_entry_set_mtime(e, time(NULL), 0);
+    bool failed = archive_write_header(b->archive, e) != ARCHIVE_OK ||
+                  (len && archive_write_data(b->archive, data, len) != (la_ssize_t)len);
+    archive_entry_free(e);
+    return failed ? error_set(-EIO, "%s", archive_error_string(b->archive)) : 0;
+}
+
+/* Add a JSON document, and free it. */
+static int add_json(struct bundle *b, const char *name, json_t *object)
+{
+    CLEANUP_FREE char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    json_decref(object);
+    return text ? add(b, name, text, strlen(text)) : error_no_memory();
+}
+
+/* Note what is left out; the sentence says why. */
+static void leave_out(struct bundle *b, const char *name)
+{
+    doctor_add(b->report, DOCTOR_WARN, "bundle", NULL, "%s is left out: %s", name, error_text());
+}
+
+/* Add a file, or its last LOG_TAIL bytes if it is longer. */
+static int add_file(struct bundle *b, const char *name, const char *path)
+{
+    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+    int rc = fd < 0 || fstat(fd, &st) ? error_set(-errno, "%s: %s", path, strerror(errno)) : 0;
+    if (!rc && st.st_size > LOG_TAIL && lseek(fd, st.st_size - LOG_TAIL, SEEK_SET) < 0)
+        rc = error_set(-errno, "%s: %s", path, strerror(errno));
+    if (!rc)
+        rc = io_read_rest(fd, path, &text);
+    if (!rc)
+        return add(b, name, text.data, text.len);
+    leave_out(b, name);
+    return 0;
+}
+
+/* Add every regular file of a directory, or of its directories down to `depth` levels. */
+static int add_directory(struct bundle *b, const char *name, const char *path, int depth)
+{
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    int rc = 0;
+    while (dir && !rc && (e = readdir(dir))) {
+        CLEANUP_FREE char *inner = NULL, *from = NULL;
+        struct stat st;
+        if (e->d_name[0] == '.')
+            continue;
+        if (asprintf(&inner, "%s/%s", name, e->d_name) < 0)
+            inner = NULL;
+        if (asprintf(&from, "%s/%s", path, e->d_name) < 0)
+            from = NULL;
+        if (!inner || !from)
+            rc = error_no_memory();
+        else if (lstat(from, &st))
+            continue; /* gone meanwhile */
+        else if (S_ISREG(st.st_mode))
+            rc = add_file(b, inner, from);
+        else if (S_ISDIR(st.st_mode) && depth > 0)
+            rc = add_directory(b, inner, from, depth - 1);
+    }
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+static int add_versions(struct bundle *b)
+{
+    CLEANUP_BYTES text = BYTES_INIT(64 << 10);
+    struct utsname u;
+    uname(&u);
+    int rc =
+        bytes_printf(&text, "granary %s\n%s %s %s %s\n\n", GRANARY_VERSION, u.sysname, u.release, u.version, u.machine);
+    if (!rc && io_read_file("/etc/os-release", &text))
+        leave_out(b, "os-release");
+    return rc ? rc : add(b, "versions", text.data, text.len);
+}
+
+/* Add what a server answers to GET path. */
+static int add_answer(struct bundle *b, size_t number, const char *control, const char *path, const char *file)
+{
+    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
+    char name[64];
+    snprintf(name, sizeof name, "servers/%zu/%s", number, file);
+    if (!control_get(control, path, &text))
+        return add(b, name, text.data, text.len);
+    leave_out(b, name);
+    return 0;
+}
+
+static int add_servers(struct bundle *b)
+{
+    struct node_servers servers = {0};
+    int rc = node_servers_find(&servers);
+    for (size_t i = 0; !rc && i < servers.found.len; i++) {
+        rc = add_answer(b, i, servers.found.items[i].control, "/status", "status.json");
+        if (!rc)
+            rc = add_answer(b, i, servers.found.items[i].control, "/metrics", "metrics");
+    }
+    node_servers_release(&servers);
+    return rc;
+}
+
+/* The report comes last, as it names what was left out. */
+static int fill(struct bundle *b)
+{
+    const struct config *c;
+    char logs[PATH_MAX];
+    int rc = add_versions(b);
+    if (!rc && !config_get(&c))
+        rc = add_json(b, "settings.json", config_settings(c));
+    if (!rc)
+        rc = add_file(b, "mountinfo", "/proc/self/mountinfo");
+    if (!rc)
+        rc = add_directory(b, "state", SERVE_RUN_DIR, 1);
+    if (!rc && !service_log_directory(logs))
+        rc = add_directory(b, "logs", logs, 0);
+    if (!rc)
+        rc = add_servers(b);
+    return rc ? rc : add_json(b, "doctor.json", doctor_json(b->report));
+}
+
+int doctor_bundle(struct doctor_report *r, const char *file)
+{
+    CLEANUP_FD int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_set(-errno, "cannot make %s: %s", file, strerror(errno));
+    struct bundle b = {.archive = archive_write_new(), .report = r};
+    if (!b.archive)
+        return error_no_memory();
+    int rc = archive_write_add_filter_gzip(b.archive) != ARCHIVE_OK ||
+                     archive_write_set_format_pax_restricted(b.archive) != ARCHIVE_OK ||
+                     archive_write_open_fd(b.archive, fd) != ARCHIVE_OK
+                 ? error_set(-EIO, "%s", archive_error_string(b.archive))
+                 : fill(&b);
+    if (!rc && archive_write_close(b.archive) != ARCHIVE_OK)
+        rc = error_set(-EIO, "%s", archive_error_string(b.archive));
+    archive_write_free(b.archive);
+    if (!rc)
+        return 0;
+    (void)unlink(file);
+    return error_prefix(rc, "%s", file);
+}
