@@ -45,7 +45,7 @@ check_includes() {
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
             doors["cache"] = "cache/cache.h cache/cache_tools.h"
-            doors["image"] = "image/image.h image/readahead/ahead.h image/slow_names.h image/warm/warm_run.h"
+            doors["image"] = "image/image.h image/warm/warm_run.h"
             doors["stack"] = "stack.h stack_options.h"
             doors["imagebuild"] = "imagebuild/imagebuild.h"
             doors["attach"] = "attach/attach.h"
