@@ -3,7 +3,7 @@
  *    reader --> cache_read.c --> cache_memory.c --> memory_tier.c
  *                   |--> hit.c --> rings --> disks
  *                   `--> miss.c --> fetch --> fill.c (on_landed) --> rings --> disks
- *    warming -> cache_ensure.c --> miss.c, fill.c
+ *    warming -> cache_fetch.c --> miss.c, fill.c
  *    one disk monitor: disk_monitor.c, watermark.c       one mover: mover.c
  *
  * Lock order: cache.lock, then the fetch's own lock (a lookup that misses starts the fetch before it unlocks; see

@@ -1,5 +1,5 @@
 /* The misses of one window of pieces: their fetches and those of neighbours are started together, then waited for.
- * Private to cache_read.c and cache_ensure.c. */
+ * Private to cache_read.c and cache_fetch.c. */
 #ifndef GRANARY_CACHE_MISS_H
 #define GRANARY_CACHE_MISS_H
 

@@ -2,7 +2,7 @@
  *
  *   evict.c         names, construction
  *   evict_calls.c   the calls of evict.h, whatever the policy
- *   evict_pool.c    the lists of a pool
+ *   evict_policies.c    the lists of a pool
  *   evict_ghost.c   counts of chunks that are not cached
  *   evict_lru.c, evict_s3fifo.c, evict_lfu.c, evict_parts.c   the policies
  *   evict_auto.c    shadow caches, which choose among them
