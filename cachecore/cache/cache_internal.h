@@ -19,7 +19,7 @@
 #include "cache/cache.h"
 #include "cache/disk/cache_dir.h"
 #include "cache/disk/ring.h"
-#include "cache/index/space_lock.h"
+#include "cache/index/space.h"
 #include "cache/memory_tier.h"
 #include "cache/mover.h"
 

@@ -21,7 +21,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "cache/index/space_lock.h"
+#include "cache/index/space.h"
 #include "format/chunk.h"
 
 enum {
