@@ -5,8 +5,7 @@
 #include <pthread.h>
 
 #include "base/vec.h"
-#include "image/readahead/ahead.h"
-#include "image/slow_names.h"
+#include "image/image.h"
 #include "net/http.h"
 #include "stack.h"
 #include "store/resolver.h"

@@ -7,7 +7,7 @@
  * Fills end before the fetch is freed, because a fill retires its fetch: chunks that land later are not kept. A disk
  * that fails at the start costs its directory, never the server.
  */
-#include "cache/cache.h"
+#include "cache/cache_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,6 @@
 #include "base/le.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/cache_internal.h"
 
 /* Free a cache whose threads have ended, also a half-made one. */
 static void cache_destroy(struct cache *c)
@@ -180,7 +179,7 @@ static int make_mover(struct cache *c, const struct cache_config *config, uint32
     if (!c->dir_count || (!c->memory_tier && !c->tiered))
         return 0;
     int rc = hot_new(&hot, &c->hot);
-    return rc ? rc : mover_new(&(struct mover_config){.cache = c, .hot = c->hot}, &c->mover);
+    return rc ? rc : mover_new(c, &c->mover);
 }
 
 /* Open the cache in the order at the top of the file. On an error the cleanup frees what was made so far. */
@@ -266,7 +265,7 @@ void cache_close(struct cache *c)
 
 bool cache_has(struct cache *c, const struct digest *chunk)
 {
-    if (cache_memory_has(c, chunk))
+    if (memory_tier_has(c->memory_tier, chunk))
         return true;
     if (!c->dir_count)
         return false;

@@ -185,7 +185,7 @@ struct cache_dir_report {
     const char *path;
     uint64_t size;
     const char *reading,
-        *writing; /* "normal", "suspect", "down" (health.h); "absent": its disk failed when the cache was opened */
+        *writing; /* "normal", "suspect", "down" (cache_dir.h); "absent": its disk failed when the cache was opened */
     bool deleted; /* its files were unlinked; the cache uses them as long as it has them open */
 };
 size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX]);

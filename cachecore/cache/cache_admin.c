@@ -19,7 +19,7 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
 {
     memset(out, 0, n * sizeof *out);
     for (size_t i = 0; !c->dir_count && i < n; i++)
-        out[i].cached = cache_memory_has(c, &chunks[i]);
+        out[i].cached = memory_tier_has(c->memory_tier, &chunks[i]);
     if (!c->dir_count)
         return;
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -114,11 +114,12 @@ int cache_evict(struct cache *c, const struct digest *chunk, bool pinned)
     struct space_slot slot;
     int rc = retake(c, chunk, pinned, &slot);
     if (rc == -ENOENT) /* the chunk may be in memory only */
-        return cache_memory_drop(c, chunk) ? 0 : rc;
+        return memory_tier_drop(c->memory_tier, chunk) ? 0 : rc;
     if (rc)
         return rc;
     forget(c, &slot, 1);
-    cache_memory_drop(c, chunk); /* only now: until its pin went, a reader from disk could put it into memory */
+    memory_tier_drop(c->memory_tier,
+                     chunk); /* only now: until its pin went, a reader from disk could put it into memory */
     return 0;
 }
 
@@ -255,6 +256,6 @@ bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, stru
     for (size_t i = 0; i < n && !evict; i++)
         (void)write_pinned(c, &slots[i]); /* if the disk refuses, the pin holds until the next restart */
     if (evict && !more)
-        cache_memory_clear(c);
+        memory_tier_clear(c->memory_tier);
     return more;
 }

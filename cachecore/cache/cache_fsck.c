@@ -4,7 +4,7 @@
  *
  * Space that no record describes is not checked: a server never reads it either.
  */
-#include "cache/cache_fsck.h"
+#include "cache/cache_tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,6 @@
 #include "base/io.h"
 #include "base/safe_dir.h"
 #include "base/thread.h"
-#include "cache/disk/cache_lock.h"
 #include "format/chunk.h"
 
 enum { ALIGN = 4096, TELL_EVERY_MS = 100 };

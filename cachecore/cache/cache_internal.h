@@ -1,10 +1,10 @@
 /* What the files of the cache share. Only they and their tests include it.
  *
- *    reader --> cache_read.c --> cache_memory.c --> memory_tier.c
- *                   |--> hit.c --> rings --> disks
- *                   `--> miss.c --> fetch --> fill.c (on_landed) --> rings --> disks
- *    warming -> cache_ensure.c --> miss.c, fill.c
- *    one disk monitor: disk_monitor.c, watermark.c       one mover: mover.c
+ *    reader --> cache_read.c --> memory_tier.c
+ *                   |--> rings --> disks
+ *                   `--> cache_fetch.c --> fetch --> fill.c (on_landed) --> rings --> disks
+ *    warming -> cache_fetch.c, fill.c
+ *    one disk monitor: disk_monitor.c                    one mover: mover.c, with the hot chunks of hot.c
  *
  * Lock order: cache.lock, then the fetch's own lock (a lookup that misses starts the fetch before it unlocks; see
  * cache_read.c) or the lock of a memory tier shard, which is innermost. fill.lock and the rings' lock are innermost
@@ -19,9 +19,8 @@
 #include "cache/cache.h"
 #include "cache/disk/cache_dir.h"
 #include "cache/disk/ring.h"
-#include "cache/index/space_lock.h"
+#include "cache/index/space.h"
 #include "cache/memory_tier.h"
-#include "cache/mover.h"
 
 enum {
     FILL_THREADS = 4,
@@ -73,7 +72,7 @@ struct cache_quota {
     uint64_t owner; /* how records name the image: a hash of its name, never 0 */
 };
 
-/* When a shared filesystem is given room, and when it is taken again (watermark.c). */
+/* When a shared filesystem is given room, and when it is taken again (disk_monitor.c). */
 struct watermark {
     unsigned high, low; /* percent; 0: none */
 };
@@ -156,34 +155,14 @@ GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, stru
  * -EAGAIN: no writer ring came free, or the directory went down meanwhile; else -errno of the disk. */
 GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
                              struct buf *stored);
+/* Put a chunk that landed into memory. `wait`: retry while its slots are busy, and overrule the policy. 0: it is
+ * there, or there is no memory tier; else as memory_tier_put. */
+int fill_memory(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
 
 /* Reserve memory for warming: wait until `bytes` more may be in flight, in the order of the calls. window: bytes that
  * keep the link busy (fetch_warm_window). */
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window);
 void fill_warm_release(struct fill *f, size_t bytes);
-
-/* ---- cache_memory.c: between the memory tier and the rest. Without a memory tier these do nothing. ---- */
-
-/* Read a piece from memory. false: it is not there, or was bad. */
-GR_MUST_CHECK bool cache_memory_read(struct cache *c, const struct cache_piece *piece);
-bool cache_memory_has(const struct cache *c, const struct digest *digest);
-/* Drop a chunk from memory; true: it was there. Current readers still get its bytes. */
-bool cache_memory_drop(struct cache *c, const struct digest *digest);
-/* Drop every chunk from memory. */
-void cache_memory_clear(struct cache *c);
-/* Offer a piece that was read from disk into its dst and verified; its slot is still pinned. Only whole chunks are
- * taken. */
-void cache_memory_disk_hit(struct cache *c, const struct cache_piece *piece);
-/* Put a chunk that landed into memory. `wait`: retry while its slots are busy, and overrule the policy. 0: it is
- * there, or there is no memory tier; else as memory_tier_put. */
-int cache_memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
-/* ---- watermark.c ---- */
-
-/* Give slabs of a directory back to its filesystem, or reserve them again, as the watermarks ask. Blocks for I/O;
- * never called by readers. */
-void watermark_keep(struct cache *c, unsigned dir);
-/* The same for a filesystem with `used` of `total` bytes in use. One thread at a time. */
-void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total);
 
 /* ---- disk_monitor.c ---- */
 
@@ -193,6 +172,111 @@ GR_MUST_CHECK int disk_monitor_start(struct cache *c);
 /* Ask the thread to end, without waiting. disk_monitor_stop then waits for it. */
 void disk_monitor_tell_to_stop(struct disk_monitor *j);
 void disk_monitor_stop(struct disk_monitor *j);
+/* Give slabs of a directory back to its filesystem, of which `used` of `total` bytes are in use, or reserve them again,
+ * as the watermarks ask. Blocks for I/O. One thread at a time. */
+void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total);
+
+/* ---- hot.c ----
+ *
+ * Which chunks are hot, and what to do with them. A chunk is hot when it was hit twice on disk. A table of one word a
+ * chunk remembers first hits; hot chunks wait in a bounded queue for the mover, and are dropped when it is full. */
+
+struct hot;
+
+struct hot_config {
+    uint64_t capacity; /* bytes of the tiers above the slowest; the size of the table follows from it */
+    bool to_memory;    /* there is a memory tier to read chunks into */
+    uint32_t apart_ms; /* hits of one chunk on a slow directory that are closer together count as one; 0: 1000 */
+};
+
+/* What is to be done with a hot chunk; bits. */
+enum { HOT_LIFT = 1, HOT_MOVE = 2, HOT_WORK = 3 };
+
+struct hot_chunk {
+    struct cache_piece piece; /* the whole chunk; no dst, no store */
+    unsigned work;            /* HOT_LIFT: read it whole into the memory tier; HOT_MOVE: move it to a fast directory */
+};
+
+/* -ENOMEM. */
+GR_MUST_CHECK int hot_new(const struct hot_config *config, struct hot **out);
+void hot_free(struct hot *h); /* NULL is allowed; no thread may be in hot_take */
+
+/* Note that a piece was hit on disk. slow: in a directory that has a faster one beside it. Any thread; allocates only
+ * when it queues a chunk. */
+void hot_hit(struct hot *h, const struct cache_piece *piece, bool slow);
+
+/* Wait for a hot chunk; give it to hot_done afterwards. NULL: closed, and the queue is empty. */
+struct hot_chunk *hot_take(struct hot *h);
+/* Free it and forget its hits: the chunk may become hot again. */
+void hot_done(struct hot *h, struct hot_chunk *chunk);
+/* Queue nothing from now on, and let hot_take return NULL once the queue is empty. */
+void hot_close(struct hot *h);
+
+/* Return how many chunks were not queued because the queue was full. */
+uint64_t hot_dropped(struct hot *h);
+
+/* ---- mover.c ----
+ *
+ * One thread that brings hot chunks to a faster tier: a chunk that was hit twice on disk in parts is read whole into
+ * the memory tier; a chunk that was hit twice on a slow directory is moved to a fast one.
+ *
+ * It keeps out of the way of readers: one chunk at a time, and after each a pause three times as long as the work
+ * took.
+ */
+
+struct mover;
+
+struct mover_stats {
+    counter lifts; /* chunks read whole for the memory tier */
+    counter moves; /* chunks moved from a slow directory to a fast one */
+};
+
+/* Make a mover for c and the hot chunks of c->hot; no thread yet. -ENOMEM. */
+GR_MUST_CHECK int mover_new(struct cache *c, struct mover **out);
+GR_MUST_CHECK int mover_start_thread(struct mover *m);
+/* Close hot and end the thread; queued chunks are dropped. NULL is allowed. */
+void mover_stop(struct mover *m);
+void mover_free(struct mover *m);
+
+struct mover_stats *mover_stats(struct mover *m);
+
+/* ---- cache_fetch.c ----
+ *
+ * The misses of one window of pieces: their fetches and those of neighbours are started together, then waited for. */
+
+enum { MISSES_MAX = 64 };
+
+/* A piece that is not cached, and the fetch that brings its chunk. */
+struct miss {
+    const struct cache_piece *piece;
+    struct inflight *inflight; /* NULL: not started */
+};
+
+struct misses {
+    size_t count;
+    struct miss items[MISSES_MAX];
+};
+
+static inline void misses_add(struct misses *m, const struct cache_piece *piece)
+{
+    m->items[m->count++] = (struct miss){.piece = piece};
+}
+
+/* What to do with a miss whose fetch was started: wait for it, and deliver or keep it. Returns 0 or -errno with a
+ * message. */
+typedef int miss_use(struct cache *c, struct miss *miss);
+
+/* Start the fetches of the misses from `from` on, one fetch for each run of one store and quota. In cache-only mode
+ * only warming fetches: others get -ENODATA. Neighbours go along with the last group if they belong to it, else they
+ * are fetched by themselves. On an error some fetches may have been started: call misses_finish in any case. */
+GR_MUST_CHECK int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead,
+                                      size_t ahead_count, enum fetch_priority priority);
+/* Use each started miss in order and drop its reference. After the first error (start_rc counts) the rest are only
+ * released, unless `on`: then those behind a chunk that is missing or bad are used too. Any other error is the
+ * store's, and the rest would wait for it just as long. Returns the first error; an error of the store replaces one
+ * of a chunk.
+ */
+GR_MUST_CHECK int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use, bool on);
 
 /* ---- cache_read.c ---- */
 
@@ -206,19 +290,41 @@ GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *pi
  * restart may bring the chunk back, whole. */
 void cache_blank_slot(struct cache *c, const struct space_slot *slot);
 
-/* ---- cache_state.c ---- */
+/* ---- slots and directories ---- */
 
 /* Is the slot ready, and can its directory be read? */
-bool cache_readable_locked(const struct cache *c, uint32_t id);
+static inline bool cache_readable_locked(const struct cache *c, uint32_t id)
+{
+    return space_slot_at(&c->space, id)->state == SLOT_READY && cache_dir_reads(c->dirs[space_dir_of(&c->space, id)]);
+}
 
-/* Release a pin, and wake the threads that wait for it. */
-void cache_unpin(struct cache *c, const struct space_slot *slot);
+/* Release a pin, without cache.lock, and wake the threads that wait for it. Such a thread raises c->waiters before it
+ * looks at the pin, and c->waiters is looked at here after the pin is released, so one of the two sees the other. */
+static inline void cache_unpin(struct cache *c, const struct space_slot *slot)
+{
+    space_unpin(slot->pins);
+    if (atomic_load(&c->waiters) == 0)
+        return;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* Tell the space, and the threads that wait for a slot, whether a directory may be filled now. Call it without
+ * cache.lock. */
+static inline void cache_dir_changed(struct cache *c, unsigned dir)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    /* read again under the lock: another change may be under way */
+    space_dir_writable(&c->space, dir, cache_dir_fills(c->dirs[dir]));
+    pthread_cond_broadcast(&c->changed); /* threads that wait for a slot there must look again */
+}
 
 /* Note the result of a read or write of a directory (cache_dir_note) and act on a change of its health. Call it
  * without cache.lock. */
-void cache_note(struct cache *c, unsigned dir, enum cache_direction direction, int rc);
-/* Tell the space, and the threads that wait for a slot, whether a directory may be filled now. Call it without
- * cache.lock. */
-void cache_dir_changed(struct cache *c, unsigned dir);
+static inline void cache_note(struct cache *c, unsigned dir, enum cache_direction direction, int rc)
+{
+    if (cache_dir_note(c->dirs[dir], direction, rc))
+        cache_dir_changed(c, dir);
+}
 
 #endif

@@ -2,8 +2,8 @@
  *
  *    free the rings whose disk has answered after all
  *    take directories out of use whose readers are stuck in the kernel
- *    probe the directories that are not normal (health.h says when)
- *    notice files that were deleted, and filesystems that are too full (watermark.c)
+ *    probe the directories that are not normal (cache_dir.h says when)
+ *    notice files that were deleted, and filesystems that are too full
  *
  * While all disks are well it finds nothing to do.
  *
@@ -11,6 +11,20 @@
  * the deadline of a read. While the kernel still owes answers for a directory, only a few probes are tried: each
  * would leave another ring behind. When all answers have come, the directory is probed at once. Writing does not come
  * back before that: a late write must not meet a new one in its slot.
+ *
+ * A cache may share its filesystem with others (watermarks). When the filesystem's use, by anyone, passes the high
+ * mark, slabs are given back to it until the low mark; below that they are reserved again. The budget is the most the
+ * cache ever has.
+ *
+ *    use of the filesystem:   0 ...... low ............ high ...... 100 %
+ *                             reserve |   do nothing   | give back
+ *
+ * A slab that is given back is *yielded*: emptied under cache.lock, and owned by nobody from then on, so that holes
+ * can be punched into its data and its records without the lock. No record of it can be believed afterwards, in this
+ * run or the next. Nothing is waited for: slabs that are being read or written, and slabs with index nodes or pins,
+ * are skipped.
+ *
+ * At the start a directory that would pass the high mark reserves only the slabs that hold anything.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +38,12 @@
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
-enum { TICK_MS = 1000, TRIM_TICKS = 5, UNHEARD_MAX = 4 };
+enum {
+    TICK_MS = 1000,
+    TRIM_TICKS = 5,
+    UNHEARD_MAX = 4,   /* probes without an answer, while the kernel owes some */
+    SLABS_A_TICK = 64, /* given back or reserved in one call: the thread has other work */
+};
 
 /* ---- probing ---- */
 
@@ -127,6 +146,77 @@ static void look_at_health(struct cache *c, unsigned dir)
         probe_dir(c, dir);
 }
 
+/* ---- watermarks ---- */
+
+/* Punch or reserve a slab on disk, without cache.lock, with the deadline of a write. A full filesystem says nothing
+ * about the disk's health. */
+static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_slab_change change)
+{
+    uint64_t deadline_ms = clock_now_ms() + (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
+    struct ring *ring = rings_borrow(c->writers, deadline_ms);
+    if (!ring)
+        return -EAGAIN;
+    int rc = cache_dir_change_slab(c->dirs[dir], ring, dir, slab, change, deadline_ms);
+    if (rc != -ENOSPC)
+        cache_note(c, dir, CACHE_WRITING, rc); /* before the ring is returned */
+    rings_return(ring);
+    return rc;
+}
+
+/* Give one slab back. false: no slab can be given, or the disk refused. */
+static bool yield_one(struct cache *c, unsigned dir)
+{
+    uint32_t slab;
+    bool first;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        first = !c->space.dirs[dir].yielded;
+        slab = space_yield(&c->space, dir);
+    }
+    if (slab == SPACE_NONE)
+        return false;
+    if (first)
+        log_warning("cache: %s: its filesystem is short of space; giving some back", c->dirs[dir]->path);
+    return !change_slab(c, dir, slab, CACHE_PUNCH);
+}
+
+/* Reserve one yielded slab again. The space gets it only after its room is reserved, so a fill never lacks room. */
+static bool regain_one(struct cache *c, unsigned dir)
+{
+    uint32_t slab;
+    bool last;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        slab = space_yielded(&c->space, dir);
+    }
+    if (slab == SPACE_NONE)
+        return false;
+    if (change_slab(c, dir, slab, CACHE_RESERVE))
+        return false;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        space_regain(&c->space, dir, slab);
+        last = !c->space.dirs[dir].yielded;
+        pthread_cond_broadcast(&c->changed);
+    }
+    if (last)
+        log_info("cache: %s: has all its space again", c->dirs[dir]->path);
+    return true;
+}
+
+/* Estimates the filesystem's use as slabs come and go; the next call measures it again. */
+void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
+{
+    uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
+    uint64_t low = total / 100 * marks->low;
+    if (used > total / 100 * marks->high)
+        for (unsigned n = 0; used > low && n < SLABS_A_TICK && yield_one(c, dir); n++)
+            used -= GR_MIN(used, whole);
+    else
+        for (unsigned n = 0; used + whole <= low && n < SLABS_A_TICK && regain_one(c, dir); n++)
+            used += whole;
+}
+
 /* ---- other checks, and the loop ---- */
 
 /* Report the timeouts of readers that are stuck in the kernel and cannot report them themselves. */
@@ -177,8 +267,10 @@ static void *keep_house(void *arg)
         for (unsigned i = 0; i < c->dir_count; i++) {
             look_at_health(c, i);
             look_for_names(c->dirs[i]);
-            if (is_normal(c->dirs[i]) && !lost_writes(c, i))
-                watermark_keep(c, i);
+            uint64_t used, total;
+            if (c->watermark.high && is_normal(c->dirs[i]) && !lost_writes(c, i) &&
+                cache_dir_usage(c->dirs[i], &used, &total))
+                watermark_apply(c, i, &c->watermark, used, total);
         }
     }
     return NULL;

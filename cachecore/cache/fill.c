@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -24,6 +25,7 @@
 #include "cache/cache_internal.h"
 
 enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
+enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for callers that wait: readers hold a slot of memory for microseconds */
 enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* limits of warming's memory, in multiples of fill.memory */
 
 int fill_init(struct fill *f, size_t memory)
@@ -178,6 +180,18 @@ int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain,
     return fill_chunk(c, &request, stored, named);
 }
 
+int fill_memory(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
+{
+    if (!c->memory_tier)
+        return 0;
+    int rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
+    for (int i = 0; wait && rc == -EAGAIN && i < PUT_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = PUT_PAUSE_MS * 1000000L}, NULL);
+        rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
+    }
+    return rc;
+}
+
 /* Return the memory that an in-flight fetch holds once it has landed. */
 static size_t inflight_bytes(const struct cache *c, const struct inflight *inflight)
 {
@@ -269,7 +283,7 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
     int rc = inflight_wait(inflight, &plain);
     assert(rc == 0); /* fill_landed is called only for fetches that succeeded */
     size_t bytes = inflight_bytes(c, inflight);
-    rc = cache_memory_landed(c, &inflight_chunk(inflight)->digest, plain, false);
+    rc = fill_memory(c, &inflight_chunk(inflight)->digest, plain, false);
     if (time_is_over(&c->fill)) {
         rc = -EAGAIN;
     } else if (c->dir_count) {

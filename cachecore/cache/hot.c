@@ -1,7 +1,7 @@
 /* The table of first hits. A chunk's digest chooses its word, and a new chunk overwrites what it finds there. A word
  * is a tag from the digest, the time of the first hit, and which work is queued. Words change by compare-and-swap
  * without a lock; a hit that loses the race is forgotten, which costs at most a later move. */
-#include "cache/hot.h"
+#include "cache/cache_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "base/queue.h"
 #include "format/chunk.h"
 
 enum { QUEUE_ITEMS = 256, WORDS_MIN = 1024, WORDS_MAX = 1 << 20, APART_DEFAULT_MS = 1000 };
@@ -27,6 +26,8 @@ struct hot {
     uint64_t word_mask;
     struct queue *queue;
 };
+
+DEFINE_CLEANUP(hot, struct hot *, hot_free)
 
 static _Atomic uint64_t *word_of(struct hot *h, const struct digest *digest)
 {

@@ -21,7 +21,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "cache/index/space_lock.h"
+#include "cache/index/space.h"
 #include "format/chunk.h"
 
 enum {
@@ -257,6 +257,8 @@ enum memory_tier_result memory_tier_read(struct memory_tier *f, const struct dig
 
 bool memory_tier_has(struct memory_tier *f, const struct digest *digest)
 {
+    if (!f)
+        return false;
     struct shard *s = shard_of(f, digest);
     SCOPED_SPACE_LOCK(&s->lock, &s->space);
     return find_ready_locked(s, digest) != SPACE_NONE;
@@ -309,6 +311,8 @@ int memory_tier_put(struct memory_tier *f, const struct digest *digest, const ui
 
 bool memory_tier_drop(struct memory_tier *f, const struct digest *digest)
 {
+    if (!f)
+        return false;
     struct shard *s = shard_of(f, digest);
     SCOPED_SPACE_LOCK(&s->lock, &s->space);
     uint32_t id = find_ready_locked(s, digest);
@@ -328,7 +332,7 @@ static void clear_slab(struct shard *s, uint32_t number)
 
 void memory_tier_clear(struct memory_tier *f)
 {
-    for (unsigned i = 0; i <= f->shard_mask; i++)
+    for (unsigned i = 0; f && i <= f->shard_mask; i++)
         for (uint32_t k = 0; k < f->shards[i].space.slab_count; k++)
             clear_slab(&f->shards[i], k);
 }

@@ -2,6 +2,13 @@
  *
  * Inclusive: a chunk in memory is normally on disk too, so a restart loses nothing. A chunk is found by its full
  * digest, and a read compares the CRC-32C of every 4 KiB block it touches. See docs/internals/cache.md.
+ *
+ * A chunk enters it in two ways:
+ *
+ *    landed from a store   by a fill thread, before it is written to disk and its in-flight fetch is retired: at a
+ *                          lookup under cache.lock it is still in memory, or on disk, or in flight, or really missing
+ *                          (fill.c)
+ *    hit on disk, whole    by the reader itself, from its own buffer (cache_read.c)
  */
 #ifndef GRANARY_CACHE_MEMORY_TIER_H
 #define GRANARY_CACHE_MEMORY_TIER_H
@@ -33,6 +40,7 @@ enum memory_tier_result {
  * has another length, or proved bad (then it is dropped and counted); dst is undefined. */
 GR_MUST_CHECK enum memory_tier_result memory_tier_read(struct memory_tier *f, const struct digest *digest,
                                                        uint32_t plain_len, uint32_t offset, uint32_t len, uint8_t *dst);
+/* Is the chunk here? f NULL: no. */
 bool memory_tier_has(struct memory_tier *f, const struct digest *digest);
 /* Would the tier take the chunk now? Also false when it has it already. */
 bool memory_tier_admits(struct memory_tier *f, const struct digest *digest, uint32_t len);
@@ -40,9 +48,9 @@ bool memory_tier_admits(struct memory_tier *f, const struct digest *digest, uint
  * -EAGAIN: another thread is putting it right now, or all it could replace is being read; -EDQUOT: what is here is
  * worth more; -ENOMEM. No message. */
 int memory_tier_put(struct memory_tier *f, const struct digest *digest, const uint8_t *data, uint32_t len, bool force);
-/* Drop a chunk; current readers still get its bytes. false: it was not here. */
+/* Drop a chunk; current readers still get its bytes. false: it was not here. f NULL: there is no tier. */
 bool memory_tier_drop(struct memory_tier *f, const struct digest *digest);
-/* Drop every chunk. */
+/* Drop every chunk. f NULL: there is no tier. */
 void memory_tier_clear(struct memory_tier *f);
 
 struct memory_tier_stats {

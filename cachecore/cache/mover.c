@@ -1,4 +1,4 @@
-/* Lifting and moving hot chunks (hot.h), one at a time. A lifted chunk is read whole into the memory tier. A move
+/* Lifting and moving hot chunks (hot.c), one at a time. A lifted chunk is read whole into the memory tier. A move
  * uses two slots (space.h, state moving):
  *
  *    new slot  free -> moving, chunk and record written -> ready, in the index
@@ -8,7 +8,7 @@
  * the next load believes the one with the later sequence number, and both say the same. When the fast directory
  * evicts the chunk, it is not written back to the slow one: it is fetched again if it is read.
  */
-#include "cache/mover.h"
+#include "cache/cache_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/cache_internal.h"
 #include "format/chunk.h"
 
 enum {
@@ -29,7 +28,7 @@ enum {
 };
 
 struct mover {
-    struct mover_config config;
+    struct cache *cache;
     struct mover_stats stats;
     pthread_t thread;
     bool running;
@@ -123,7 +122,7 @@ static void end_move(struct cache *c, const struct space_slot *slot)
 /* Move a chunk to a fast directory, if one has room for it. Readers are never blocked. */
 static void move_chunk(struct mover *m, const struct digest *digest)
 {
-    struct cache *c = m->config.cache;
+    struct cache *c = m->cache;
     struct space_slot from, to;
     if (!begin_move(c, digest, &from, &to))
         return;
@@ -142,14 +141,14 @@ static void move_chunk(struct mover *m, const struct digest *digest)
 /* Read a chunk whole, which puts it into the memory tier. */
 static void lift_chunk(struct mover *m, struct cache_piece *piece)
 {
-    struct memory_tier *memory_tier = m->config.cache->memory_tier;
+    struct memory_tier *memory_tier = m->cache->memory_tier;
     if (!memory_tier_admits(memory_tier, &piece->ref.digest, piece->ref.plain_len))
         return;
     CLEANUP_BUF struct buf *plain = buf_new(piece->ref.plain_len);
     if (!plain)
         return;
     piece->dst = plain->data;
-    if (cache_read_kept(m->config.cache, piece)) /* a whole hit enters the memory tier (cache_memory_disk_hit) */
+    if (cache_read_kept(m->cache, piece)) /* a whole hit enters the memory tier */
         counter_add(&m->stats.lifts, 1);
 }
 
@@ -173,25 +172,25 @@ static void *mover_work(void *arg)
     struct mover *m = arg;
     struct hot_chunk *chunk;
     bool go = true;
-    while ((chunk = hot_take(m->config.hot))) {
+    while ((chunk = hot_take(m->cache->hot))) {
         uint64_t start = clock_now_us();
         if (go && chunk->work & HOT_LIFT)
             lift_chunk(m, &chunk->piece);
         if (go && chunk->work & HOT_MOVE)
             move_chunk(m, &chunk->piece.ref.digest);
-        hot_done(m->config.hot, chunk);
+        hot_done(m->cache->hot, chunk);
         uint64_t took = clock_now_us() - start;
         go = go && rest(m, GR_MIN(took * REST, (uint64_t)REST_MAX_US));
     }
     return NULL;
 }
 
-int mover_new(const struct mover_config *config, struct mover **out)
+int mover_new(struct cache *c, struct mover **out)
 {
     struct mover *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
-    m->config = *config;
+    m->cache = c;
     thread_cond_init(&m->wake);
     pthread_mutex_init(&m->lock, NULL);
     *out = m;
@@ -214,7 +213,7 @@ void mover_stop(struct mover *m)
         m->stopping = true;
         pthread_cond_broadcast(&m->wake);
     }
-    hot_close(m->config.hot);
+    hot_close(m->cache->hot);
     if (m->running)
         pthread_join(m->thread, NULL);
     m->running = false;

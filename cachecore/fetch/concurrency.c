@@ -18,9 +18,7 @@
  * A round in which fewer GETs were in flight than allowed is not judged: it says nothing about the limit. One
  * exception: bursts too short for a round, whose GETs wait for a slot and answer promptly, start a RISE.
  */
-#include "fetch/concurrency.h"
-
-#include "base/compiler.h"
+#include "fetch/fetch_internal.h"
 
 enum {
     ROUND_US = 100000,         /* minimum duration of a round */

@@ -111,9 +111,9 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         limit = f->concurrency.limit;
         phase = f->concurrency.phase;
         warm = f->in_flight[PRIORITY_WARM];
-        window = window_beside(&f->window);
+        window = f->window.beside.bytes;
         ahead = f->in_flight[PRIORITY_READAHEAD];
-        ahead_window = window_ahead(&f->window);
+        ahead_window = f->window.ahead.bytes;
     }
     struct fetch_counts *c = &f->counters;
     const struct counter_row rows[] = {

@@ -4,7 +4,7 @@
  * An *in-flight fetch* (struct inflight) is the fetch of one chunk. A request for a chunk joins the in-flight fetch of
  * that chunk, or starts one if there is none (single flight). In-flight fetches are queued by priority. Worker threads
  * take *runs* of neighbours (same store, same object, gaps of at most gap_max, together at most run_max bytes), demand
- * before readahead before warming, and send one GET for each run. concurrency.h decides how many GETs run at a time.
+ * before readahead before warming, and send one GET for each run. concurrency.c decides how many GETs run at a time.
  *
  * States of an in-flight fetch:
  *
@@ -20,9 +20,10 @@
 #ifndef GRANARY_FETCH_FETCH_H
 #define GRANARY_FETCH_FETCH_H
 
+#include "base/buf.h"
+#include "base/compiler.h"
 #include "base/counter.h"
 #include "base/histogram.h"
-#include "fetch/inflight.h"
 #include "format/chunk.h"
 #include "store/store.h"
 
@@ -30,6 +31,7 @@
 enum fetch_priority { PRIORITY_DEMAND, PRIORITY_READAHEAD, PRIORITY_WARM, PRIORITIES };
 
 struct fetch;
+struct inflight; /* the fetch of one chunk, and its result; reference-counted */
 
 /* All fields are constant after fetch_new. */
 struct fetch_config {
@@ -93,5 +95,36 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
 void fetch_count_object(struct fetch *f, uint64_t bytes);
 /* Visit the histograms: time in the queue, duration of GETs answered by stores and by shared cache proxies. */
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
+
+/* ---- one in-flight fetch ---- */
+
+/* Drop a reference; frees on the last. NULL is allowed. The fetch itself continues. */
+void inflight_unref(struct inflight *inflight);
+/* Take another reference and return its argument. */
+struct inflight *inflight_ref(struct inflight *inflight);
+
+/* The chunk being fetched. Valid while the caller holds a reference. */
+const struct chunk_ref *inflight_chunk(const struct inflight *inflight);
+
+/* The tag passed to the fetch_start that started this fetch. */
+uint32_t inflight_tag(const struct inflight *inflight);
+
+/* Return a reference to the chunk's stored bytes, one zstd frame, or NULL: the chunk is stored uncompressed, has not
+ * landed, was recovered by a refetch, or fetch_config.keep_stored is off (or memory was short). */
+struct buf *inflight_stored(struct inflight *inflight);
+
+/* Where the time of a waiter went. */
+struct inflight_times {
+    uint64_t queued_us, get_us; /* until the GET was sent; in the GET, retries, decoding and verification included */
+    unsigned tries;             /* attempts of the GET that delivered the chunk */
+    const char *from; /* URL of the server of the last attempt, valid as long as the store; NULL: none was sent */
+};
+/* Report the times of a landed fetch to a waiter that began to wait at since_us (clock_now_us). */
+void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out);
+
+/* Wait until the fetch lands. 0: *out is a reference to the verified uncompressed bytes. Otherwise the error of the
+ * fetch with its sentence, or -ECANCELED if the client of the calling thread disconnected (base/client.h); the fetch
+ * continues then. */
+GR_MUST_CHECK int inflight_wait(struct inflight *inflight, struct buf **out);
 
 #endif

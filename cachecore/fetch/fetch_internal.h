@@ -1,10 +1,14 @@
 /* What the scheduler's files share:
  *
- *   fetch.c        creation, shutdown, counters
- *   fetch_queue.c  the table of in-flight fetches and the queues
- *   fetch_share.c  how several stores share the GETs in flight
- *   fetch_take.c   which run is next, and whether it may be sent now
- *   fetch_run.c    the workers
+ *   fetch.c         creation, shutdown, counters
+ *   fetch_queue.c   in-flight fetches: the table of them, and the queues
+ *   fetch_take.c    which run is next, and whether it may be sent now
+ *   fetch_run.c     the workers
+ *   concurrency.c   how many GETs may be in flight
+ *   window.c        how many bytes warming and readahead may have in flight
+ *   hedge.c         which demand GETs deserve a second request
+ *
+ * The last three are pure logic: no lock, no clock, no thread. Their state is embedded in struct fetch.
  *
  * One mutex guards the table and the queues. It is never held across I/O, a wait or on_landed. It is taken before the
  * lock of an in-flight fetch, never after it. Functions named *_locked need it held.
@@ -12,14 +16,192 @@
 #ifndef GRANARY_FETCH_FETCH_INTERNAL_H
 #define GRANARY_FETCH_FETCH_INTERNAL_H
 
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/map.h"
-#include "fetch/concurrency.h"
 #include "fetch/fetch.h"
-#include "fetch/hedge.h"
-#include "fetch/inflight_internal.h"
-#include "fetch/window.h"
+
+/* ---- concurrency.c ---- */
+
+/* How many GETs may be in flight: as many as fill the link, and few more. The limit grows while more GETs deliver more,
+ * and shrinks when GETs answer late and fewer of them deliver as much. */
+
+enum {
+    CONCURRENCY_FIRST = 16, /* initial limit */
+    CONCURRENCY_LEAST = 4,  /* minimum, unless the maximum is lower */
+};
+
+/* See concurrency.c. */
+enum concurrency_phase { CONCURRENCY_RISE, CONCURRENCY_REST, CONCURRENCY_UP, CONCURRENCY_DOWN };
+
+/* Embedded by the owner; nothing to release. */
+struct concurrency {
+    unsigned limit; /* GETs that may be in flight now */
+    unsigned most;  /* maximum of limit */
+    enum concurrency_phase phase;
+    unsigned former;    /* the limit under which former_rate was measured */
+    double former_rate; /* bytes per ms; 0: unknown */
+
+    /* Base latency: that of an undisturbed GET, the minimum of the last two time windows. */
+    uint64_t base_us, window_least_us, window_began_us;
+
+    /* The current round. It begins with the first answer of a GET that was sent under the current limit. */
+    uint64_t changed_us, round_began_us; /* round_began_us 0: not begun */
+    unsigned round_limit;                /* the limit when it began */
+    unsigned due;                        /* answers that end it */
+    unsigned arrivals, answers;          /* chunks; GETs that delivered their first chunk */
+    uint64_t bytes, latency_sum_us;
+    bool starved, waited; /* at some time in the round: slots were free without work; work waited for a slot */
+
+    /* The rounds of the current phase. */
+    double rate_sum;
+    unsigned rounds, crowded_rounds;
+    bool down_next;
+};
+
+/* A chunk that arrived. */
+struct concurrency_arrival {
+    uint64_t sent_us, now_us; /* when its GET was sent; when the chunk arrived */
+    uint32_t bytes;
+    bool first;   /* it is the first chunk of its GET */
+    bool waiting; /* work is waiting for a GET slot */
+};
+
+/* Start with CONCURRENCY_FIRST, or `most` if that is lower. */
+void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us);
+/* Account for an arrival. True: the limit changed. */
+bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival *arrival);
+/* Note that a slot is free and no work waits for it. */
+void concurrency_starved(struct concurrency *c);
+
+/* ---- window.c ---- */
+
+/* How many bytes warming and readahead may have in flight. Whatever exceeds what the link carries in a round trip waits
+ * in the link's queue, ahead of every demand read.
+ *
+ *   warming, no client reads     several times what a full link carries, so that it stays full
+ *   warming, clients read        as much as delays the clients' GETs only slightly
+ *   readahead                    what fills the link, and little more */
+
+/* One limit that follows the delay of GETs. */
+struct window_limit {
+    uint64_t bytes;
+    bool used; /* at least half of it was in flight at some time in this round */
+};
+
+/* Embedded by the owner; nothing to release. */
+struct window {
+    /* The link's rate, measured over rounds of time. */
+    double rate; /* bytes per millisecond */
+    uint64_t round_began_us, round_bytes;
+    uint64_t due_us; /* warming's next GET may be sent from then on */
+
+    /* Adjusted after each round of answers, by the round's fastest answer. */
+    struct window_limit beside, ahead; /* for warming while clients read; for readahead */
+    uint64_t answers_began_us, least_us;
+    unsigned answers;
+};
+
+void window_init(struct window *w);
+
+/* Account for a chunk of any priority that arrived. base_us: latency of an undisturbed GET, 0 if unknown. warm_bytes,
+ * ahead_bytes: bytes in flight for warming and for readahead at that moment. */
+void window_arrived(struct window *w, const struct concurrency_arrival *arrival, uint64_t base_us, uint64_t warm_bytes,
+                    uint64_t ahead_bytes);
+
+/* Return the bytes that may be in flight for warming while no client reads. */
+uint64_t window_alone(const struct window *w, uint64_t base_us);
+
+/* Account for a warming GET of `bytes` bytes. The next one may be sent from w->due_us on. */
+void window_sent(struct window *w, uint64_t bytes, uint64_t base_us, uint64_t now_us);
+
+/* Return the maximum length in bytes of one warming GET under such a window. */
+uint64_t window_get_alone(uint64_t window);
+uint64_t window_get_beside(uint64_t window);
+
+/* ---- hedge.c ---- */
+
+/* Which demand GETs deserve a hedged request. Keeps the GETs that have delivered nothing yet, the distribution of each
+ * store's time to the first chunk, and a budget of hedged requests. */
+
+enum {
+    HEDGE_STORES_MAX = 16,   /* GETs of further stores are not hedged */
+    HEDGE_BUCKETS = 72,      /* of the histogram; see hedge.c */
+    HEDGE_SAMPLES_MIN = 200, /* a store's GETs that must be known before one is hedged */
+    HEDGE_DELAY_MIN_MS = 10, /* no GET is hedged earlier */
+};
+
+/* The histogram of one store: time to the first chunk. */
+struct hedge_times {
+    const struct store *store;
+    unsigned count;
+    uint16_t buckets[HEDGE_BUCKETS];
+};
+
+/* A demand GET, embedded in its owner. All zero at first. */
+struct hedge_get {
+    const struct store *store;
+    uint64_t begun_ms;
+    bool silent; /* it has delivered nothing yet and is in hedge.silent */
+    bool hedged; /* a hedged request was sent for it */
+    struct hedge_get *prev, *next;
+};
+
+/* All zero at first, except percent. */
+struct hedge {
+    unsigned percent; /* hedged requests per hundred demand GETs; 0: none */
+    unsigned credit;  /* budget, in hundredths of a GET */
+    unsigned stores;
+    struct hedge_times times[HEDGE_STORES_MAX];
+    struct hedge_get *silent; /* list of the GETs that have delivered nothing yet */
+};
+
+/* A demand GET begins. Earns percent/100 of a hedged request; the budget is capped at 10 requests. */
+void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, uint64_t now_ms);
+/* The GET has delivered its first chunk (good) or failed. Further calls do nothing. */
+void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_ms);
+/* Return the silent GET that becomes late first, and in *due_ms when. A GET is late when it has delivered nothing for
+ * longer than the 95th percentile of its store's recent GETs, and for at least HEDGE_DELAY_MIN_MS. NULL: the budget is
+ * empty, or no store has enough samples. */
+struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms);
+/* A hedged request is sent for this GET, which hedge_next returned under the same lock. */
+void hedge_send(struct hedge *h, struct hedge_get *get);
+
+/* ---- the scheduler ---- */
+
+/* The fetch's lock (struct fetch) guards the queueing state, inflight.lock the result. So waiters never contend for the
+ * scheduler's lock. */
+struct inflight {
+    _Atomic unsigned refs;
+    struct chunk_ref chunk; /* constant */
+    struct store *store;    /* constant, not owned */
+    uint32_t tag;           /* constant */
+
+    /* Guarded by the fetch's lock. */
+    struct fetch_store *of;       /* the store's accounting of GETs in flight */
+    struct inflight *prev, *next; /* in the queue of its priority; valid while queued */
+    enum fetch_priority priority;
+    uint64_t wanted_us; /* when the first reader began to wait for it; 0: no reader waits */
+    bool queued;
+    bool warm;         /* a caller at PRIORITY_WARM waits for it, whatever its priority is now */
+    unsigned attempts; /* running GETs that cover it: 1, or 2 when hedged */
+    bool completed;    /* its result is decided; a second GET's bytes are dropped */
+
+    /* Guarded by lock; written once, by inflight_land. */
+    pthread_mutex_t lock;
+    pthread_cond_t landing; /* broadcast when it lands */
+    bool landed;
+    struct buf *plain;  /* the chunk's uncompressed bytes; NULL: the fetch failed with `error` */
+    struct buf *stored; /* see inflight_stored; may be NULL */
+    struct error error;
+    uint64_t sent_us, landed_us; /* sent_us 0: no GET was sent */
+    unsigned tries;              /* see inflight_times */
+    const char *from;
+};
 
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* chunks of a run: bounds struct fetch_run where chunks are tiny */
@@ -106,6 +288,21 @@ struct fetch_run {
     bool won;      /* (lock) the hedged request delivered a chunk before the first */
 };
 
+/* ---- fetch_queue.c ---- */
+
+/* Return a new fetch with one reference, or NULL when out of memory. */
+struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk);
+
+/* Drop a reference to each of n fetches; NULL entries are allowed. */
+void inflight_unref_all(struct inflight *const *inflights, size_t n);
+
+/* Record the GET that decides the fetch, for inflight_times; before inflight_land. */
+void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context);
+
+/* Store the result and wake all waiters; called once. Takes over the references to plain and stored (stored may be
+ * NULL). With plain NULL the fetch failed: rc and the calling thread's error sentence go to every waiter. */
+void inflight_land(struct inflight *inflight, int rc, struct buf *plain, struct buf *stored);
+
 /* Offset of the first byte after the chunk in its object. */
 static inline uint64_t fetch_end_of(const struct inflight *inflight)
 {
@@ -117,28 +314,11 @@ bool fetch_follows(const struct fetch *f, const struct inflight *head, const str
 const struct inflight *fetch_last_of_run(const struct fetch *f, const struct inflight *inflight);
 /* Remove a fetch from the queue of its priority. */
 void fetch_dequeue_locked(struct fetch *f, struct inflight *inflight);
-/* ---- fetch_share.c ---- */
-
-/* Find or create the entry of `store`. -ENOMEM. */
-GR_MUST_CHECK int fetch_find_store_locked(struct fetch *f, const struct store *store, struct fetch_store **out);
+/* Fail a fetch that is in no queue, with rc and the thread's error sentence. */
+void fetch_fail(struct fetch *f, struct inflight *inflight, int rc);
+/* Fail all queued fetches with -ECANCELED. Running GETs land theirs themselves. */
+void fetch_cancel_queued(struct fetch *f);
 void fetch_free_stores(struct fetch *f);
-/* Count the free GET slots, and what silent stores occupy. */
-struct fetch_shares fetch_shares_locked(const struct fetch *f);
-/* May a GET of the fetch's store be sent now, by that store's share? */
-bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct inflight *inflight);
-/* Has the store answered its last GET, and is it not silent? */
-bool fetch_is_answering(const struct fetch *f, const struct fetch_shares *shares, const struct fetch_store *s);
-/* Account for a GET that is about to be sent. background: readahead or warming. */
-void fetch_begin_get_locked(struct fetch *f, struct fetch_store *s, bool background);
-/* Account for the end of a GET. answered: it delivered a chunk. */
-void fetch_end_get_locked(struct fetch *f, struct fetch_store *s, bool background, bool answered);
-/* Note that a chunk of the store has arrived. */
-void fetch_heard_locked(struct fetch *f, struct fetch_store *s);
-/* Three quarters of n, rounded down, but at least 1. */
-static inline unsigned fetch_three_quarters(unsigned n)
-{
-    return n > 1 ? n - (n + 3) / 4 : 1;
-}
 
 /* ---- fetch_take.c ---- */
 
@@ -147,6 +327,10 @@ static inline unsigned fetch_three_quarters(unsigned n)
 struct inflight *fetch_next_locked(struct fetch *f, uint64_t *due_us);
 /* Does queued work wait only because no further GET may be in flight? */
 bool fetch_is_full_locked(struct fetch *f);
+/* Count the free GET slots, and what silent stores occupy. */
+struct fetch_shares fetch_shares_locked(const struct fetch *f);
+/* Note that a chunk of the store has arrived. */
+void fetch_heard_locked(struct fetch *f, struct fetch_store *s);
 /* Take the next run of the best priority that may be sent now off its queue, and account for its GET. False: there is
  * none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
@@ -157,10 +341,8 @@ void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run);
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run);
 /* Append a chunk to the run; takes a reference. */
 void fetch_add_to_run_locked(struct fetch_run *run, struct inflight *inflight);
-/* Fail a fetch that is in no queue, with rc and the thread's error sentence. */
-void fetch_fail(struct fetch *f, struct inflight *inflight, int rc);
-/* Fail all queued fetches with -ECANCELED. Running GETs land theirs themselves. */
-void fetch_cancel_queued(struct fetch *f);
+
+/* ---- fetch_run.c ---- */
 
 /* A worker's thread function; arg is the struct fetch. Returns when f->stopping is set. */
 void *fetch_worker(void *arg);

@@ -1,4 +1,9 @@
-/* The table of in-flight fetches, and a queue for each priority. fetch_take.c takes runs out of the queues.
+/* In-flight fetches: one of them, the table of all, and a queue for each priority. fetch_take.c takes runs out of the
+ * queues.
+ *
+ * One in-flight fetch: a reference count, a condition to wait on, and the result. The result is written once, under the
+ * fetch's own lock, so waiters never take the lock of the table. Lock order: the table's lock or a client's lock may be
+ * held while this lock is taken, never the reverse.
  *
  * Table: a map keyed by store and chunk digest. The same chunk of two stores is two fetches, so that a dead store does
  * not delay readers of a healthy one. The plain length is part of the key too, because a hostile index may lie about
@@ -23,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/client.h"
 #include "base/clock.h"
 
 enum {
@@ -30,7 +36,118 @@ enum {
     TIMEOUT_PARTS = 64, /* see wait_alike */
 };
 
-/* ---- table ---- */
+/* ---- one fetch ---- */
+
+struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk)
+{
+    struct inflight *inflight = calloc(1, sizeof *inflight);
+    if (!inflight)
+        return NULL;
+    atomic_init(&inflight->refs, 1);
+    inflight->chunk = *chunk;
+    inflight->store = store;
+    pthread_mutex_init(&inflight->lock, NULL);
+    pthread_cond_init(&inflight->landing, NULL);
+    return inflight;
+}
+
+struct inflight *inflight_ref(struct inflight *inflight)
+{
+    atomic_fetch_add_explicit(&inflight->refs, 1, memory_order_relaxed);
+    return inflight;
+}
+
+void inflight_unref(struct inflight *inflight)
+{
+    if (!inflight || atomic_fetch_sub_explicit(&inflight->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    buf_unref(inflight->plain);
+    buf_unref(inflight->stored);
+    pthread_cond_destroy(&inflight->landing);
+    pthread_mutex_destroy(&inflight->lock);
+    free(inflight);
+}
+
+void inflight_unref_all(struct inflight *const *inflights, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        inflight_unref(inflights[i]);
+}
+
+const struct chunk_ref *inflight_chunk(const struct inflight *inflight)
+{
+    return &inflight->chunk;
+}
+
+uint32_t inflight_tag(const struct inflight *inflight)
+{
+    return inflight->tag;
+}
+
+void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context)
+{
+    SCOPED_LOCK(&inflight->lock);
+    inflight->sent_us = sent_us;
+    inflight->tries = context->tries;
+    inflight->from = context->from;
+}
+
+void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
+{
+    SCOPED_LOCK(&inflight->lock);
+    /* A waiter may have joined after the GET was sent, or even after it landed: clamp both times to its own wait. */
+    uint64_t landed_us = GR_MAX(inflight->landed_us, since_us);
+    uint64_t sent_us = GR_MIN(GR_MAX(inflight->sent_us ? inflight->sent_us : landed_us, since_us), landed_us);
+    *out = (struct inflight_times){.queued_us = sent_us - since_us,
+                                   .get_us = landed_us - sent_us,
+                                   .tries = inflight->tries,
+                                   .from = inflight->from};
+}
+
+void inflight_land(struct inflight *inflight, int rc, struct buf *plain, struct buf *stored)
+{
+    SCOPED_LOCK(&inflight->lock);
+    assert(!inflight->landed && (plain || rc < 0));
+    if (plain)
+        inflight->plain = plain;
+    else
+        error_take(&inflight->error, rc);
+    inflight->stored = stored;
+    inflight->landed = true;
+    inflight->landed_us = clock_now_us();
+    pthread_cond_broadcast(&inflight->landing);
+}
+
+struct buf *inflight_stored(struct inflight *inflight)
+{
+    SCOPED_LOCK(&inflight->lock);
+    return inflight->stored ? buf_ref(inflight->stored) : NULL;
+}
+
+/* The client's disconnect broadcasts `landing` too (client_wait), so no wait outlives its client. */
+static int wait_landed(struct inflight *inflight, const struct client_wait *wait, struct buf **out)
+{
+    SCOPED_LOCK(&inflight->lock);
+    while (!inflight->landed && !client_wait_is_over(wait))
+        pthread_cond_wait(&inflight->landing, &inflight->lock);
+    if (!inflight->landed)
+        return error_set(-ECANCELED, "fetch: the client is gone");
+    if (!inflight->plain)
+        return error_restore(&inflight->error);
+    *out = buf_ref(inflight->plain);
+    return 0;
+}
+
+int inflight_wait(struct inflight *inflight, struct buf **out)
+{
+    struct client_wait wait;
+    client_wait_begin(&wait, &inflight->lock, &inflight->landing);
+    int rc = wait_landed(inflight, &wait, out);
+    client_wait_end(&wait);
+    return rc;
+}
+
+/* ---- tables: fetches, stores ---- */
 
 /* An entry of fetch.inflights. hash is the digest's. */
 struct inflight_entry {
@@ -82,6 +199,41 @@ uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store)
             since = GR_MIN(since, inflight->wanted_us);
     }
     return now - since;
+}
+
+/* An entry of fetch.stores. */
+struct store_entry {
+    uint64_t hash; /* the store's address */
+    struct fetch_store *of;
+};
+
+static bool store_entry_is(const void *entry, const void *store)
+{
+    return ((const struct store_entry *)entry)->of->store == store;
+}
+
+static const struct map_type store_entries = {.size = sizeof(struct store_entry), .is = store_entry_is};
+
+/* Find or create the entry of `store`. -ENOMEM. */
+static int find_store_locked(struct fetch *f, const struct store *store, struct fetch_store **out)
+{
+    const struct store_entry *entry = map_find(&f->stores, &store_entries, (uintptr_t)store, store);
+    if (!entry) {
+        struct fetch_store *s = map_reserve(&f->stores, &store_entries, 1) ? NULL : calloc(1, sizeof *s);
+        if (!s)
+            return error_no_memory();
+        s->store = store;
+        entry = map_put(&f->stores, &store_entries, &(struct store_entry){(uintptr_t)store, s});
+    }
+    *out = entry->of;
+    return 0;
+}
+
+void fetch_free_stores(struct fetch *f)
+{
+    for (const struct store_entry *entry = NULL; (entry = map_next(&f->stores, &store_entries, entry));)
+        free(entry->of);
+    map_release(&f->stores);
 }
 
 /* ---- queues ---- */
@@ -272,39 +424,26 @@ static size_t place_locked(struct fetch *f, struct request *r)
     return fresh;
 }
 
-/* Queue a fetch that does not continue a run of its own request. */
-static void enqueue_head_locked(struct fetch *f, struct inflight *inflight)
-{
-    struct inflight *next = NULL;
-    if (find_beside_locked(f, inflight, inflight->priority, &next))
-        counter_add(&f->counters.merged, 1);
-    enqueue_locked(f, inflight, inflight->priority, next);
-}
-
-/* Queue a fetch that continues the run of its own request after `last`. Other requests may have queued chunks of the
- * same run in between: skip those with lower offsets, so that the run stays in offset order. */
-static void enqueue_rider_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority,
-                                 struct inflight *last)
-{
-    while (last->next && last->next->chunk.offset < inflight->chunk.offset &&
-           fetch_follows(f, last, last->next, fetch_end_of(last)))
-        last = last->next;
-    enqueue_locked(f, inflight, priority, last->next);
-}
-
-/* Queue the chunks of a request and wake a worker. */
+/* Queue the chunks of a request and wake a worker. A fetch that continues the run of its own request goes behind the
+ * one before it. Other requests may have queued chunks of the same run in between: those with lower offsets are
+ * skipped, so that the run stays in offset order. */
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
     qsort(r->inflights, fresh, sizeof(struct inflight *), by_place);
     struct inflight *head = NULL, *last = NULL; /* of the run at `priority` that is being queued */
     for (size_t i = 0; i < fresh; i++) {
-        struct inflight *inflight = r->inflights[i];
+        struct inflight *inflight = r->inflights[i], *next = NULL;
         bool rides = head && fetch_follows(f, head, inflight, fetch_end_of(last));
-        if (rides)
-            enqueue_rider_locked(f, inflight, r->priority, last);
-        else
-            enqueue_head_locked(f, inflight);
+        if (rides) {
+            while (last->next && last->next->chunk.offset < inflight->chunk.offset &&
+                   fetch_follows(f, last, last->next, fetch_end_of(last)))
+                last = last->next;
+            next = last->next;
+        } else if (find_beside_locked(f, inflight, inflight->priority, &next)) {
+            counter_add(&f->counters.merged, 1);
+        }
+        enqueue_locked(f, inflight, rides ? r->priority : inflight->priority, next);
         if (inflight->priority != r->priority)
             continue;
         last = inflight;
@@ -312,21 +451,6 @@ static void start_locked(struct fetch *f, struct request *r)
     }
     if (fresh || r->raised)
         pthread_cond_signal(&f->work); /* that worker wakes the next one if there is work for two */
-}
-
-/* Find the store's entry and start the request under the lock. All memory is reserved first, so that -ENOMEM starts
- * nothing. */
-static int start_of_store(struct fetch *f, const struct store *store, struct request *r)
-{
-    struct fetch_store *of;
-    SCOPED_LOCK(&f->lock);
-    int rc = map_reserve(&f->inflights, &inflight_entries, r->n) ? error_no_memory()
-                                                                 : fetch_find_store_locked(f, store, &of);
-    for (size_t i = 0; !rc && i < r->n; i++)
-        r->inflights[i]->of = of;
-    if (!rc)
-        start_locked(f, r);
-    return rc;
 }
 
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
@@ -352,7 +476,16 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
         }
         inflights[i]->tag = tag;
     }
-    int rc = start_of_store(f, store, &request);
+    int rc;
+    {
+        struct fetch_store *of;
+        SCOPED_LOCK(&f->lock);
+        rc = map_reserve(&f->inflights, &inflight_entries, n) ? error_no_memory() : find_store_locked(f, store, &of);
+        for (size_t i = 0; !rc && i < n; i++)
+            inflights[i]->of = of;
+        if (!rc)
+            start_locked(f, &request);
+    }
     inflight_unref_all(rc ? inflights : request.spare, n);
     return rc;
 }

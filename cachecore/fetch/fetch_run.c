@@ -8,7 +8,7 @@
  * Hedged requests: a demand GET that has delivered nothing for longer than the 95th percentile of its store is late. An
  * idle worker then requests the same chunks a second time, from the store itself if a shared cache proxy is in between.
  * Each chunk is landed by the GET that delivers it first. It fails only when the last GET for it fails
- * (fetch_run_claim). Neither GET is aborted. hedge.h bounds the number of hedged requests.
+ * (fetch_run_claim). Neither GET is aborted. hedge.c bounds the number of hedged requests.
  *
  * Timers: at most one idle worker waits with a timeout (watched_us), for the next late GET or the next run that is
  * delayed.
@@ -65,13 +65,6 @@ static uint64_t idle_until_locked(struct fetch *f)
     return next_late_locked(f, &late_ms) ? GR_MIN(delayed_us, late_ms * 1000) : delayed_us;
 }
 
-/* After taking work, wake another idle worker if more is runnable or a timer is unwatched. */
-static void wake_next_locked(struct fetch *f)
-{
-    if (idle_until_locked(f) < f->watched_us)
-        pthread_cond_signal(&f->work);
-}
-
 /* Return the deadline of a run in ms: timeout_ms after its longest waiter began to wait, which includes the time in the
  * queue. Adds that time to the histogram. */
 static uint64_t deadline_locked(const struct fetch_run *run)
@@ -98,7 +91,8 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     run->context.fresh = false;
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
-    wake_next_locked(f);
+    if (idle_until_locked(f) < f->watched_us) /* more is runnable, or nobody watches the next timer */
+        pthread_cond_signal(&f->work);
     return true;
 }
 

@@ -1,29 +1,93 @@
 /* Which run is sent next, and how much may be in flight.
  *
- *   priority    GETs in flight                            bytes in flight
- *   demand      concurrency.h's limit                     not limited
- *   readahead   three quarters of it, with warming        window_ahead()
- *   warming     three quarters of it, with readahead      window_alone(), or window_beside() while clients read
+ *   priority    GETs in flight                            bytes in flight (window.c)
+ *   demand      concurrency.c's limit                     not limited
+ *   readahead   three quarters of it, with warming        window.ahead
+ *   warming     three quarters of it, with readahead      window_alone(), or window.beside while clients read
  *
  * One quarter is thus reserved for demand reads, which wait for nothing but other demand reads. The limits in bytes
- * (window.h) keep background data from filling the link's queue ahead of demand reads. fetch_share.c divides the GET
- * slots among several stores.
+ * keep background data from filling the link's queue ahead of demand reads.
+ *
+ * Several stores share the GETs in flight. A GET to a silent store keeps its slot for minutes and cannot be taken back.
+ * What counts is how many slots a store holds when it falls silent, and that it gets no more after that.
+ *
+ *   one store      all slots but a sixteenth of the workers, which stay free for a store that is added later
+ *   several        share_allows() (base/share.h): three quarters of the slots at most, and the last slot is reserved
+ *                  for a store that has none
+ *   not answering  an eighth of the slots: its last GET failed, it has delivered nothing yet, or it is silent
+ *   silent         it has GETs in flight and has delivered nothing for silent_ms. Its GETs and bytes are excluded from
+ *                  the limits above, for they put no load on the link
+ *
+ * No event marks the moment a store falls silent. The next search for work notices it; idle workers search every few
+ * seconds (fetch_run.c).
  */
 #include "fetch/fetch_internal.h"
 
 #include "base/clock.h"
+#include "base/share.h"
 
 enum { DEMAND_QUIET_US = 100000 }; /* clients count as reading until this long after the last demand GET */
+enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 }; /* shares, as fractions of the limit and of the workers */
 
-void fetch_add_to_run_locked(struct fetch_run *run, struct inflight *inflight)
+/* ---- shares of stores ---- */
+
+static bool is_silent(const struct fetch *f, const struct fetch_store *s, uint64_t now_us)
 {
-    inflight->attempts++;
-    run->inflights[run->n] = inflight_ref(inflight);
-    run->chunks[run->n] = inflight->chunk;
-    run->refs[run->n] = &run->chunks[run->n];
-    run->again[run->n] = 0;
-    run->n++;
+    return s->busy && now_us - GR_MIN(now_us, s->heard_us) >= f->config.silent_ms * 1000;
 }
+
+struct fetch_shares fetch_shares_locked(const struct fetch *f)
+{
+    struct fetch_shares shares = {.limit = f->concurrency.limit, .now_us = clock_now_us()};
+    /* With a single store there is no other to protect: its GETs count as they are. */
+    for (const struct fetch_store *s = f->stores.count > 1 ? f->busy_stores : NULL; s; s = s->busy_next)
+        if (is_silent(f, s, shares.now_us)) {
+            shares.silent_busy += s->busy;
+            shares.silent_background += s->busy_background;
+            for (int priority = 0; priority < PRIORITIES; priority++)
+                shares.silent_in_flight[priority] += s->in_flight[priority];
+        }
+    shares.limit = GR_MIN(shares.limit + shares.silent_busy, f->config.workers);
+    shares.free = shares.limit - GR_MIN(shares.limit, f->busy);
+    return shares;
+}
+
+/* Has the store answered its last GET, and is it not silent? */
+static bool is_answering(const struct fetch *f, const struct fetch_shares *shares, const struct fetch_store *s)
+{
+    return s->answers && !is_silent(f, s, shares->now_us);
+}
+
+/* Return three quarters of n, rounded down, but at least 1. */
+static unsigned three_quarters(unsigned n)
+{
+    return n > 1 ? n - (n + 3) / 4 : 1;
+}
+
+/* May a GET of the fetch's store be sent now, by that store's share? Background GETs of one store get three quarters of
+ * the three quarters that all background has. */
+static bool has_place(const struct fetch *f, const struct fetch_shares *shares, const struct inflight *inflight)
+{
+    const struct fetch_store *s = inflight->of;
+    unsigned unproven = GR_MAX(f->concurrency.limit / UNPROVEN_PART, 1u);
+    if (f->stores.count == 1)
+        return shares->free > 0 && s->busy < f->config.workers - f->config.workers / SOLE_LEAVES_PART;
+    if (!is_answering(f, shares, s) && s->busy >= unproven)
+        return false;
+    return share_allows(s->busy, shares->free) && (inflight->priority == PRIORITY_DEMAND ||
+                                                   s->busy_background < three_quarters(three_quarters(shares->limit)));
+}
+
+void fetch_heard_locked(struct fetch *f, struct fetch_store *s)
+{
+    bool first = !s->answers;
+    s->answers = true;
+    s->heard_us = clock_now_us();
+    if (first && f->queued)
+        pthread_cond_signal(&f->work); /* its share may be larger now */
+}
+
+/* ---- the next run ---- */
 
 /* One evaluation of what may be sent now. */
 struct look {
@@ -38,9 +102,9 @@ static struct inflight *first_with_place_locked(struct fetch *f, enum fetch_prio
 {
     for (struct inflight *inflight = f->queues[priority].first; inflight;
          inflight = fetch_last_of_run(f, inflight)->next) {
-        if (fetch_has_place(f, &look->shares, inflight))
+        if (has_place(f, &look->shares, inflight))
             return inflight;
-        look->blocked |= fetch_is_answering(f, &look->shares, inflight->of);
+        look->blocked |= is_answering(f, &look->shares, inflight->of);
     }
     return NULL;
 }
@@ -49,13 +113,13 @@ static struct inflight *first_with_place_locked(struct fetch *f, enum fetch_prio
  * reason passes with time: clients are reading, or the previous warming GET was just sent. */
 static uint64_t warm_get_locked(const struct fetch *f, struct look *look)
 {
-    uint64_t beside = window_beside(&f->window), alone = window_alone(&f->window, f->concurrency.base_us);
+    uint64_t beside = f->window.beside.bytes, alone = window_alone(&f->window, f->concurrency.base_us);
     uint64_t now_us = look->shares.now_us,
              in_flight = f->in_flight[PRIORITY_WARM] - look->shares.silent_in_flight[PRIORITY_WARM];
     uint64_t demand_us = f->busy > f->busy_background ? now_us : GR_MIN(f->demand_us, now_us);
     bool quiet = now_us - demand_us >= DEMAND_QUIET_US;
-    if (now_us < window_due_us(&f->window)) {
-        look->due_us = GR_MIN(look->due_us, window_due_us(&f->window));
+    if (now_us < f->window.due_us) {
+        look->due_us = GR_MIN(look->due_us, f->window.due_us);
         return 0;
     }
     if (in_flight < (quiet ? alone : beside))
@@ -75,13 +139,13 @@ static bool warming_is_held_locked(const struct fetch *f, struct look *look)
 static bool readahead_is_held_locked(const struct fetch *f, const struct look *look)
 {
     return f->in_flight[PRIORITY_READAHEAD] - look->shares.silent_in_flight[PRIORITY_READAHEAD] >=
-           window_ahead(&f->window);
+           f->window.ahead.bytes;
 }
 
 /* Do readahead and warming use all GETs that they may have? A silent store's GETs do not count. */
 static bool background_is_full_locked(const struct fetch *f, const struct fetch_shares *shares)
 {
-    return f->busy_background - shares->silent_background >= fetch_three_quarters(f->concurrency.limit);
+    return f->busy_background - shares->silent_background >= three_quarters(f->concurrency.limit);
 }
 
 static bool priority_is_open_locked(const struct fetch *f, enum fetch_priority priority, struct look *look)
@@ -129,6 +193,18 @@ bool fetch_is_full_locked(struct fetch *f)
            (!next_locked(f, &look) && look.due_us == UINT64_MAX && look.blocked);
 }
 
+/* ---- runs ---- */
+
+void fetch_add_to_run_locked(struct fetch_run *run, struct inflight *inflight)
+{
+    inflight->attempts++;
+    run->inflights[run->n] = inflight_ref(inflight);
+    run->chunks[run->n] = inflight->chunk;
+    run->refs[run->n] = &run->chunks[run->n];
+    run->again[run->n] = 0;
+    run->n++;
+}
+
 /* Subtract bytes that arrived, or will not arrive, from the bytes in flight. That may allow another GET of the
  * priority. */
 static void take_from_flight_locked(struct fetch_run *run, uint64_t bytes)
@@ -146,19 +222,42 @@ void fetch_landed_locked(struct fetch_run *run, const struct inflight *inflight)
     take_from_flight_locked(run, inflight->chunk.stored_len);
 }
 
+void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run)
+{
+    struct fetch_store *s = run->of;
+    bool background = run->priority != PRIORITY_DEMAND;
+    uint64_t now_us = clock_now_us();
+    f->busy++;
+    f->busy_background += background;
+    s->busy_background += background;
+    if (!s->busy++) {
+        s->heard_us = now_us;
+        s->busy_prev = NULL;
+        s->busy_next = f->busy_stores;
+        if (s->busy_next)
+            s->busy_next->busy_prev = s;
+        f->busy_stores = s;
+    }
+    if (!background)
+        f->demand_us = now_us;
+}
+
 /* A GET whose chunks another GET delivered brings no chunk of its own; that says nothing against the store. */
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run)
 {
+    struct fetch_store *s = run->of;
+    bool background = run->priority != PRIORITY_DEMAND;
     take_from_flight_locked(run, run->in_flight);
-    fetch_end_get_locked(f, run->of, run->priority != PRIORITY_DEMAND, run->answered || run->second || run->get.hedged);
-    if (run->priority == PRIORITY_DEMAND)
-        f->demand_us = clock_now_us();
-}
-
-void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run)
-{
-    fetch_begin_get_locked(f, run->of, run->priority != PRIORITY_DEMAND);
-    if (run->priority == PRIORITY_DEMAND)
+    f->busy--;
+    f->busy_background -= background;
+    s->busy_background -= background;
+    s->answers &= run->answered || run->second || run->get.hedged;
+    if (!--s->busy) {
+        *(s->busy_prev ? &s->busy_prev->busy_next : &f->busy_stores) = s->busy_next;
+        if (s->busy_next)
+            s->busy_next->busy_prev = s->busy_prev;
+    }
+    if (!background)
         f->demand_us = clock_now_us();
 }
 

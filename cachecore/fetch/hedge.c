@@ -2,12 +2,9 @@
  * own. A percentile is the upper edge of its bucket. At SAMPLES_MOST all counts are halved, so that recent times weigh
  * most.
  */
-#include "fetch/hedge.h"
+#include "fetch/fetch_internal.h"
 
 #include <assert.h>
-#include <stddef.h>
-
-#include "base/compiler.h"
 
 /* The samples that halve the counts; a whole request, and the cap of the budget, in hundredths. */
 enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET };

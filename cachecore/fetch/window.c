@@ -17,9 +17,7 @@
  *               quarter of what fills the link, so that warming makes progress
  *   readahead   may delay GETs more: its data is read soon, and only a queue keeps a full link full
  */
-#include "fetch/window.h"
-
-#include "base/compiler.h"
+#include "fetch/fetch_internal.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SPREAD 1.5          /* GETs are spaced for this multiple of the rate, which may be underestimated */
@@ -132,26 +130,11 @@ uint64_t window_alone(const struct window *a, uint64_t base_us)
     return (uint64_t)GR_MIN(GR_MAX(window, (double)ALONE_LEAST), (double)ALONE_MOST);
 }
 
-uint64_t window_beside(const struct window *a)
-{
-    return a->beside.bytes;
-}
-
-uint64_t window_ahead(const struct window *a)
-{
-    return a->ahead.bytes;
-}
-
 void window_sent(struct window *a, uint64_t bytes, uint64_t base_us, uint64_t now_us)
 {
     double spread_us = (double)bytes * 1000 / (SPREAD * a->rate);
     if (base_us >= FAR_US)
         a->due_us = now_us + (uint64_t)GR_MIN(spread_us, (double)SPREAD_MOST_US);
-}
-
-uint64_t window_due_us(const struct window *a)
-{
-    return a->due_us;
 }
 
 uint64_t window_get_alone(uint64_t window)

@@ -15,15 +15,15 @@
  * atomic, and the streams of readahead are looked up only if their lock is free (readahead.c).
  */
 
-#include "image/image.h"
+#include "image/image_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "image/readahead/readahead.h"
 
 enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 }; /* pieces; bytes */
 
@@ -93,7 +93,7 @@ struct recorder_place *image_recorder(struct image *img)
     return &img->recorder;
 }
 
-/* ---- read and prefetch ---- */
+/* ---- the walk ---- */
 
 /* -EINVAL unless [off, off+len) lies within the image. Written so that off + len cannot overflow. */
 static int check_range(const struct image *img, uint64_t off, uint64_t len)
@@ -215,7 +215,7 @@ static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     while (off < end) {
         struct span span;
         uint64_t began_us = clock_now_us();
-        int rc = span_locate(img, off / img->manifest.chunk_size, dst ? SPAN_FETCHED : SPAN_KEPT, &span);
+        int rc = span_locate(img->nodes, off / img->manifest.chunk_size, dst ? SPAN_FETCHED : SPAN_KEPT, &span);
         b->index_us += clock_now_us() - began_us;
         if (rc) {
             b->refused_at = off;
@@ -268,22 +268,54 @@ static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64
     return batch_end(b, image_walk(b, dst, off, len));
 }
 
-/* Measure a read, and log it if it was slow. Leaves the thread's error message as it is. */
-static void note_time(struct image *img, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
+/* ---- the log of slow reads ---- */
+
+void slow_reads_init(struct slow_reads *s, uint64_t least_us)
 {
-    if (img->config.latency)
-        histogram_add(img->config.latency, took_us);
-    const struct slow_read read = {.of = img,
-                                   .image = &img->digest,
-                                   .offset = off,
-                                   .len = len,
-                                   .took_us = took_us,
-                                   .index_us = b->index_us,
-                                   .served = &b->served,
-                                   .failed = rc != 0};
-    if (img->config.slow)
-        slow_reads_note(img->config.slow, &read);
+    *s = (struct slow_reads){.least_us = least_us, .limit = LOG_LIMIT_INIT};
 }
+
+static double seconds(uint64_t us)
+{
+    return (double)us / 1e6;
+}
+
+/* Describe the chunk with the longest wait, and where it was fetched from. */
+static void describe_slowest(const struct cache_served *served, char *out, size_t size)
+{
+    char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
+    const struct chunk_ref *ref = &served->slowest;
+    if (!served->slowest_us) {
+        *out = 0;
+        return;
+    }
+    snprintf(out, size, "; longest for chunk %s in %s: asked %u times, last of %s", digest_hex(&ref->digest, hex),
+             object_key(ref->kind, &ref->object, key), served->store.tries,
+             served->store.from ? served->store.from : "nobody");
+}
+
+/* One line: the whole time, split into index, disk, queue and store; "other" is the rest. The chunk with the longest
+ * wait is named, with the object it is in. Counted before the rate limit, so that the counter also covers reads that
+ * were not logged. */
+static void say_slow(struct slow_reads *s, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
+{
+    const struct cache_served *served = &b->served;
+    uint64_t known_us = b->index_us + served->disk_us + served->store.queued_us + served->store.get_us;
+    char hex[DIGEST_HEX_SIZE], slowest[512];
+    counter_add(&s->total, 1);
+    describe_slowest(served, slowest, sizeof slowest);
+    log_limited(&s->limit, LOG_LEVEL_WARNING,
+                "slow read: %llu bytes at %llu of image sha256:%s %s %.3f s: index %.3f, disk %.3f, queue %.3f, store "
+                "%.3f, other %.3f%s",
+                (unsigned long long)len, (unsigned long long)off, digest_hex(&b->img->digest, hex),
+                rc ? "failed after" : "took", seconds(took_us), seconds(b->index_us), seconds(served->disk_us),
+                seconds(served->store.queued_us), seconds(served->store.get_us),
+                seconds(took_us > known_us ? took_us - known_us : 0), slowest);
+    if (s->ask)
+        s->ask(s->ask_arg, b->img, off);
+}
+
+/* ---- read and prefetch ---- */
 
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
 {
@@ -295,7 +327,12 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
     struct batch b;
     uint64_t began_us = clock_now_us();
     rc = walk_batched(&b, img, dst, off, len);
-    note_time(img, &b, off, len, clock_now_us() - began_us, rc);
+    uint64_t took_us = clock_now_us() - began_us;
+    if (img->config.latency)
+        histogram_add(img->config.latency, took_us);
+    struct slow_reads *slow = img->config.slow;
+    if (slow && slow->least_us && took_us >= slow->least_us)
+        say_slow(slow, &b, off, len, took_us, rc);
     return rc;
 }
 
@@ -324,7 +361,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
         if (chunks[i] < span.first || chunks[i] >= span.end) {
             node_unref(steal_ptr(&span.leaf));
             rc = check_range(img, off, 1);
-            rc = rc ? rc : span_locate(img, chunks[i], SPAN_KEPT, &span);
+            rc = rc ? rc : span_locate(img->nodes, chunks[i], SPAN_KEPT, &span);
         }
         bytes += rc ? 0 : GR_MIN((uint64_t)img->manifest.chunk_size, img->manifest.size - off);
         const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
@@ -359,7 +396,7 @@ bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
     bool cached = !check_range(img, off, len);
     while (cached && off < end) {
         struct span span;
-        if (span_locate(img, off / img->manifest.chunk_size, SPAN_CACHED, &span))
+        if (span_locate(img->nodes, off / img->manifest.chunk_size, SPAN_CACHED, &span))
             return false;
         cached = span_is_cached(img, &span, &off, end);
         node_unref(span.leaf);
@@ -417,7 +454,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     uint64_t end = off + len;
     while (off < end) {
         struct span span;
-        rc = span_locate(img, off / img->manifest.chunk_size, SPAN_FETCHED, &span);
+        rc = span_locate(img->nodes, off / img->manifest.chunk_size, SPAN_FETCHED, &span);
         if (rc)
             return rc == -ENODATA ? image_refuse(img, off) : rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);

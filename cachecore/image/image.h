@@ -1,15 +1,30 @@
 /* An image open for reading: offsets become chunks through the index tree, and chunks become bytes through the cache.
- * Every function may be called from any thread; those that fetch block. */
+ * Then what goes with its reads: a record of the chunks read, a log of slow reads, and fetching ahead in the
+ * background. (Warming: warm/warm_run.h.) Every function may be called from any thread; those that fetch block. */
 #ifndef GRANARY_IMAGE_IMAGE_H
 #define GRANARY_IMAGE_IMAGE_H
 
+#include <stdatomic.h>
+
+#include "base/log.h"
 #include "cache/cache.h"
 #include "format/manifest.h"
-#include "image/recorder.h"
-#include "image/slow_read.h"
+#include "format/trace.h"
 #include "store/store.h"
 
 struct image;
+
+/* The log of slow reads: one line each says in which layer the time went. Its settings and counters; shared by the
+ * images of a server; any thread may use them. */
+struct slow_reads {
+    uint64_t least_us; /* a read that takes this long is slow; 0: none is */
+    counter total;
+    struct log_limit limit;
+    /* Called for each slow read, to name its file (slow_names below); NULL: not called. */
+    void (*ask)(void *arg, struct image *img, uint64_t offset);
+    void *ask_arg;
+};
+void slow_reads_init(struct slow_reads *s, uint64_t least_us);
 
 /* What an image works with. The manifest is copied; everything else is borrowed. */
 struct image_config {
@@ -70,5 +85,78 @@ void image_traffic(struct image *img, struct image_traffic *out);
 
 /* Visit the image's counters. */
 void image_counters(struct image *img, counter_visit *visit, void *arg);
+
+/* ---- recorder.c ---- */
+
+/* Record which chunks of an image are read: each once, in the order of first touch. Readers push, one thread takes.
+ *
+ * Readers never wait for it. When the ring is full because the taking thread is behind, the entry is dropped and
+ * counted, and the next read of that chunk is a first touch again.
+ */
+
+/* An image's place for its recorder. All zero: none. */
+struct recorder_place {
+    _Atomic(struct recorder *) current;
+    _Atomic unsigned users;         /* readers that may be using `current` */
+    _Atomic unsigned started, ends; /* number of recorders so far; the number of the last one asked to end */
+};
+
+enum { RECORDER_RING = 1 << 16 /* entries; 1.5 MiB */ };
+
+struct recorder;
+
+/* Start recording; one recorder at a time. *out: recorder_stop, then recorder_free. -EBUSY: one is running; -ENOMEM. */
+GR_MUST_CHECK int recorder_start(struct recorder_place *place, uint64_t chunk_count, struct recorder **out);
+/* Stop recording; when it returns no reader pushes any more, and the ring can still be emptied. */
+void recorder_stop(struct recorder_place *place, struct recorder *r);
+void recorder_free(struct recorder *r); /* after recorder_stop */
+
+/* Take the oldest entries, at most max; returns how many. One thread at a time. */
+size_t recorder_take(struct recorder *r, struct trace_entry *out, size_t max);
+/* Return how many entries were dropped. */
+uint64_t recorder_dropped(struct recorder *r);
+
+/* Ask the recording thread to end. false: nothing is being recorded. Any thread. */
+bool recorder_end(struct recorder_place *place);
+/* Has recorder_end been called since recorder_start? Call it before recorder_stop. */
+bool recorder_ending(struct recorder_place *place);
+
+/* ---- slow_names.c ---- */
+
+/* Name the file of a slow read, in a log line shortly after the read's own. The catalog is in the order of paths, so
+ * finding a file by offset takes a pass over all of it. Therefore a thread looks for one read at a time, and for at
+ * most one a minute. The log lines of the other reads have an offset, for `granary ls --at`. */
+
+enum { SLOW_NAMES_ENTRIES_MAX = 1 << 20 }; /* more files are not searched: some 80 MB of catalog at the most */
+
+struct slow_names;
+
+/* Attach to the slow reads of s, which must outlive it. Starts no thread. -ENOMEM. */
+GR_MUST_CHECK int slow_names_new(struct slow_reads *s, struct slow_names **out);
+GR_MUST_CHECK int slow_names_start_thread(struct slow_names *n);
+/* Detach and free; call it after the last read of the images. Waits for a get in flight. NULL is allowed. */
+void slow_names_free(struct slow_names *n);
+
+/* ---- ahead.c ---- */
+
+/* Completion in the background: while clients miss chunks of an image here and there, threads fetch the missing chunks
+ * around them, within the credit of demand.c. The first epoch over a shuffled dataset then runs at the speed of the
+ * link instead of one round trip per file. Nothing is fetched for an image that the cache cannot hold, or that nobody
+ * reads. */
+
+struct ahead;
+
+/* Create without threads; `threads` is how many ahead_start_threads will start. -ENOMEM. */
+GR_MUST_CHECK int ahead_new(unsigned threads, struct ahead **out);
+/* Watch an image and take a reference to it. Call it before the image's first read. -ENOMEM. */
+GR_MUST_CHECK int ahead_add(struct ahead *a, struct image *img);
+/* Stop watching an image; no further unit of it is begun. Units in flight are not waited for: the last of them drops
+ * the reference. Does nothing if the image is not watched. */
+void ahead_remove(struct ahead *a, struct image *img);
+/* Start the threads. On failure those that were started run until ahead_free. -ENOMEM, or the negative errno of
+ * pthread_create. */
+GR_MUST_CHECK int ahead_start_threads(struct ahead *a);
+/* Stop, wait for the units in flight, and free. NULL is allowed. */
+void ahead_free(struct ahead *a);
 
 #endif

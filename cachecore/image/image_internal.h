@@ -1,15 +1,258 @@
-/* What the files of an image share. Only they include it. */
+/* What the files of an image share. Only they and their tests include it.
+ *
+ *   image.c        from offsets to bytes: the walk over a range
+ *   node_cache.c   the chunk index: its nodes in memory, and the way down to a leaf
+ *   readahead.c    fetches ahead of sequential readers and page faults, with the read itself
+ *   demand.c       what was read of each leaf, and how much more may be fetched ahead of it
+ *   ahead.c        completes leaves in the background
+ *   recorder.c     records the chunks that are read
+ *   slow_names.c   names the files of slow reads
+ *   warm/          brings parts of an image into the cache
+ */
 #ifndef GRANARY_IMAGE_IMAGE_INTERNAL_H
 #define GRANARY_IMAGE_IMAGE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
+#include "base/counter.h"
+#include "format/index.h"
 #include "image/image.h"
-#include "image/node_cache.h"
-#include "image/readahead/demand.h"
-#include "image/readahead/streams.h"
-#include "image/recorder.h"
-#include "image/warm/warm_turn.h"
+
+/* ---- node_cache.c ---- */
+
+/* Decoded nodes of one image's chunk index, kept in memory up to a limit and fetched through the chunk cache when
+ * missing. Any thread, unless it says otherwise. */
+
+struct node_cache;
+struct node;
+
+/* A node's place in the tree, which says what it must contain. */
+struct node_place {
+    unsigned level;
+    uint64_t number; /* of the node within its level, from 0 */
+};
+
+/* Borrowed pointers, which must outlive the node cache. */
+struct node_cache_config {
+    struct cache *cache; /* not owned, like the next two */
+    struct store *store;
+    const struct manifest *manifest;
+    size_t memory; /* bytes of decoded nodes kept; nodes in use may exceed it */
+};
+
+/* -ENOMEM. */
+GR_MUST_CHECK int node_cache_new(const struct node_cache_config *config, struct node_cache **out);
+void node_cache_free(struct node_cache *nc); /* all nodes must have been released; NULL is allowed */
+
+/* Get the node that `child` (not a hole) describes, at `place`. Release *out by node_unref. Blocks while it is
+ * fetched. -EBADMSG: the node does not fit its place; else the error of cache_read. */
+GR_MUST_CHECK int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                                 struct node **out);
+/* The same without keeping the node in memory, for walks over a whole image that must not evict the readers' nodes.
+ * It comes from memory, from the cache, or else from `store` (NULL: -ENODATA, no message). */
+GR_MUST_CHECK int node_cache_peek(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                                  struct store *store, struct node **out);
+/* The same for warming: a node fetched from `store` is put into the cache, and *fetched grows by its bytes. Inner
+ * nodes are kept in memory too. */
+GR_MUST_CHECK int node_cache_bring(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                                   struct store *store, struct node **out, counter *fetched);
+/* Make sure the node is in the cache too, even if it is in memory: without it, nothing that it describes can be read
+ * while the store is away. Errors as for cache_ensure; -EBADMSG. */
+GR_MUST_CHECK int node_cache_keep(struct node_cache *nc, const struct index_child *child);
+/* Release a reference. NULL is allowed. */
+void node_unref(struct node *node);
+size_t node_cache_memory(struct node_cache *nc); /* the limit, as configured or set last */
+/* Change the limit; nodes over it are dropped now. */
+void node_cache_set_memory(struct node_cache *nc, size_t bytes);
+const struct index_node *node_index(const struct node *node);
+
+/* Counts and sizes; see image_counters. */
+struct node_cache_stats {
+    uint64_t hits, misses, evictions, bytes, nodes;
+};
+void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out);
+
+DEFINE_CLEANUP(node, struct node *, node_unref)
+
+/* One step of a walk over an image: the leaf of the index that covers a chunk, or a subtree of holes. */
+
+/* The chunks [first, end) that one step covers. */
+struct span {
+    struct node *leaf; /* holds one reference; NULL: all chunks are holes */
+    uint64_t first, end;
+};
+
+/* What to do about nodes that are not cached: fetch them; fetch them and wait until they are on disk; or fail with
+ * -ENODATA (no message). */
+enum span_nodes { SPAN_FETCHED, SPAN_KEPT, SPAN_CACHED };
+
+/* Find the leaf of a chunk, or the largest subtree of holes around it. Release span->leaf by node_unref. Blocks while
+ * nodes are fetched. -ENODATA: see span_nodes, or cache-only mode; -EBADMSG: a node does not fit its place; else the
+ * error of a fetch. */
+GR_MUST_CHECK int span_locate(struct node_cache *nc, uint64_t chunk, enum span_nodes how, struct span *span);
+
+/* Return the reference of a chunk of the span, valid as long as its leaf; NULL: a hole. */
+const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk);
+
+/* ---- demand.c ---- */
+
+/* What clients recently read of an image, per leaf of its index: which chunks, which were fetched ahead and not read
+ * yet, and how many more may be fetched ahead.
+ *
+ * The rule (demand_credit) holds for each leaf separately. Let c be the share of the leaf that was read:
+ *
+ *   c                0 ------- 1/16 ----------- 3/16 ------------ 1
+ *   may be unread     nothing      8 (c - 1/16)    the whole leaf
+ *
+ * A client that reads a directory soon gets the whole leaf; one that samples a file here and there gets nothing.
+ *
+ * Threads: any thread may call every function; there is no lock. A leaf is tracked from its first miss on, so readers
+ * of a cached image pay for one load. Memory: 8 bytes per leaf of the image, and 280 bytes per tracked leaf, about a
+ * quarter of a byte per chunk.
+ */
+
+enum { DEMAND_WORDS = INDEX_FANOUT / 64, DEMAND_PAGE = 4096 }; /* bits are kept in words; reads are counted in pages */
+
+/* One tracked leaf. All members are relaxed; see demand.c. */
+struct demand_leaf {
+    _Atomic uint64_t asked[DEMAND_WORDS];  /* one bit per chunk: it was read */
+    _Atomic uint64_t unread[DEMAND_WORDS]; /* one bit per chunk: fetched ahead and not read since */
+    _Atomic uint32_t pages;                /* pages of the first read of each chunk, summed */
+    _Atomic uint32_t unread_count;         /* bits in unread */
+    _Atomic uint32_t last;                 /* the chunk that was missed last */
+    _Atomic uint32_t fruitless;            /* `pages` when a search last found nothing to fetch; 0: none did */
+    _Atomic bool complete;                 /* every chunk is cached, as far as is known */
+};
+
+/* One per image. */
+struct demand {
+    /* leaf_count entries; NULL: nothing of the leaf was missed. Freed with the image only. */
+    _Atomic(struct demand_leaf *) *leaves;
+    uint64_t chunks, leaf_count;
+    uint32_t chunk_size;
+};
+
+/* All leaves untracked. -ENOMEM. */
+GR_MUST_CHECK int demand_init(struct demand *d, uint64_t chunks, uint32_t chunk_size);
+void demand_release(struct demand *d);
+
+/* Return a leaf's state; NULL: nothing of it was missed. */
+static inline struct demand_leaf *demand_leaf(const struct demand *d, uint64_t leaf)
+{
+    return atomic_load_explicit(&d->leaves[leaf], memory_order_acquire);
+}
+
+static inline bool demand_is_complete(const struct demand_leaf *leaf)
+{
+    return atomic_load_explicit(&leaf->complete, memory_order_relaxed);
+}
+
+/* A client missed chunk number `chunk` of the leaf. Begins to track the leaf if it is new. If it was complete, forgets
+ * what was read of it: chunks have been evicted since. NULL: out of memory. */
+struct demand_leaf *demand_missed(struct demand *d, uint64_t leaf, uint32_t chunk);
+/* A client read len bytes of the chunk. True: the chunk had been fetched ahead and is read for the first time. */
+bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len);
+
+/* Was anything of the chunk read? */
+bool demand_was_asked(const struct demand_leaf *leaf, uint32_t chunk);
+/* Was the chunk read, or fetched ahead, or is it being fetched ahead? */
+bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk);
+
+/* Return how many pages of the leaf's chunks were read. */
+static inline uint32_t demand_pages(const struct demand_leaf *leaf)
+{
+    return atomic_load_explicit(&leaf->pages, memory_order_relaxed);
+}
+
+/* Return how many chunks of leaf `number` may be fetched ahead now. */
+uint32_t demand_credit(const struct demand *d, uint64_t number);
+
+/* Claim the chunk for fetching ahead. False: it is being fetched ahead, or was and has not been read. */
+bool demand_claim(struct demand_leaf *leaf, uint32_t chunk);
+/* Take a claim back: the chunk was not fetched. */
+void demand_unclaim(struct demand_leaf *leaf, uint32_t chunk);
+/* A search of the whole leaf found nothing to claim. complete: all chunks are cached. Else the leaf has no credit until
+ * clients have read more of it. */
+void demand_exhausted(struct demand_leaf *leaf, bool complete);
+
+/* ---- readahead.c: runs ---- */
+
+/* Detects sequential runs among the reads of an image, and decides how much to fetch ahead of them.
+ *
+ * A run is a sequence of reads, each of which begins near the end of the run. Not exactly at the end: kernels send the
+ * requests of one reader out of order, and reading the files of a directory in order leaves small gaps.
+ *
+ *       begin                        end
+ *         |######  ########  ########|          read; gaps between them
+ *                             |<- STREAM_BACK ->|<- STREAM_FORWARD ->|
+ *                                               a read that begins here continues the run
+ *
+ * The window ahead of a run grows with the bytes the run has read, so a run that ends has cost no more than it read. An
+ * isolated read gets no window.
+ *
+ * No lock, no I/O: the caller serializes the calls.
+ */
+
+enum {
+    STREAMS_MAX = 64,           /* runs tracked at a time; the least recently used is replaced */
+    STREAM_BACK = 512 << 10,    /* a read may begin up to this many bytes before the run's end, */
+    STREAM_FORWARD = 256 << 10, /* or up to this many after it */
+    STREAM_FREE = 256 << 10,    /* bytes that a run reads before anything is fetched ahead of it */
+};
+
+/* One run. Offsets and lengths in bytes. */
+struct stream {
+    uint64_t begin, end; /* the range it has covered, gaps included */
+    uint64_t bytes;      /* read, without gaps */
+    uint64_t ahead;      /* the end of what was fetched ahead of it */
+    uint64_t used;       /* streams.clock of its last read; 0: unused entry */
+};
+
+/* All zero: no runs. */
+struct streams {
+    uint64_t clock; /* counts the reads */
+    struct stream runs[STREAMS_MAX];
+};
+
+/* The bounds of what streams_read may return. */
+struct stream_limits {
+    uint64_t most;  /* maximum bytes ahead of a run */
+    uint64_t stop;  /* nothing at or beyond this offset is returned */
+    uint64_t align; /* a power of two: the window begins and ends at its multiples, or ends at stop */
+};
+
+/* Fetch [from, to) ahead now; from == to: nothing. */
+struct stream_window {
+    uint64_t from, to;
+};
+
+/* Account for a read of [off, off + len), and return what to fetch ahead of its run. The same bytes are never returned
+ * twice for one run. */
+struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits);
+
+/* ---- warm/warm_turn.c ---- */
+
+/* Whose turn it is. Runs that warm the same image take turns at its index nodes, and at its metadata if nothing else is
+ * warmed. A server warms what it is started with, and a mount asks for the same a moment later: the second run waits
+ * for the first, and finds everything cached, or gets its failure. */
+struct warm_turns {
+    pthread_mutex_t lock; /* held for a few instructions */
+    pthread_cond_t given; /* broadcast when the turn is released */
+    bool taken;           /* some run has the turn */
+    struct error failed;  /* the last turn's error; code 0: it went well, or was cancelled */
+};
+
+void warm_turns_init(struct warm_turns *t);
+void warm_turns_release(struct warm_turns *t); /* no thread may be waiting */
+
+/* Wait for the turn. wait(arg) is called now and then; its non-zero result ends the wait. If not 0, this run does not
+ * have the turn: the result of `wait`, or the error of the run that was waited for. */
+GR_MUST_CHECK int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg);
+/* Release the turn. rc: the run's result. Leaves the thread's error message as it is. */
+void warm_turn_give(struct warm_turns *t, int rc);
+
+/* ---- the image ---- */
 
 /* An open image. Constant after image_open, except for counters, atomics and members that have a lock of their own. */
 struct image {
@@ -26,7 +269,7 @@ struct image {
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
     _Atomic int next_credit; /* how many chunks after a short read may still be fetched with it (readahead.c) */
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
-    /* Called when a chunk of a leaf was missed, or when a chunk fetched ahead was read (ahead.h); NULL: not called. */
+    /* Called when a chunk of a leaf was missed, or when a chunk fetched ahead was read (ahead.c); NULL: not called. */
     void (*noted)(void *arg, struct image *img, uint64_t leaf);
     void *noted_arg;
     _Atomic uint64_t active_ms; /* clock_now_ms of the last miss, or of the last read of a chunk fetched ahead */
@@ -49,5 +292,53 @@ static inline uint64_t image_chunk_len(const struct image *img, uint64_t chunk)
     const struct manifest *m = &img->manifest;
     return GR_MIN(m->size - chunk * m->chunk_size, (uint64_t)m->chunk_size);
 }
+
+/* ---- recorder.c ---- */
+
+/* Record a chunk if it is a first touch; call recorder_note instead. */
+void recorder_push(struct recorder_place *place, uint64_t chunk, const struct digest *digest);
+
+/* Note that a chunk is read. Costs one relaxed load while nothing is recorded. */
+static inline void recorder_note(struct recorder_place *place, uint64_t chunk, const struct digest *digest)
+{
+    if (__builtin_expect(atomic_load_explicit(&place->current, memory_order_relaxed) != NULL, 0))
+        recorder_push(place, chunk, digest);
+}
+
+/* ---- readahead.c: one read ---- */
+
+/* Readahead for one read of an image. Before the read goes to the cache, it chooses chunks ahead of the sequential run,
+ * or the chunk after a page fault's, so that they come with the same GET. Afterwards the result is recorded in the
+ * image's demand.
+ *
+ *   readahead_init -> readahead_choose -> cache_read with the pieces -> readahead_started -> readahead_note, per chunk
+ *
+ * One struct per read, on the reader's stack. The shared state is in struct image.
+ */
+
+enum { READAHEAD_CHUNKS = 64 }; /* fetched ahead by one read at most */
+
+/* What one read may fetch ahead, and what is known of the read so far. */
+struct readahead {
+    struct image *img;
+    uint64_t off, len; /* the read, in bytes */
+    bool in_streams;   /* the read has been counted as part of a run */
+    bool next;         /* the pieces are the single chunk after the read's */
+    size_t count;
+    struct cache_piece pieces[READAHEAD_CHUNKS];
+    struct demand_leaf *leaf;          /* of the pieces */
+    uint32_t chunks[READAHEAD_CHUNKS]; /* the pieces' numbers in the leaf */
+};
+
+/* Prepare for a read of [off, off + len). */
+void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len);
+
+/* Fill in the pieces. span is the leaf at the end of the read; no piece lies beyond it, because the next leaf might
+ * have to be fetched. Nothing is chosen in a leaf without recent misses. */
+void readahead_choose(struct readahead *r, const struct span *span);
+/* cache_read has returned: count the pieces that it started to fetch, and release the others. Clears the pieces. */
+void readahead_started(struct readahead *r);
+/* len bytes of a chunk were read. missed: some bytes of the read were not cached. */
+void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool missed);
 
 #endif

@@ -1,4 +1,6 @@
-/* Index nodes by digest; the least recently used is evicted first.
+/* The chunk index of an image: its nodes in memory, and the way from the root to the leaf of a chunk.
+ *
+ * Nodes are kept by digest; the least recently used is evicted first.
  *
  *    table (by digest) --> node <--> node <--> node      newest ... oldest, by use
  *                           ^ one reference of the table, and one of each reader
@@ -10,8 +12,11 @@
  * A digest proves what a node is, not that it stands in the right place. So its level, its number of entries and its
  * chunks' lengths are compared with the image's geometry once, when it is decoded, and readers may index into it
  * without further checks.
+ *
+ * Every step of a walk descends from the root again: the nodes are in memory, and the walk copies what it needs of a
+ * leaf before it releases it.
  */
-#include "image/node_cache.h"
+#include "image/image_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -321,6 +326,53 @@ int node_cache_bring(struct node_cache *nc, const struct index_child *child, str
         *out = insert(nc, *out);
     return 0;
 }
+
+/* ---- the way down ---- */
+
+/* Get one node, in the way the walk wants it. */
+static int span_get_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                         enum span_nodes how, struct node **out)
+{
+    if (how == SPAN_CACHED)
+        return node_cache_peek(nc, child, place, NULL, out);
+    int rc = how == SPAN_KEPT ? node_cache_keep(nc, child) : 0;
+    return rc ? rc : node_cache_get(nc, child, place, out);
+}
+
+/* Stops at the first zero digest: everything below it is holes. */
+int span_locate(struct node_cache *nc, uint64_t chunk, enum span_nodes how, struct span *span)
+{
+    const struct manifest *m = nc->config.manifest;
+    struct index_child child = m->index_root;
+    uint64_t total = manifest_chunk_count(m);
+    for (unsigned level = m->index_levels; level-- > 0;) {
+        uint64_t below = image_chunks_below(level + 1);
+        struct node_place place = {.level = level, .number = chunk / below};
+        span->first = place.number * below;
+        span->end = GR_MIN(span->first + below, total);
+        span->leaf = NULL;
+        if (digest_is_zero(&child.digest))
+            return 0;
+        int rc = span_get_node(nc, &child, place, how, &span->leaf);
+        if (rc)
+            return rc;
+        if (level) {
+            child = node_index(span->leaf)->children[chunk / image_chunks_below(level) % INDEX_FANOUT];
+            node_unref(steal_ptr(&span->leaf));
+        }
+    }
+    return 0;
+}
+
+const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk)
+{
+    if (!span->leaf)
+        return NULL;
+    const struct chunk_ref *ref = &node_index(span->leaf)->chunks[chunk - span->first];
+    return chunk_is_hole(ref) ? NULL : ref;
+}
+
+/* ---- figures ---- */
 
 size_t node_cache_memory(struct node_cache *nc)
 {

@@ -9,7 +9,7 @@
  * recorder_stop clears the pointer, then waits until `users` is 0. All four accesses are sequentially consistent, so
  * one side sees the other.
  */
-#include "image/recorder.h"
+#include "image/image_internal.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -3,8 +3,6 @@
  *
  *    free --reader--> taken, img set --thread--> searching --> resting 60 s --> free
  */
-#include "image/slow_names.h"
-
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

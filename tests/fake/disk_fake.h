@@ -2,7 +2,7 @@
 #ifndef GRANARY_TESTS_FAKE_DISK_FAKE_H
 #define GRANARY_TESTS_FAKE_DISK_FAKE_H
 
-#include "cache/disk/io_thread.h"
+#include "cache/disk/ring.h"
 
 enum disk_fault {
     DISK_HEALTHY,

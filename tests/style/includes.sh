@@ -45,7 +45,7 @@ check_includes() {
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
             doors["cache"] = "cache/cache.h cache/cache_tools.h"
-            doors["image"] = "image/image.h image/readahead/ahead.h image/slow_names.h image/warm/warm_run.h"
+            doors["image"] = "image/image.h image/warm/warm_run.h"
             doors["stack"] = "stack.h stack_options.h"
             doors["imagebuild"] = "imagebuild/imagebuild.h"
             doors["attach"] = "attach/attach.h"
@@ -75,5 +75,5 @@ can_fail check_includes imagebuild/x.c '#include "cache/cache.h"' "imagebuild mu
 can_fail check_includes server/x.c '#include "imagebuild/build.h"' "server must not include"
 can_fail check_includes another/x.c '#include "base/error.h"' "no part another in tests/style/includes.sh"
 can_fail check_includes cachecore/image/x.c '#include "stack.h"' "image must not include stack.h"
-can_fail check_includes server/x.c '#include "cache/hot.h"' "cache/hot.h is private to cache"
+can_fail check_includes server/x.c '#include "cache/memory_tier.h"' "cache/memory_tier.h is private to cache"
 check_includes

@@ -5,9 +5,62 @@
 
 #include "base/buf.h"
 #include "base/counter.h"
-#include "cache/disk/health.h"
 #include "cache/disk/ring.h"
 #include "cache/index/space.h"
+
+/* ---- health ---- */
+
+/* The health of one direction (reading or writing) of one cache directory: a state machine without I/O and without a
+ * clock. The caller locks.
+ *
+ *    state    | good            | fault             | wrong   | timeout | probe good      | probe bad
+ *    normal   | -               | suspect           | suspect | down    |                 |
+ *    suspect  | normal, if well | down, if the 8th  | -       | down    | normal, if well | down
+ *    down     | -               | -                 | -       | -       | suspect         | probed later
+ *
+ * "well": the latest fault, or the return from down, is HEALTH_NORMAL_AFTER_MS ago. "the 8th": of faults in a row,
+ * without a success in between. Bytes that differ from their checksum ("wrong") say that their slot is damaged, which
+ * the next fill repairs; only a probe whose bytes come back wrong says that the disk is bad.
+ *
+ * Suspect: used as before, and probed once a second. Down: not used at all, and probed after 1 s, then at intervals
+ * that double up to 30 s. The interval keeps growing when a direction goes down again before it was normal.
+ */
+
+enum {
+    HEALTH_FAULTS_MAX = 8, /* faults in a row before it is down */
+    HEALTH_NORMAL_AFTER_MS = 10000,
+    HEALTH_PROBE_MIN_MS = 1000,
+    HEALTH_PROBE_MAX_MS = 30000,
+};
+
+enum health_state { HEALTH_NORMAL, HEALTH_SUSPECT, HEALTH_DOWN };
+
+enum health_event {
+    HEALTH_GOOD,    /* it worked */
+    HEALTH_FAULT,   /* it failed */
+    HEALTH_WRONG,   /* the bytes differ from those written */
+    HEALTH_TIMEOUT, /* no answer in time */
+    HEALTH_PROBE_GOOD,
+    HEALTH_PROBE_BAD,
+};
+
+/* All zero: normal. */
+struct health {
+    enum health_state state;
+    unsigned faults;        /* in a row */
+    uint64_t fault_ms;      /* time of the latest fault, or of the return from down */
+    uint64_t probe_ms;      /* time of the next probe, unless normal */
+    uint32_t probe_wait_ms; /* interval of probes while down; 0: it was normal since */
+};
+
+/* Note an event. true: the state has changed. */
+bool health_note(struct health *h, enum health_event event, uint64_t now_ms);
+/* Is a probe due? */
+bool health_wants_probe(const struct health *h, uint64_t now_ms);
+/* Return "normal", "suspect" or "down". */
+const char *health_name(enum health_state state);
+
+/* ---- the directory ---- */
 
 enum cache_direction { CACHE_READING, CACHE_WRITING, CACHE_DIRECTIONS };
 
@@ -27,11 +80,23 @@ struct cache_dir {
     _Atomic bool deleted;                    /* its files were unlinked */
 };
 
+/* ---- opening (cache_dir_open.c) ---- */
+
+/* The lock of a cache directory: one process owns the directory, and a dead owner blocks nobody.
+ *
+ * Take the lock of directory dir_fd (safe_dir_open), called `dir` in messages. *out_fd: close it to release the lock.
+ * make: create the lock file if it is missing, else -ENOENT; without make, a directory on a read-only filesystem can
+ * be locked too. -EBUSY: another process holds it (the message names its pid); -EPERM: another user could change the
+ * file.
+ */
+GR_MUST_CHECK int cache_lock_take(int dir_fd, const char *dir, bool make, int *out_fd);
+/* Write this process's pid into the lock file; call it again after a fork. */
+void cache_lock_sign(int fd, const char *dir);
+
 /* Say how many bytes a cache in that directory may take: those free on its filesystem (without root's reserve) and
  * those the cache holds already; and the filesystem's size without that reserve. Creates the directory if it is
  * missing. -EPERM: another user could have created its contents or could change them (safe_dir.h), as for
- * cache_dir_open; -EIO and the like.
- */
+ * cache_dir_open; -EIO and the like. */
 GR_MUST_CHECK int cache_dir_free_space(const char *path, uint64_t *free_space, uint64_t *total);
 /* Compute a percentage of that room, in whole 4 KiB. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
@@ -52,6 +117,12 @@ struct cache_dir_order {
 /* cache_dir_share and cache_dir_open, within a time. -ETIMEDOUT: the disk has not answered; a thread stays behind
  * until it does, and then closes what it opened. */
 GR_MUST_CHECK int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, struct cache_dir **out);
+/* Say how much of the directory's filesystem is in use by anyone, and its size, in bytes as df counts them: root's
+ * reserve is not part of it. false: the filesystem does not say. */
+GR_MUST_CHECK bool cache_dir_usage(const struct cache_dir *d, uint64_t *out_used, uint64_t *out_total);
+
+/* ---- use (cache_dir.c) ---- */
+
 /* Close the files and release the lock. NULL is allowed. */
 void cache_dir_close(struct cache_dir *d);
 /* Sign the lock with this process's pid, after a fork. */
@@ -101,9 +172,6 @@ GR_MUST_CHECK int cache_dir_change_slab(const struct cache_dir *d, struct ring *
 int cache_dir_slab_ranges(const struct cache_dir *d, unsigned number, uint32_t slab, enum cache_slab_change change,
                           struct ring_range out[2]);
 
-/* Note the result of a read or write: 0 or -errno of the disk (-EBADMSG: a checksum did not match; -ECANCELED,
- * -EAGAIN and -ENOMEM say nothing about the disk). true: the state changed, which is logged once. Any thread. */
-bool cache_dir_note(struct cache_dir *d, enum cache_direction direction, int rc);
 /* The same for a probe. */
 bool cache_dir_note_probe(struct cache_dir *d, enum cache_direction direction, int rc);
 /* Is a probe due? */
@@ -113,8 +181,15 @@ static inline enum health_state cache_dir_state(const struct cache_dir *d, enum 
 {
     return atomic_load_explicit(&d->state[direction], memory_order_relaxed);
 }
-/* In watermark.c: would the filesystem, with `more` bytes, be used above `high` percent? */
-bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more);
+/* Note the result of a read or write: 0 or -errno of the disk (-EBADMSG: a checksum did not match; -ECANCELED,
+ * -EAGAIN and -ENOMEM say nothing about the disk). true: the state changed, which is logged once. Any thread. */
+bool cache_dir_note_change(struct cache_dir *d, enum cache_direction direction, int rc);
+static inline bool cache_dir_note(struct cache_dir *d, enum cache_direction direction, int rc)
+{
+    if (!rc && cache_dir_state(d, direction) == HEALTH_NORMAL)
+        return false; /* the usual case, without the lock */
+    return cache_dir_note_change(d, direction, rc);
+}
 
 /* May its chunks be read? */
 static inline bool cache_dir_reads(const struct cache_dir *d)

@@ -1,12 +1,12 @@
-/* Opening a cache directory.
+/* Opening a cache directory, within a time: its disk may hang.
  *
- *    lock      pid of the owner; flock'ed, so a dead owner does not block
+ *    lock      pid of the owner, for messages only; flock'ed: the kernel releases it when its owner dies
  *    data      slabs of slots, then the probe block
  *    records   header, regions of records, slab table
  *
  * Both data and records are reserved by fallocate when the directory is opened, so a fill never makes a file grow,
  * and the budget holds at every moment. (With watermarks some slabs may be without their room; no fill goes there:
- * watermark.c.)
+ * disk_monitor.c.)
  *
  *    found there                    what is done
  *    nothing, or another version,   start empty: reserve, write a new header with a random id
@@ -14,26 +14,83 @@
  *    this geometry                  keep it
  *    another budget, same slabs     resize: the slab table moves, slabs beyond the new end go
  *    a read error                   fail: the disk may work tomorrow, so nothing is changed
+ *
+ * A thread opens the directory, and is left behind when the time is over; it owns everything it needs. If the disk
+ * answers after all, the thread closes what it has opened, and the next start finds the directory as it is.
+ *
+ *    caller:  start thread --- wait ---+--- ended: take the result, free the opening
+ *                                      `-- timed out: `left` is set, and the thread frees the opening
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "cache/disk/cache_dir.h"
-#include "cache/disk/cache_lock.h"
 
 DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
+
+/* ---- the lock ---- */
+
+void cache_lock_sign(int fd, const char *dir)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    /* Do not truncate to 0 first: ext4 would flush such a file when it is closed, and wait for the disk. */
+    if (io_pwrite_full(fd, text, (size_t)n, 0) || ftruncate(fd, n))
+        log_debug("cache: cannot note the pid in %s/lock", dir);
+}
+
+static int open_lock(int dir_fd, const char *dir, bool make, int *out_fd)
+{
+    int rc = safe_file_open(dir_fd, dir, "lock", O_RDWR | (make ? O_CREAT : 0), out_fd);
+    return rc == -EROFS && !make ? safe_file_open(dir_fd, dir, "lock", O_RDONLY, out_fd) : rc;
+}
+
+/* Open and flock the file. If another process holds it, the pid for the message is read from the file. */
+int cache_lock_take(int dir_fd, const char *dir, bool make, int *out_fd)
+{
+    CLEANUP_FD int fd = -1;
+    int rc = open_lock(dir_fd, dir, make, &fd);
+    if (rc == -ENOENT && !make)
+        return error_set(rc, "cache: there is no cache in %s", dir);
+    if (rc == -EPERM)
+        return error_prefix(rc, "cache");
+    if (rc)
+        return error_set(rc, "cache: cannot open %s/lock: %s; the directory must be writable", dir, strerror(-rc));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        cache_lock_sign(fd, dir);
+        *out_fd = steal_fd(&fd);
+        return 0;
+    }
+    if (errno != EWOULDBLOCK)
+        return error_set(-errno, "cache: cannot lock %s: %s", dir, strerror(errno));
+    char text[32] = "";
+    ssize_t n = io_pread_full(fd, text, sizeof text - 1, 0);
+    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+    return error_set(
+        -EBUSY, "cache: %s is in use by process %ld; stop that one, attach to it, or give another directory", dir, pid);
+}
+
+void cache_dir_sign(struct cache_dir *d)
+{
+    cache_lock_sign(d->lock_fd, d->path);
+}
+
+/* ---- room ---- */
 
 /* Open one of the files. O_NOATIME: updating the access time is a write to the filesystem's journal, for which a read
  * would wait when the disk hangs. */
@@ -325,11 +382,22 @@ static uint64_t held_now(int fd)
     return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
+bool cache_dir_usage(const struct cache_dir *d, uint64_t *out_used, uint64_t *out_total)
+{
+    struct statvfs fs;
+    if (fstatvfs(d->record_fd, &fs))
+        return false;
+    *out_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+    *out_total = *out_used + (uint64_t)fs.f_bavail * fs.f_frsize;
+    return true;
+}
+
 /* Reserve the files; `high` as for cache_dir_open. */
 static int reserve_data(struct cache_dir *d, unsigned high)
 {
-    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd);
-    if (high && watermark_over(d, high, size > held ? size - held : 0))
+    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd), used, total;
+    uint64_t more = size > held ? size - held : 0;
+    if (high && cache_dir_usage(d, &used, &total) && used + more > total / 100 * high)
         return reserve_sparingly(d);
     return reserve_both(d);
 }
@@ -366,4 +434,102 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
         return rc;
     *out = steal_ptr(&d);
     return 0;
+}
+
+/* ---- within a time ---- */
+
+/* One opening. `lock` decides which side frees it: ended and left are set under it. */
+struct opening {
+    struct cache_dir_order order; /* with its own copy of the path */
+    pthread_mutex_t lock;
+    pthread_cond_t ending;
+    bool ended, left; /* left: the caller has given up */
+    struct cache_dir *dir;
+    struct error error;
+};
+
+static void opening_free(struct opening *o)
+{
+    pthread_cond_destroy(&o->ending);
+    pthread_mutex_destroy(&o->lock);
+    free((char *)o->order.path);
+    free(o);
+}
+
+/* Make an opening with copies of everything the thread needs. NULL: out of memory. */
+static struct opening *opening_new(const struct cache_dir_order *order)
+{
+    struct opening *o = calloc(1, sizeof *o);
+    char *path = strdup(order->path);
+    if (!o || !path) {
+        free(o);
+        free(path);
+        return NULL;
+    }
+    o->order = *order;
+    o->order.path = path;
+    pthread_mutex_init(&o->lock, NULL);
+    thread_cond_init(&o->ending);
+    return o;
+}
+
+/* Report the result to the caller. false: the caller has given up. */
+static bool hand_over(struct opening *o, int rc)
+{
+    SCOPED_LOCK(&o->lock);
+    error_take(&o->error, rc);
+    o->ended = true;
+    pthread_cond_signal(&o->ending);
+    return !o->left;
+}
+
+static void *open_by_thread(void *arg)
+{
+    struct opening *o = arg;
+    struct cache_dir_order *order = &o->order;
+    if (order->begin)
+        order->begin();
+    int rc = order->size ? 0 : cache_dir_share(order->path, order->percent, &order->size);
+    if (!rc)
+        rc = cache_dir_open(order->path, order->size, order->high, &o->dir);
+    if (hand_over(o, rc))
+        return NULL;
+    cache_dir_close(o->dir);
+    opening_free(o);
+    return NULL;
+}
+
+/* Wait for the result. false: the opening belongs to the thread now. */
+static bool wait_for_opening(struct opening *o, uint32_t timeout_ms)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + timeout_ms);
+    SCOPED_LOCK(&o->lock);
+    while (!o->ended && pthread_cond_timedwait(&o->ending, &o->lock, &until) != ETIMEDOUT) {
+    }
+    o->left = !o->ended;
+    return o->ended;
+}
+
+int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, struct cache_dir **out)
+{
+    struct opening *o = opening_new(order);
+    if (!o)
+        return error_no_memory();
+    pthread_t thread;
+    int rc = thread_start(&thread, open_by_thread, o);
+    if (rc) {
+        opening_free(o);
+        return rc;
+    }
+    if (!wait_for_opening(o, timeout_ms)) {
+        pthread_detach(thread);
+        return error_set(-ETIMEDOUT, "cache: %s: its disk has given no answer for %u seconds", order->path,
+                         timeout_ms / 1000);
+    }
+    pthread_join(thread, NULL);
+    rc = o->error.code ? error_restore(&o->error) : 0;
+    order->size = o->order.size;
+    *out = o->dir;
+    opening_free(o);
+    return rc;
 }

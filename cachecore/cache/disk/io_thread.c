@@ -4,7 +4,7 @@
  *                     `-- deadline: given_up; the operation in progress goes on, no other is begun
  *                            `-- orphan: done(arg), then the thread frees itself
  */
-#include "cache/disk/io_thread.h"
+#include "cache/disk/ring.h"
 
 #include <errno.h>
 #include <fcntl.h>

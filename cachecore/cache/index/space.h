@@ -30,6 +30,9 @@
 #ifndef GRANARY_CACHE_INDEX_SPACE_H
 #define GRANARY_CACHE_INDEX_SPACE_H
 
+#include <pthread.h>
+
+#include "base/cleanup.h"
 #include "base/vec.h"
 #include "cache/disk/cache_meta.h"
 #include "cache/policy/evict.h"
@@ -130,7 +133,7 @@ struct space {
     uint64_t entries, used_bytes, evictions, quota_refusals;
     uint64_t meta_bytes, pinned_bytes; /* bytes of slots, not free, with RECORD_META, with RECORD_PINNED */
 #ifdef GRANARY_CHECK
-    uint64_t unchecked; /* locked sections until the next check (space_lock.h) */
+    uint64_t unchecked; /* locked sections until the next check (space_assert) */
 #endif
 };
 
@@ -259,5 +262,38 @@ GR_MUST_CHECK int space_load_finish(struct space *s, struct space_load *load);
 
 /* Assert what must hold between locked sections. Walks everything: for tests. */
 void space_check(const struct space *s);
+
+/* The lock that guards a space. A build with GRANARY_CHECK (debug, sanitizers) asserts the state table before it
+ * unlocks: after every locked section while few slots are bound, later only after as many sections that each pays for
+ * SPACE_CHECK_SLOTS slots on average. */
+
+enum { SPACE_CHECK_SLOTS = 512 };
+
+#ifdef GRANARY_CHECK
+/* Call it before anything that unlocks, a wait for a condition included. */
+void space_assert(struct space *s);
+#else
+static inline void space_assert(struct space *s)
+{
+}
+#endif
+
+/* What the end of the scope needs. */
+struct space_locked {
+    pthread_mutex_t *mutex;
+    struct space *space;
+};
+
+static inline void space_unlock_(struct space_locked *l)
+{
+    space_assert(l->space);
+    pthread_mutex_unlock(l->mutex);
+}
+
+/* Lock mutex, which guards the space, until the end of the scope. */
+#define SCOPED_SPACE_LOCK(guard, guarded)                                                                              \
+    CLEANUP(space_unlock_)                                                                                             \
+    struct space_locked CLEANUP_CONCAT_(space_locked_, __LINE__) = {.mutex = (guard), .space = (guarded)};             \
+    pthread_mutex_lock(CLEANUP_CONCAT_(space_locked_, __LINE__).mutex)
 
 #endif

@@ -1,5 +1,5 @@
-/* What the files of the space share: space.c (index, states), space_alloc.c (slabs, making room), space_load.c,
- * space_check.c. */
+/* What the files of the space share: space.c (index, states, invariants), space_alloc.c (slabs, making room),
+ * space_load.c. */
 #ifndef GRANARY_CACHE_INDEX_SPACE_INTERNAL_H
 #define GRANARY_CACHE_INDEX_SPACE_INTERNAL_H
 

@@ -94,30 +94,18 @@ static unsigned add_parts(unsigned a, unsigned b)
     return GR_MIN(a + b, (unsigned)EVICT_WHOLE);
 }
 
-/* Skip the low bits of the key: all keys in the shadow caches' sample have the same ones. */
-static size_t missed_place(uint64_t key)
-{
-    return (key >> 24) % MISSED_MAX;
-}
-
 /* Forget the reads of a missing chunk: it was inserted, or they do not count. */
 static void forget_missed(struct evict *e, uint64_t key)
 {
     if (evict_missed_part(e, key))
-        e->missed[missed_place(key)] = (struct evict_missed){0};
-}
-
-unsigned evict_missed_part(const struct evict *e, uint64_t key)
-{
-    const struct evict_missed *m = &e->missed[missed_place(key)];
-    return m->print == (uint32_t)(key >> 32) ? m->read : 0;
+        e->missed[evict_missed_place(key)] = (struct evict_missed){0};
 }
 
 void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
 {
     unsigned before = evict_missed_part(e, key);
     before = before >= READ_ENOUGH ? 0 : before; /* READ_ENOUGH: that was an earlier pass */
-    e->missed[missed_place(key)] =
+    e->missed[evict_missed_place(key)] =
         (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
 }
 

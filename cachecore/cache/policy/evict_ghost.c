@@ -8,12 +8,10 @@
  * `when` is the number of evictions so far, in units of 1/32 of the window. It wraps after 8 windows: an entry that old
  * may pass for recent once, which costs a place in the wrong queue.
  */
-#include "cache/policy/evict_ghost.h"
+#include "cache/policy/evict_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-#include "base/compiler.h"
 
 enum { WAYS = 4, TICKS = 32 };
 enum { COUNT_MASK = 0x3f, WHEN_SHIFT = 6, WHEN_MASK = 0xff, LEFT = 1 << 14, PRINT_SHIFT = 15 };

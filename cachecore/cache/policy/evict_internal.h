@@ -1,18 +1,50 @@
 /* What the files of this folder share; not to be included elsewhere.
  *
- *   evict.c         names, construction
- *   evict_calls.c   the calls of evict.h, whatever the policy
- *   evict_pool.c    the lists of a pool
- *   evict_ghost.c   counts of chunks that are not cached
- *   evict_lru.c, evict_s3fifo.c, evict_lfu.c, evict_parts.c   the policies
- *   evict_auto.c    shadow caches, which choose among them
- *   evict_sim.c     replays a trace
+ *   evict.c            names, construction; EVICT_AUTO, which chooses among the policies
+ *   evict_calls.c      the calls of evict.h, whatever the policy
+ *   evict_policies.c   the lists of a pool, and the policies over them
+ *   evict_ghost.c      counts of chunks that are not cached
+ *   evict_sim.c        replays a trace
  */
 #ifndef GRANARY_CACHE_POLICY_EVICT_INTERNAL_H
 #define GRANARY_CACHE_POLICY_EVICT_INTERNAL_H
 
 #include "cache/policy/evict.h"
-#include "cache/policy/evict_ghost.h"
+
+/* ---- evict_ghost.c ---- */
+
+/* Counts of chunks that are not cached, but were missed or evicted recently: a table of fingerprints with a count each.
+ * Bounded and approximate: entries are overwritten, and about two keys in ten thousand share a fingerprint. A hint
+ * for the policies, no more. */
+
+enum { GHOST_COUNT_MAX = 63 };
+
+/* The table. sets 0: unused. */
+struct ghost {
+    uint32_t *cells;       /* sets of four; see evict_ghost.c */
+    uint32_t sets;         /* number of sets */
+    uint32_t hand;         /* the set that ageing visits next */
+    uint32_t turn;         /* rotates which cell of a set is examined first */
+    uint64_t window, left; /* the clock of "recently": evicted chunks, in all; a window of them */
+};
+
+/* Allocate cells for about `keys` keys, 4 bytes each. A key that was evicted counts as evicted recently until `window`
+ * more keys were. -ENOMEM. */
+GR_MUST_CHECK int ghost_init(struct ghost *g, uint64_t keys, uint64_t window);
+void ghost_release(struct ghost *g);
+
+/* A key that is not cached was read. Returns its count, including this read. */
+unsigned ghost_ask(struct ghost *g, uint64_t key);
+/* Return the key's count; 0: unknown. */
+unsigned ghost_count(const struct ghost *g, uint64_t key);
+/* The key was evicted with this count. */
+void ghost_leave(struct ghost *g, uint64_t key, unsigned count);
+/* The key is cached again: remove it here. Returns its count. *out_lately: it was evicted recently. */
+unsigned ghost_take(struct ghost *g, uint64_t key, bool *out_lately);
+/* Halve the counts of the next n sets. True: this completed a round over all sets. */
+bool ghost_age(struct ghost *g, uint32_t n);
+
+/* ---- nodes, pools, policies ---- */
 
 /* evict_node.bits: how often the chunk was read (saturating), the ageing round the node has had, and whether it is in
  * the main list. */
@@ -49,7 +81,7 @@ struct evict_ops {
 extern const struct evict_ops evict_lru, evict_sticky, evict_s3fifo;
 extern const struct evict_ops evict_lfu, evict_lfu_firm, evict_parts;
 
-/* A round of ageing, in which all counts are halved; see evict_lfu.c. */
+/* A round of ageing, in which all counts are halved; see evict_age. */
 struct evict_ageing {
     uint64_t time;   /* weighted reads since the last round began */
     uint32_t pool;   /* the pool being aged; config.pools: no round is in progress */
@@ -63,7 +95,7 @@ struct evict_missed {
     uint32_t read;  /* in 128ths */
 };
 
-/* A policy above the policies: sees each read, and decides which policy to follow (evict_auto.c). */
+/* A policy above the policies: sees each read, and decides which policy to follow (evict.c). */
 struct evict_shadows {
     /* Part of a chunk was read. held: slots the cache uses, or 0 as long as it has room. Returns the policy to follow
      * from now on. */
@@ -113,32 +145,33 @@ static inline bool evict_is_read(const struct evict *e, uint32_t slot)
     return evict_node(e, slot)->read >= READ_ENOUGH;
 }
 
+/* ---- evict_calls.c ---- */
+
 /* More of a chunk was read right after a read that was counted. Never begins a new pass. */
 void evict_more(struct evict *e, uint32_t slot, unsigned part);
 /* The same for a chunk that is missing. */
 void evict_missed_more(struct evict *e, uint64_t key, unsigned part);
-/* Return how much of a missing chunk was read, in 128ths, as far as that is still known. */
-unsigned evict_missed_part(const struct evict *e, uint64_t key);
+/* The place of a key in evict.missed. Skips the low bits: all keys in the shadow caches' sample have the same ones. */
+static inline size_t evict_missed_place(uint64_t key)
+{
+    return (key >> 24) % MISSED_MAX;
+}
 
-/* Add a slot at the head of a list. The node keeps its count. */
-void pool_push_small(struct evict *e, struct evict_pool *p, uint32_t slot);
-void pool_push_main(struct evict *e, struct evict_pool *p, uint32_t slot);
-/* Add a slot at the head of main, with the count that the ghosts have of the key, at least 1. */
-void pool_insert_counted(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key);
+/* Return how much of a missing chunk was read, in 128ths, as far as that is still known. */
+static inline unsigned evict_missed_part(const struct evict *e, uint64_t key)
+{
+    const struct evict_missed *m = &e->missed[evict_missed_place(key)];
+    return m->print == (uint32_t)(key >> 32) ? m->read : 0;
+}
+
+/* ---- evict_policies.c ---- */
+
 /* Remove a slot from its list. */
 void pool_unlink(struct evict *e, struct evict_pool *p, uint32_t slot);
-/* Move a slot to the head of main, or to the head of the list it is in. */
-void pool_renew(struct evict *e, struct evict_pool *p, uint32_t slot);
-void pool_rotate(struct evict *e, struct evict_pool *p, uint32_t slot);
 /* Return the least recently used slot that is not busy, of small before main; EVICT_NONE if a bounded walk finds none.
  */
 uint32_t pool_oldest(struct evict *e, struct evict_pool *p);
-bool pool_admit_always(struct evict *e, struct evict_pool *p, uint64_t key);
-
-/* Advance ageing by one read (evict_lfu.c). */
+/* Advance ageing by one read. */
 void evict_age(struct evict *e, bool hit);
-
-/* Create the shadow caches of EVICT_AUTO for a cache of `capacity` slots. -ENOMEM without a sentence. */
-GR_MUST_CHECK int shadows_new(uint64_t capacity, struct evict_shadows **out);
 
 #endif

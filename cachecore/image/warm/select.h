@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "format/catalog.h"
+#include "format/index.h"
 #include "image/image.h"
-#include "image/node_cache.h"
 
 enum { SELECT_GLOB_MAX = 1024 };
 
@@ -37,6 +37,8 @@ bool chunk_set_add(struct chunk_set *set, uint64_t chunk);
 uint64_t chunk_set_next(const struct chunk_set *set, uint64_t from);
 /* Is any of [first, end) a member? */
 bool chunk_set_meets(const struct chunk_set *set, uint64_t first, uint64_t end);
+
+struct node;
 
 /* From chunk numbers to chunk references, best in ascending order. Index nodes come from memory, from the cache, or
  * else from `store` (NULL: not at all), and are not kept. After the first error the store is not used again: chunks

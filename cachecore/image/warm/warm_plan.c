@@ -3,7 +3,7 @@
  *
  *    runs:      [7..9] [100..139] [3]           batches by position:   0..15  16..31  32..43
  */
-#include "image/warm/warm_plan.h"
+#include "image/warm/warm_internal.h"
 
 #include <errno.h>
 

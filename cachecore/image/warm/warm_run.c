@@ -1,14 +1,14 @@
 /* A run has five steps:
  *
- *    1. choose   the wanted chunks, from the catalog or a trace      warm_choose.c, warm_plan.c
+ *    1. choose   the wanted chunks, from the catalog or a trace      warm_choose.c, warm_trace.c, warm_plan.c
  *    2. index    fetch the nodes that describe them                  warm_index.c, by turns: warm_turn.c
- *    3. look     which are missing: one walk in the index's order    warm_missing.c
+ *    3. look     which are missing: one walk in the index's order    warm_index.c
  *    4. warm     batches through image_prefetch_chunks, by threads, and the rest of the index beside them
  *    5. look     what is missing now; name the files
  *
  * Batches hold missing and cached chunks alike. A chunk that was evicted meanwhile counts as missing.
  */
-#include "image/warm/warm_run.h"
+#include "image/warm/warm_internal.h"
 
 #include <errno.h>
 
@@ -17,9 +17,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "image/image_internal.h"
-#include "image/warm/warm_index.h"
-#include "image/warm/warm_internal.h"
 
 /* Under a bandwidth limit chunks are requested a few at a time: what was paid for at once arrives as fast as the link
  * allows. */

@@ -3,7 +3,7 @@
 #define GRANARY_IMAGE_WARM_WARM_RUN_H
 
 #include "base/bytes.h"
-#include "image/warm/warm_missing.h"
+#include "image/warm/select.h"
 
 enum { WARM_THREADS = 64 /* threads of one run; each has up to 16 chunks in flight (cache_ensure) */ };
 
@@ -38,6 +38,12 @@ struct warm_config {
     /* Called for a file that is not in the image, or not fully cached at the end. Its result counts as tell's. */
     int (*failed)(void *arg, const char *path, size_t len, const char *why);
     void *arg;
+};
+
+/* Counts and bytes; holes do not count. Bytes are of the plain chunks, except for fetch_bytes: the missing chunks as
+ * stored (0 for chunks whose index node is unknown), with the missing index nodes on the way to the chosen chunks. */
+struct missing_sums {
+    uint64_t chunks, bytes, missing, missing_bytes, fetch_bytes;
 };
 
 /* What a run found and reached. */

@@ -1,13 +1,11 @@
 /* Following a trace by digest. The entries are sorted by digest, and each chunk of the image is looked up among them.
  * So the index is walked once in its own order, whatever the order of the trace, and no further than to the chunk
  * that completes the search. No trace costs more than that, however it was made. */
-#include "image/warm/warm_trace.h"
+#include "image/warm/warm_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "image/image_internal.h"
 
 static const uint32_t nothing = UINT32_MAX; /* not found; by digest, chunk number 2^32 - 1 cannot be told from it */
 
@@ -86,7 +84,7 @@ static void match(struct table *table, uint64_t chunk, const struct chunk_ref *r
 }
 
 /* Walk over the index until every digest is found, or to its end. */
-static int look_for_all(struct image *img, struct store *store, struct table *table, warm_trace_step *step, void *arg)
+static int look_for_all(struct image *img, struct store *store, struct table *table, warm_step *step, void *arg)
 {
     struct image_cursor cursor;
     uint64_t total = manifest_chunk_count(&img->manifest), run = 1;
@@ -135,7 +133,7 @@ static int add_found(const struct table *table, struct warm_plan *plan, uint64_t
 }
 
 /* Chunks of another size cannot have equal digests, so such a trace is refused instead of found absent. */
-int warm_trace(struct image *img, struct store *store, const struct trace *t, warm_trace_step *step, void *arg,
+int warm_trace(struct image *img, struct store *store, const struct trace *t, warm_step *step, void *arg,
                struct warm_plan *plan, uint64_t *out_absent)
 {
     const struct manifest *m = &img->manifest;

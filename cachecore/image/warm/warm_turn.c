@@ -1,12 +1,10 @@
 /* The turn is a flag: no thread holds the lock while it warms. A run that has waited gets the error of the run before
  * it, instead of trying the same again. */
-#include "image/warm/warm_turn.h"
-
 #include <errno.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "image/image_internal.h"
 
 enum { LOOK_MS = 200 }; /* interval of the waiting run's callback */
 

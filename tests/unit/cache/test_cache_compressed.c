@@ -1,5 +1,5 @@
 /* Chunks kept compressed: what fits, what a read of any part gives, what a fault does. */
-#include "cache/cache_fsck.h"
+#include "cache/cache_tools.h"
 #include "unit/cache_world.h"
 
 enum { CHUNKS = 64, LEN = 256 << 10, BUDGET = 32 << 20 };

@@ -2,7 +2,7 @@
 #include "unit/cache_world.h"
 
 #include "base/io.h"
-#include "cache/cache_fsck.h"
+#include "cache/cache_tools.h"
 
 #define K 1024u
 static const uint32_t mixed_lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7};

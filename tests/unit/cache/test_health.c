@@ -1,7 +1,7 @@
-/* The health of a directory: every cell of the table in health.h. */
+/* The health of a directory: every cell of the table in cache_dir.h. */
 #include "unit/cmocka_all.h"
 
-#include "cache/disk/health.h"
+#include "cache/disk/cache_dir.h"
 
 enum { NOW = 1000000 };
 

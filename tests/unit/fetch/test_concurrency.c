@@ -2,7 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include "base/compiler.h"
-#include "fetch/concurrency.h"
+#include "fetch/fetch_internal.h"
 
 enum { STEP_US = 100, GETS_MOST = 256, QUEUE_MS = 40, CHUNK = 128 << 10, CONNECTION_WINDOW = 2 << 20 };
 

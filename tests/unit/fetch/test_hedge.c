@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "fake/image_fake.h"
-#include "fetch/fetch.h"
-#include "fetch/hedge.h"
+#include "fetch/fetch_internal.h"
 #include "unit/counters.h"
 
 /* ---- the logic ---- */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/compiler.h"
-#include "fetch/window.h"
+#include "fetch/fetch_internal.h"
 
 enum { CHUNK = 128 << 10, SENT_MOST = 4096, RUN_MAX = 4 << 20, AHEAD_GET = 1 << 20, BURST_US = 50000 };
 
@@ -73,9 +73,9 @@ static void land(struct sim *s, unsigned i)
 static void warm(struct sim *s)
 {
     uint64_t asked_before = s->asked;
-    while (s->ahead || s->now_us >= window_due_us(&s->window)) {
-        uint64_t window = s->ahead     ? window_ahead(&s->window)
-                          : s->readers ? window_beside(&s->window)
+    while (s->ahead || s->now_us >= s->window.due_us) {
+        uint64_t window = s->ahead     ? s->window.ahead.bytes
+                          : s->readers ? s->window.beside.bytes
                                        : window_alone(&s->window, s->base_us);
         uint64_t get = s->ahead ? AHEAD_GET : s->readers ? window_get_beside(window) : window_get_alone(window);
         if (s->warm_bytes >= window ||
@@ -145,7 +145,7 @@ static void test_window__after_a_slow_time_warming_is_soon_tried_again(void **st
     sim_init(&s, 200, GBIT / 1000);
     (void)run(&s, 150000);
     window_sent(&s.window, RUN_MAX, s.base_us, s.now_us);
-    assert_in_range(window_due_us(&s.window), 0, s.now_us + 1000000);
+    assert_in_range(s.window.due_us, 0, s.now_us + 1000000);
 }
 
 static void test_window__beside_readers_warming_leaves_them_quick_and_uses_the_rest(void **state)

@@ -8,7 +8,6 @@
 #include "fake/image_fake.h"
 #include "image/image.h"
 #include "image/image_internal.h"
-#include "image/readahead/ahead.h"
 #include "unit/counters.h"
 #include "unit/scratch.h"
 

@@ -1,7 +1,7 @@
 /* What may be fetched ahead of whom: the rule by leaf, who claims a chunk, and what is forgotten. */
 #include "unit/cmocka_all.h"
 
-#include "image/readahead/demand.h"
+#include "image/image_internal.h"
 
 enum { CHUNK = 64 << 10, PAGES = CHUNK / DEMAND_PAGE, LEAVES = 3 };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/recorder.h"
+#include "image/image_internal.h"
 
 enum { READERS = 4, CHUNKS = 40000, BATCH = 100 };
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "fake/image_fake.h"
-#include "image/slow_names.h"
+#include "image/image.h"
 #include "unit/counters.h"
 
 enum { CHUNK = 64 << 10, CHUNKS = 8, DELAY_MS = 30 };

@@ -2,7 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include "base/compiler.h"
-#include "image/readahead/streams.h"
+#include "image/image_internal.h"
 
 enum { K = 1 << 10, M = 1 << 20 };
 

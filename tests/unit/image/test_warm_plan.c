@@ -1,7 +1,7 @@
 /* What is to be warmed, in which order: each chunk once, where it was first asked for. */
 #include "unit/cmocka_all.h"
 
-#include "image/warm/warm_plan.h"
+#include "image/warm/warm_internal.h"
 #include "unit/scratch.h"
 
 #include "fake/image_fake.h"

@@ -1,13 +1,13 @@
 /* All counts are relaxed atomics. Two threads may see each other's updates late, and then fetch a chunk more or less
  * ahead. The bits are changed by atomic read-modify-write, so each claim and each first read counts once. */
-#include "image/readahead/demand.h"
+#include "image/image_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 
-enum { SPARSE_PART = 16, BEYOND_FACTOR = 8 }; /* the 1/16 and the 8 of the rule in demand.h */
+enum { SPARSE_PART = 16, BEYOND_FACTOR = 8 }; /* the 1/16 and the 8 of the rule in image_internal.h */
 
 static uint64_t bit_of(uint32_t chunk)
 {
@@ -111,7 +111,7 @@ bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk)
     return get_bit(leaf->asked, chunk) || get_bit(leaf->unread, chunk);
 }
 
-/* Computed in pages and rounded down to chunks; see the rule in demand.h. */
+/* Computed in pages and rounded down to chunks; see the rule in image_internal.h. */
 uint32_t demand_credit(const struct demand *d, uint64_t number)
 {
     const struct demand_leaf *leaf = demand_leaf(d, number);

@@ -1,0 +1,249 @@
+/* Fetching what is missing: for the readers of cache_read.c, for warming (cache_ensure) and for chunks fetched ahead of
+ * readers (cache_ahead).
+ *
+ * Misses that share a store and a quota go through one fetch, so that their gets coalesce, and neighbours that are
+ * not cached go along. Fetches are started under cache.lock, in the same locked section as the lookup: a chunk that
+ * is neither readable nor in flight at that moment really has to be fetched, so nothing is fetched twice.
+ *
+ * A reader's chunks are written afterwards, by fill.c. What cache_ensure and cache_ahead bring, and cache_put gets, the
+ * calling thread writes.
+ *
+ * A window of WARM_WINDOW chunks is in flight at a time. Warming reserves memory for a window before its fetches
+ * start (fill_warm_acquire); chunks fetched ahead are bounded by the number of their threads.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+
+enum {
+    AHEAD_MAX = 64,   /* neighbours fetched with a window's misses */
+    WARM_WINDOW = 16, /* chunks of warming in flight at once, for each caller */
+};
+
+/* ---- misses ---- */
+
+/* Start one fetch for n misses, all of first's store and quota, with their neighbours behind them. Only the misses
+ * get a reference to their in-flight fetch. */
+static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
+                       const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_priority priority)
+{
+    const struct chunk_ref *refs[MISSES_MAX + AHEAD_MAX];
+    struct inflight *inflights[MISSES_MAX];
+    for (size_t i = 0; i < n; i++)
+        refs[i] = &misses[i].piece->ref;
+    for (size_t i = 0; i < ahead_count; i++)
+        refs[n + i] = ahead[i];
+    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, priority, first->quota, inflights);
+    for (size_t i = 0; !rc && i < n; i++)
+        misses[i].inflight = inflights[i];
+    return rc;
+}
+
+/* Is the chunk in a slot that can be read? */
+static bool is_on_disk_locked(const struct cache *c, const struct digest *digest)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, digest) : SPACE_NONE;
+    return id != SPACE_NONE && cache_readable_locked(c, id);
+}
+
+static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
+{
+    return a->store == b->store && a->quota == b->quota;
+}
+
+/* If the piece's chunk were fetched now, would the cache keep it? */
+static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
+{
+    const struct space_request request = fill_request(&p->ref);
+    return c->memory_tier || (c->dir_count && space_admits(&c->space, &request));
+}
+
+/* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
+ * writing is behind: they would be dropped after the fetch. */
+static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, size_t n, const struct cache_piece *first,
+                                  const struct chunk_ref **out)
+{
+    size_t count = 0;
+    if (n && !fill_has_memory(&c->fill))
+        return 0;
+    for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
+        if (!same_group(&ahead[i], first) || is_on_disk_locked(c, &ahead[i].ref.digest) ||
+            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]))
+            continue;
+        ahead[i].started = true;
+        out[count++] = &ahead[i].ref;
+    }
+    return count;
+}
+
+int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead, size_t ahead_count,
+                        enum fetch_priority priority)
+{
+    const struct chunk_ref *wanted[AHEAD_MAX];
+    if (c->fenced && priority != PRIORITY_WARM)
+        return from < m->count ? error_set(-ENODATA, "cache: not cached, and nothing is fetched for a reader") : 0;
+    while (from < m->count || ahead_count) {
+        const struct cache_piece *first = from < m->count ? m->items[from].piece : ahead;
+        size_t to = from, wanted_count = 0;
+        while (to < m->count && same_group(m->items[to].piece, first))
+            to++;
+        if (to == m->count) {
+            wanted_count = choose_ahead_locked(c, ahead, ahead_count, first, wanted);
+            ahead_count = 0;
+        }
+        int rc = to - from + wanted_count
+                     ? start_group(c, first, m->items + from, to - from, wanted, wanted_count, priority)
+                     : 0;
+        if (rc)
+            return rc;
+        from = to;
+    }
+    return 0;
+}
+
+int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use, bool on)
+{
+    struct error first;
+    error_take(&first, start_rc);
+    for (size_t i = 0; i < m->count; i++) {
+        if (!m->items[i].inflight)
+            continue;
+        bool others = on && error_of_one_thing(first.code);
+        int rc = first.code && !others ? 0 : use(c, &m->items[i]);
+        if (rc && (!first.code || !error_of_one_thing(rc)))
+            error_take(&first, rc);
+        inflight_unref(m->items[i].inflight);
+    }
+    return first.code ? error_restore(&first) : 0;
+}
+
+/* ---- bringing chunks into the cache ---- */
+
+/* Wait for a miss and write it to disk, or to memory where there is no disk. `named`: whatever the policy says.
+ * *out_kept: what the write came to. Returns the error of the fetch. */
+static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = inflight_wait(miss->inflight, &plain);
+    if (rc)
+        return rc;
+    *out_kept = c->dir_count ? fill_inflight(c, miss->inflight, plain, named)
+                             : fill_memory(c, &inflight_chunk(miss->inflight)->digest, plain, true);
+    return 0;
+}
+
+/* A miss_use for warming: a chunk that cannot be kept is an error. */
+static int cache_ensure_keep(struct cache *c, struct miss *miss)
+{
+    int kept = 0, rc = bring(c, miss, true, &kept);
+    if (kept == -ENODEV)
+        return error_set(-EIO, "cache: no directory of the cache can be read and written at the moment; the log says "
+                               "why, and when it works again");
+    return kept ? error_set(-EIO, "cache: a chunk could not be kept: %s", strerror(-kept)) : rc;
+}
+
+/* A miss_use for chunks fetched ahead: they evict nothing that is worth more. -EDQUOT, -ENODEV: it was not kept. */
+static int keep_ahead(struct cache *c, struct miss *miss)
+{
+    int kept = 0, rc = bring(c, miss, false, &kept);
+    return kept == -EDQUOT || kept == -ENODEV ? kept : rc;
+}
+
+/* Is the chunk kept? Memory counts only where there is no directory. */
+static bool kept_locked(const struct cache *c, const struct digest *digest)
+{
+    return c->dir_count ? is_on_disk_locked(c, digest) : memory_tier_has(c->memory_tier, digest);
+}
+
+/* Collect the pieces that are missing; return their bytes. */
+static size_t look_for_missing_locked(const struct cache *c, const struct cache_piece *pieces, size_t n,
+                                      struct misses *m)
+{
+    size_t bytes = 0;
+    m->count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!kept_locked(c, &pieces[i].ref.digest)) {
+            misses_add(m, &pieces[i]);
+            bytes += pieces[i].ref.plain_len;
+        }
+    return bytes;
+}
+
+/* Bring one window of pieces into the cache. */
+static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
+                         miss_use *use)
+{
+    struct misses m;
+    size_t bytes;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        bytes = look_for_missing_locked(c, pieces, n, &m);
+    }
+    if (!bytes)
+        return 0;
+    bool warm = priority == PRIORITY_WARM; /* readahead is bounded by its threads, and must not wait behind warming */
+    if (warm)
+        fill_warm_acquire(&c->fill, bytes, fetch_warm_window(c->fetch));
+    int rc;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        look_for_missing_locked(c, pieces, n, &m); /* again: the wait may have been long */
+        rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
+    }
+    rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks behind a bad one */
+    if (warm)
+        fill_warm_release(&c->fill, bytes);
+    return rc;
+}
+
+/* Bring all pieces, window by window; the first error ends it. */
+static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
+                      miss_use *use)
+{
+    for (size_t done = 0; done < n;) {
+        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
+        int rc = ensure_window(c, pieces + done, part, priority, use);
+        if (rc)
+            return rc;
+        done += part;
+    }
+    return 0;
+}
+
+int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority)
+{
+    if (!c->dir_count && !c->memory_tier && n)
+        return error_set(-EIO, c->absent_count
+                                   ? "cache: no cache directory could be opened at the start; the log says why"
+                                   : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
+    return ensure_all(c, pieces, n, priority, cache_ensure_keep);
+}
+
+/* The chunk is written like one that warming wants: forced past the policy, and waiting for a slot. */
+int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
+{
+    fetch_count_object(c->fetch, ref->plain_len);
+    if (!c->dir_count && !c->memory_tier)
+        return -ENODEV;
+    CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);
+    if (!plain)
+        return -ENOMEM;
+    memcpy(plain->data, data, ref->plain_len);
+    struct space_request request = fill_request(ref);
+    request.force = true;
+    return c->dir_count ? fill_chunk(c, &request, plain, true) : fill_memory(c, &ref->digest, plain, true);
+}
+
+int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    fill_wait_for_memory(&c->fill);
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        for (size_t i = 0; i < n; i++)
+            if (!would_stay_locked(c, &pieces[i]))
+                return -EDQUOT;
+    }
+    return ensure_all(c, pieces, n, PRIORITY_READAHEAD, keep_ahead);
+}
