@@ -7,11 +7,11 @@
 
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
-#include "imagebuild/content/content_writer.h"
+#include "imagebuild/content/content.h"
 #include "imagebuild/ingest.h"
 #include "imagebuild/rebuild/parent.h"
 #include "imagebuild/sink/upload.h"
-#include "imagebuild/tar/known_shards.h"
+#include "imagebuild/tar/tar.h"
 #include "store/lease.h"
 
 /* One run of build_run. build_release (build.c) frees all members it owns. */

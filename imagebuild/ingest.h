@@ -6,7 +6,7 @@
 #define GRANARY_IMAGEBUILD_INGEST_H
 
 #include "imagebuild/content/content_stream.h"
-#include "imagebuild/tar/known_shards.h"
+#include "imagebuild/tar/tar.h"
 #include "imagebuild/tree/listing.h"
 
 /* All pointers are the caller's. */

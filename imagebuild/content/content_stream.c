@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "imagebuild/content/dedupe.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/placement.h"
 
 /* One per listing. One thread, so there is no lock. */
 struct content_stream {

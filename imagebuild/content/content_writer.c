@@ -9,7 +9,7 @@
  * The first name of a hard-linked file comes first in path order. Its final node is remembered by rank until the end:
  * the further names get the same data, or vanish with it.
  */
-#include "imagebuild/content/content_writer.h"
+#include "imagebuild/content/content.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "imagebuild/content/dedupe.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/placement.h"
 
 /* The outcome for the first name of a hard-linked file. */
 struct linked {

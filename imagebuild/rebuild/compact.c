@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 
 enum { CLASSES = 64 * 8 };
 

@@ -18,7 +18,7 @@
 #include "imagebuild/rebuild/compact.h"
 #include "imagebuild/rebuild/parent_check.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 #include "imagebuild/rebuild/scrub.h"
 #include "imagebuild/source/source.h"
 

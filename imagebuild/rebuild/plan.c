@@ -5,7 +5,7 @@
  *   catalog:  a     c  d  e          only in the catalog:           removed
  *                                    in both: same version? kept : changed
  */
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * `lock` guards the states alone. A slot's bytes belong to the caller while FREE or DONE, and to one worker while
  * BUSY. The queue's own lock orders the change from FREE to BUSY.
  */
-#include "imagebuild/sink/chunker.h"
+#include "imagebuild/sink/sink_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/sink/chunker.h"
+#include "imagebuild/sink/sink_internal.h"
 #include "imagebuild/sink/index_writer.h"
 #include "imagebuild/sink/packer.h"
 

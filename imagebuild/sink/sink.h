@@ -19,7 +19,7 @@
 #include "base/spill/sorter.h"
 #include "format/index.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "imagebuild/rebuild/repack.h"
+#include "imagebuild/sink/repack.h"
 #include "imagebuild/sink/upload.h"
 
 struct sink;

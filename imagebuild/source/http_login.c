@@ -1,6 +1,6 @@
 /* Credentials for web servers: a bearer token from a file, or the path of a netrc file, which libcurl reads. Tokens
  * are erased from memory after use, and no message contains one. */
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 
 /* ---- operations ---- */
 

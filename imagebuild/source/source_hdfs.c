@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "imagebuild/source/owner_map.h"
 #include "imagebuild/source/rules.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "imagebuild/source/source_retry.h"
 #include "imagebuild/source/walk.h"
 #include "net/hdfs/webhdfs.h"

@@ -24,7 +24,7 @@
 #include "format/catalog.h"
 #include "imagebuild/source/http_index.h"
 #include "imagebuild/source/rules.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "imagebuild/source/source_retry.h"
 #include "imagebuild/source/walk.h"
 #include "net/http.h"

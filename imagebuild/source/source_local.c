@@ -25,7 +25,7 @@
 #include "format/catalog.h"
 #include "imagebuild/source/openat2.h"
 #include "imagebuild/source/rules.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "imagebuild/source/walk.h"
 
 enum { TARGET_MAX = 4096, LIST_THREADS = 4 };

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "imagebuild/source/s3_walk.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "imagebuild/source/source_retry.h"
 #include "net/aws/s3.h"
 

@@ -26,7 +26,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 
 /* WAITING_MAX: bytes of all places on the stack. A batch is larger only if a single entry is. */
 enum { THREADS_MAX = 64, BATCH_BYTES = 64 << 10, WAITING_MAX = 1 << 30 };

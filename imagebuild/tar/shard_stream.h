@@ -4,7 +4,7 @@
 #define GRANARY_IMAGEBUILD_TAR_SHARD_STREAM_H
 
 #include "base/cleanup.h"
-#include "imagebuild/tar/shard_set.h"
+#include "imagebuild/tar/tar_internal.h"
 
 struct shard_stream;
 

@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/tar/shard_set.h"
+#include "imagebuild/source/source_internal.h"
+#include "imagebuild/tar/tar_internal.h"
 #include "imagebuild/tar/tar_unpack.h"
 
 struct source_tar {

@@ -26,7 +26,7 @@
 #include "base/error.h"
 #include "format/catalog.h"
 #include "imagebuild/source/path_list.h"
-#include "imagebuild/tar/shard_set.h"
+#include "imagebuild/tar/tar_internal.h"
 #include "imagebuild/tar/shard_stream.h"
 #include "store/read/digest_map.h"
 

@@ -6,7 +6,7 @@
 #define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_PLAN_H
 
 #include "base/vec.h"
-#include "imagebuild/fs/erofs/erofs_walk.h"
+#include "imagebuild/fs/erofs/erofs_internal.h"
 #include "imagebuild/fs/fs.h"
 
 /* Block numbers have 32 bits. */

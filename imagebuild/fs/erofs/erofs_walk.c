@@ -5,7 +5,7 @@
  *   path:     ""       a        a-b      a/x      b
  *   open:     ""       "" a     "" a     "" a     "" b      (a-b a file; before b, a is left)
  */
-#include "imagebuild/fs/erofs/erofs_walk.h"
+#include "imagebuild/fs/erofs/erofs_internal.h"
 
 #include <errno.h>
 #include <string.h>

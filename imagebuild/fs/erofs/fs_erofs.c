@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "base/le.h"
 #include "imagebuild/fs/erofs/erofs_plan.h"
-#include "imagebuild/fs/erofs/erofs_walk.h"
+#include "imagebuild/fs/erofs/erofs_internal.h"
 #include "imagebuild/fs/erofs/erofs_xattr.h"
 #include "imagebuild/fs/fs.h"
 

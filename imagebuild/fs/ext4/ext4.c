@@ -1,5 +1,5 @@
 /* What the parts of the ext4 writer share: errors of libext2fs, blocks of the metadata region, calls of step. */
-#include "imagebuild/fs/ext4/ext4.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 
 #include <errno.h>
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/le.h"
-#include "imagebuild/fs/ext4/ext4.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 
 enum {
     EXTENT = 12, /* bytes of the header and of each entry */

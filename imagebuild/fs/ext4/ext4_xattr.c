@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/le.h"
-#include "imagebuild/fs/ext4/ext4.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 #include "imagebuild/tree/xattrs.h"
 
 enum { ENTRY = 16, HEADER = 32, MAGIC_SIZE = 4, ACL_ENTRY = 8, ACL_HEADER = 4, ACL_SHORT_ENTRY = 4 }; /* bytes */

@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/le.h"
 #include "base/spill/sorter.h"
-#include "imagebuild/fs/ext4/ext4.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 
 static struct ext4 *ext4_of(struct fs *f)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/placement.h"
 
 #define CHUNK UINT64_C(65536)
 

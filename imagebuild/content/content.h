@@ -2,8 +2,8 @@
  * write the data into the sink, in path order. What was read of each file becomes its final node. One thread calls
  * it.
  */
-#ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_WRITER_H
-#define GRANARY_IMAGEBUILD_CONTENT_CONTENT_WRITER_H
+#ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_H
+#define GRANARY_IMAGEBUILD_CONTENT_CONTENT_H
 
 #include "format/manifest.h"
 #include "imagebuild/checkpoint.h"

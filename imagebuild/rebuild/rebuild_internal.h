@@ -5,8 +5,8 @@
  * Every other file is read too, unless it was written with the listing already. Mode, owner, mtime and extended
  * attributes always come from the listing. One thread.
  */
-#ifndef GRANARY_IMAGEBUILD_REBUILD_PLAN_H
-#define GRANARY_IMAGEBUILD_REBUILD_PLAN_H
+#ifndef GRANARY_IMAGEBUILD_REBUILD_REBUILD_INTERNAL_H
+#define GRANARY_IMAGEBUILD_REBUILD_REBUILD_INTERNAL_H
 
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"

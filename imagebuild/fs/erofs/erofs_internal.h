@@ -2,8 +2,8 @@
  * entries are complete. Memory: the directories whose paths are prefixes of the current path, 8 KiB and a few words
  * each. One thread.
  */
-#ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_WALK_H
-#define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_WALK_H
+#ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
+#define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
 
 #include "imagebuild/fs/erofs/erofs_format.h"
 #include "imagebuild/tree/nodes.h"

@@ -1,6 +1,6 @@
 /* Shared by content_reader.c (the consumer) and content_reader_threads.c (the readers); private to these two. */
-#ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_READER_INTERNAL_H
-#define GRANARY_IMAGEBUILD_CONTENT_CONTENT_READER_INTERNAL_H
+#ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_INTERNAL_H
+#define GRANARY_IMAGEBUILD_CONTENT_CONTENT_INTERNAL_H
 
 #include "base/counter.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* Shared by the parts of the ext4 writer (fs_ext4.c); private to them. docs/reference/format-ext4.md describes the
  * image. One thread. */
-#ifndef GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
-#define GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
+#ifndef GRANARY_IMAGEBUILD_FS_EXT4_EXT4_INTERNAL_H
+#define GRANARY_IMAGEBUILD_FS_EXT4_EXT4_INTERNAL_H
 
 #include <ext2fs/ext2fs.h>
 

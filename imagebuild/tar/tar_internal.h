@@ -1,10 +1,10 @@
 /* Find the tar shards that an address means: one ("s3://b/x.tar"), a numbered set ("/d/x-{0000..0099}.tar.gz"), or
  * all below a directory or prefix whose names end in .tar, .tar.gz, .tgz or .tar.zst. One thread. */
-#ifndef GRANARY_IMAGEBUILD_TAR_SHARD_SET_H
-#define GRANARY_IMAGEBUILD_TAR_SHARD_SET_H
+#ifndef GRANARY_IMAGEBUILD_TAR_TAR_INTERNAL_H
+#define GRANARY_IMAGEBUILD_TAR_TAR_INTERNAL_H
 
 #include "base/vec.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "imagebuild/tar/shard_reader.h"
 
 enum shard_kind { SHARD_NONE, SHARD_TAR, SHARD_GZIP, SHARD_ZSTD };

@@ -1,6 +1,6 @@
 /* For implementations of sources: how each kind is opened, and what the kinds share. From outside, include source.h. */
-#ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_KINDS_H
-#define GRANARY_IMAGEBUILD_SOURCE_SOURCE_KINDS_H
+#ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_INTERNAL_H
+#define GRANARY_IMAGEBUILD_SOURCE_SOURCE_INTERNAL_H
 
 #include "imagebuild/source/source.h"
 

@@ -4,8 +4,8 @@
  * Intact chunks are copied from the damaged pack. The others are assembled from the files that lie in them, checked
  * against the chunk's digest, and compressed as they were.
  */
-#ifndef GRANARY_IMAGEBUILD_CHECK_REPAIR_H
-#define GRANARY_IMAGEBUILD_CHECK_REPAIR_H
+#ifndef GRANARY_IMAGEBUILD_CHECK_CHECK_H
+#define GRANARY_IMAGEBUILD_CHECK_CHECK_H
 
 #include "format/manifest.h"
 #include "imagebuild/source/source.h"

@@ -8,8 +8,8 @@
  *
  * With `erase`, every pack that holds anything but kept chunks is emptied, at any cost. One thread.
  */
-#ifndef GRANARY_IMAGEBUILD_REBUILD_REPACK_H
-#define GRANARY_IMAGEBUILD_REBUILD_REPACK_H
+#ifndef GRANARY_IMAGEBUILD_SINK_REPACK_H
+#define GRANARY_IMAGEBUILD_SINK_REPACK_H
 
 #include "imagebuild/rebuild/parent_index.h"
 #include "imagebuild/sink/packer.h"

@@ -9,7 +9,7 @@
  * end instead. So a large file never stays stuck at a small run, and a single one does not cost the small files all
  * their space.
  */
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/placement.h"
 
 #include <errno.h>
 

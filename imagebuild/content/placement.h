@@ -1,7 +1,7 @@
 /* Allocate addresses for the file data that a build writes: in the parent's free chunks while it fits, otherwise
  * behind everything kept. The same files in the same order get the same addresses. One thread. */
-#ifndef GRANARY_IMAGEBUILD_REBUILD_ALLOC_H
-#define GRANARY_IMAGEBUILD_REBUILD_ALLOC_H
+#ifndef GRANARY_IMAGEBUILD_CONTENT_PLACEMENT_H
+#define GRANARY_IMAGEBUILD_CONTENT_PLACEMENT_H
 
 #include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/sink/sink.h"

@@ -3,8 +3,8 @@
  * Memory: a ring of 4 chunks a worker, CHUNKER_MEMORY bytes at most (but at least two chunks), each with its plain
  * and its stored bytes. One thread uses a chunker.
  */
-#ifndef GRANARY_IMAGEBUILD_SINK_CHUNKER_H
-#define GRANARY_IMAGEBUILD_SINK_CHUNKER_H
+#ifndef GRANARY_IMAGEBUILD_SINK_SINK_INTERNAL_H
+#define GRANARY_IMAGEBUILD_SINK_SINK_INTERNAL_H
 
 #include "base/bytes.h"
 #include "format/chunk.h"
