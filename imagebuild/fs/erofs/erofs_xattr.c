@@ -10,7 +10,7 @@
 
 #include "base/le.h"
 #include "imagebuild/fs/erofs/erofs_format.h"
-#include "imagebuild/tree/xattrs.h"
+#include "imagebuild/tree/nodes.h"
 
 /* Return the encoded size of an attribute, padding included. */
 static uint32_t entry_size(const struct xattr *x)

@@ -12,7 +12,7 @@
 
 #include "base/le.h"
 #include "imagebuild/fs/ext4/ext4_internal.h"
-#include "imagebuild/tree/xattrs.h"
+#include "imagebuild/tree/nodes.h"
 
 enum { ENTRY = 16, HEADER = 32, MAGIC_SIZE = 4, ACL_ENTRY = 8, ACL_HEADER = 4, ACL_SHORT_ENTRY = 4 }; /* bytes */
 enum { ACL_VERSION = 1, ACL_USER = 2, ACL_GROUP = 8 };
