@@ -48,7 +48,7 @@ static bool find_hole(struct alloc *a, uint64_t size)
     return !a->no_hole;
 }
 
-int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address)
+int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, uint64_t *out_address)
 {
     const uint64_t max = a->config.data_max;
     bool possible = size <= max;
@@ -58,7 +58,7 @@ int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uin
     if (!possible || *at > max || size > max - *at)
         return error_set(-EFBIG, "build: the image would pass %s; divide the dataset into several images",
                          a->config.limit);
-    *out_region = in_hole ? SINK_HOLES : SINK_DATA;
+    *out_section = in_hole ? SINK_HOLES : SINK_DATA;
     *out_address = *at;
     *at += size;
     a->placed += size;

@@ -27,9 +27,9 @@ struct alloc {
 
 void alloc_init(struct alloc *a, const struct alloc_config *config);
 
-/* Place the next file of `size` bytes (not 0). *out_region is SINK_HOLES or SINK_DATA; addresses ascend in each.
+/* Place the next file of `size` bytes (not 0). *out_section is SINK_HOLES or SINK_DATA; addresses ascend in each.
  * -EFBIG: beyond data_max. */
-GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address);
+GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, uint64_t *out_address);
 
 /* Continue at `end` with data behind everything kept: the start of a chunk, not before alloc_end. */
 void alloc_go_on(struct alloc *a, uint64_t end);

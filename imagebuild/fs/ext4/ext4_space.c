@@ -179,7 +179,7 @@ static bool is_zero(const uint8_t *block)
 /* Write the runs of blocks that are not zeros. address: of the scratch's first byte. *out_len: bytes up to the end of
  * the last run. */
 static int ext4_space_emit_scratch(struct scratch *scratch, uint64_t address, struct sink *sink,
-                                   enum sink_region region, uint64_t *out_len)
+                                   enum sink_section section, uint64_t *out_len)
 {
     CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK);
     uint64_t end = scratch_len(scratch);
@@ -195,7 +195,7 @@ static int ext4_space_emit_scratch(struct scratch *scratch, uint64_t address, st
             uint64_t from = at + (uint64_t)first * EXT4_SPACE_BLOCK;
             size_t len = (size_t)run * EXT4_SPACE_BLOCK;
             if (run) {
-                rc = sink_write(sink, region, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
+                rc = sink_write(sink, section, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
                 *out_len = from + len;
             }
             first += run + 1;
