@@ -7,7 +7,7 @@
  * A chunk that cannot be read ends the copying, not the build: it stays where it is, as without repacking. With
  * `erase` it ends the build, which otherwise would claim an erasure that did not happen.
  */
-#include "imagebuild/sink/repack.h"
+#include "imagebuild/sink/sink_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -24,8 +24,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/sink/index_writer.h"
-#include "imagebuild/sink/packer.h"
 #include "imagebuild/sink/sink_internal.h"
 
 /* The state of one section. Bytes of `buffer` from `filled` on are undefined. */

@@ -10,8 +10,8 @@
  * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
  * number takes the parent's reference and is not packed.
  *
- * Memory: a chunk for each section in use; with `erase`, a byte for each chunk of the parent; those that chunker.h and
- * index_writer.h state; one pack in progress (pack_size); the upload's budget. Used from one thread.
+ * Memory: a chunk for each section in use; with `erase`, a byte for each chunk of the parent; those that
+ * sink_internal.h states; one pack in progress (pack_size); the upload's budget. Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_SINK_H
 #define GRANARY_IMAGEBUILD_SINK_SINK_H
@@ -19,7 +19,6 @@
 #include "base/spill/sorter.h"
 #include "format/index.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "imagebuild/sink/repack.h"
 #include "imagebuild/sink/upload.h"
 
 struct sink;
@@ -40,11 +39,16 @@ struct sink_config {
     int zstd_level;                   /* 0: do not compress */
     unsigned workers;                 /* threads that hash and compress, at least 1 */
     size_t pack_size;                 /* bytes; a pack closes before it would pass this */
-    struct sorter_config sorter;      /* for chunks that come out of order (index_writer.h) */
+    struct sorter_config sorter;      /* for chunks that come out of order (sink_internal.h) */
     const struct sink_parent *parent; /* NULL: no parent; the struct itself is copied */
-    uint64_t repack_budget; /* bytes that repacking may copy (repack.h); not used if SINK_SCRUB was; 0: none */
+    uint64_t repack_budget; /* bytes that repacking may copy (sink_internal.h); not used if SINK_SCRUB was; 0: none */
     /* Upon a parent: leave no pack that holds anything but chunks of this image, at any cost. Excludes snapshots. */
     bool erase;
+};
+
+/* What repacking did (sink_internal.h). */
+struct repack_counts {
+    uint64_t packs, chunks, bytes; /* packs emptied; chunks and stored bytes copied */
 };
 
 /* What was written. Counts are of chunks. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/sink/packer.h"
+#include "imagebuild/sink/sink_internal.h"
 #include "unit/read_back.h"
 #include "unit/sink_world.h"
 
