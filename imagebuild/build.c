@@ -93,6 +93,20 @@ static int build_prepare(struct build *b)
 
 /* ------------------------------------------------------------------ open */
 
+/* Choose the filesystem's implementation. No default case, so that the compiler warns if one is missing here. */
+static int new_fs(enum manifest_fs fs, const struct fs_config *config, struct fs **out)
+{
+    switch (fs) {
+    case MANIFEST_EROFS:
+        return fs_erofs_new(config, out);
+    case MANIFEST_EXT4:
+        return fs_ext4_new(config, out);
+    case MANIFEST_FILESYSTEMS:
+        break;
+    }
+    return error_set(-EINVAL, "filesystem number %d is not known to this build", (int)fs);
+}
+
 /* Create the filesystem for what is listed. A filesystem that cannot keep the parent's data (fs->keeps) drops the
  * parent: everything is then read. */
 static int open_fs(struct build *b)
@@ -106,7 +120,7 @@ static int open_fs(struct build *b)
                            .dir = b->options.tmpdir,
                            .step = build_same_step,
                            .step_arg = b};
-    int rc = fs_new(b->options.fs, &fs, &b->fs);
+    int rc = new_fs(b->options.fs, &fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
     b->result->rebuild.parent_differs = true;

@@ -1,6 +1,7 @@
 /* A source: a tree of files, mostly remote, that a build lists once and then reads in the order of its paths. This is
- * the one interface to all kinds of sources: directories, buckets, HDFS, web servers and tar shards (source_internal.h),
- * and the wrappers that join, filter or list others (source_join.h, source_shape.h, source_listed.h).
+ * the one interface to all kinds of sources: directories, buckets, HDFS, web servers and tar shards
+ * (source_internal.h), and the wrappers that join, filter or list others (source_join.h, source_shape.h,
+ * source_listed.h).
  *
  *   source_open -> [source_set_known] -> source_list -> source_ask_counts -> source_read, source_stat -> source_close
  *

@@ -26,8 +26,8 @@
 #include "base/error.h"
 #include "format/catalog.h"
 #include "imagebuild/source/path_list.h"
-#include "imagebuild/tar/tar_internal.h"
 #include "imagebuild/tar/shard_stream.h"
+#include "imagebuild/tar/tar_internal.h"
 #include "store/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
