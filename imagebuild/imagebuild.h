@@ -3,8 +3,7 @@
 #define GRANARY_IMAGEBUILD_IMAGEBUILD_H
 
 #include "imagebuild/build.h"                /* build_run: build an image from a source */
-#include "imagebuild/check/check.h"          /* repair_packs: rebuild damaged packs from the source */
-#include "imagebuild/check/verify_source.h"  /* verify_source: compare an image with its source */
+#include "imagebuild/check/check.h"          /* repair_packs, verify_source: with the source at hand */
 #include "imagebuild/source/path_list.h"     /* read a list of paths */
 #include "imagebuild/source/source.h"        /* source_open: open a bucket, a directory, ... to build from */
 #include "imagebuild/source/source_join.h"   /* several sources in one image */

@@ -5,7 +5,7 @@
 #ifndef GRANARY_IMAGEBUILD_INGEST_H
 #define GRANARY_IMAGEBUILD_INGEST_H
 
-#include "imagebuild/content/content_stream.h"
+#include "imagebuild/content/content.h"
 #include "imagebuild/tar/tar.h"
 #include "imagebuild/tree/listing.h"
 
@@ -33,7 +33,7 @@ struct ingest_result {
     struct content_stream_counts written;
 };
 
-/* List the whole source. Memory: that of the listing, archive_index.h and content_stream.h, and upon a parent that of
+/* List the whole source. Memory: that of the listing, archive_index.h and content.h, and upon a parent that of
  * live_map.h. Returns 0 or -errno with a sentence: -EINVAL for names that an image cannot have, -EBADMSG for damaged
  * archives, others from source, sink and callbacks. */
 GR_MUST_CHECK int ingest_run(const struct ingest_config *config, struct ingest_result *out);

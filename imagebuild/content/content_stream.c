@@ -6,14 +6,13 @@
  * A file cannot be placed before its size is certain, so the size in the listing is binding: another number of bytes
  * is an error.
  */
-#include "imagebuild/content/content_stream.h"
+#include "imagebuild/content/content.h"
 
 #include <errno.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "imagebuild/content/dedupe.h"
-#include "imagebuild/content/placement.h"
+#include "imagebuild/content/content_internal.h"
 
 /* One per listing. One thread, so there is no lock. */
 struct content_stream {

@@ -17,8 +17,7 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "imagebuild/content/dedupe.h"
-#include "imagebuild/content/placement.h"
+#include "imagebuild/content/content_internal.h"
 
 /* The outcome for the first name of a hard-linked file. */
 struct linked {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/content/placement.h"
+#include "imagebuild/content/content_internal.h"
 
 #define CHUNK UINT64_C(65536)
 
