@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/parent.h"
 #include "store/read/chunk_read.h"
 #include "store/read/digest_map.h"
 

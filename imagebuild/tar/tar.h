@@ -5,7 +5,7 @@
 
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/parent.h"
 #include "imagebuild/tree/listing.h"
 #include "store/store.h"
 
