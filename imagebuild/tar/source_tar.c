@@ -1,5 +1,5 @@
 /* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams. File data comes with the
- * listing (tar_unpack.h). Shards whose members the parent has already are not read (struct source_known).
+ * listing (tar_unpack.c). Shards whose members the parent has already are not read (struct source_known).
  *
  * A member's version is "tar:SHARD:OFFSET": the key of its shard, and its position there. SHARD is half a digest of the
  * shard's path and version and of the options.
@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "imagebuild/source/source_internal.h"
 #include "imagebuild/tar/tar_internal.h"
-#include "imagebuild/tar/tar_unpack.h"
 
 struct source_tar {
     struct source base;
