@@ -1,7 +1,7 @@
 /* A source around another one that decides what goes into the image: it filters paths by rules, strips a prefix from
  * them, and replaces owners, modes and times. */
-#ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_SHAPE_H
-#define GRANARY_IMAGEBUILD_SOURCE_SOURCE_SHAPE_H
+#ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_WRAPPERS_H
+#define GRANARY_IMAGEBUILD_SOURCE_SOURCE_WRAPPERS_H
 
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source.h"
