@@ -25,7 +25,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/catalog.h"
-#include "imagebuild/source/path_list.h"
+#include "imagebuild/source/source_wrappers.h"
 #include "store/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
