@@ -2,13 +2,9 @@
 #ifndef GRANARY_IMAGEBUILD_IMAGEBUILD_H
 #define GRANARY_IMAGEBUILD_IMAGEBUILD_H
 
-#include "imagebuild/build.h"                /* build_run: build an image from a source */
-#include "imagebuild/check/repair.h"         /* repair_packs: rebuild damaged packs from the source */
-#include "imagebuild/check/verify_source.h"  /* verify_source: compare an image with its source */
-#include "imagebuild/source/path_list.h"     /* read a list of paths */
-#include "imagebuild/source/source.h"        /* source_open: open a bucket, a directory, ... to build from */
-#include "imagebuild/source/source_join.h"   /* several sources in one image */
-#include "imagebuild/source/source_listed.h" /* only the paths of a list */
-#include "imagebuild/source/source_shape.h"  /* filter and rename paths, set owners, modes and times */
+#include "imagebuild/build.h"                  /* build_run: build an image from a source */
+#include "imagebuild/check/check.h"            /* repair_packs, verify_source: with the source at hand */
+#include "imagebuild/source/source.h"          /* source_open: open a bucket, a directory, ... to build from */
+#include "imagebuild/source/source_wrappers.h" /* join, filter, change, or take a list of paths */
 
 #endif

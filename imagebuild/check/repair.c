@@ -8,7 +8,7 @@
  * Bytes of the pack that belong to other images are kept as found; the SHA-256 decides whether they were right. Steps
  * 2 and 4 read each pack once, so that one pack at a time is in memory.
  */
-#include "imagebuild/check/repair.h"
+#include "imagebuild/check/check.h"
 
 #include <endian.h>
 #include <errno.h>

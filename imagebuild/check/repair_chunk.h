@@ -1,4 +1,4 @@
-/* Assemble one chunk from the files that lie in it; repair.c does this for many. */
+/* Private to repair: assemble one chunk from the files that lie in it; repair.c does this for many. */
 #ifndef GRANARY_IMAGEBUILD_CHECK_REPAIR_CHUNK_H
 #define GRANARY_IMAGEBUILD_CHECK_REPAIR_CHUNK_H
 

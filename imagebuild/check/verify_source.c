@@ -4,7 +4,7 @@
  * `lock` guards the result, the first error and calls of problem(). It is not held while the source works. After the
  * first error the threads drain the queue without reading, so that the producer never blocks.
  */
-#include "imagebuild/check/verify_source.h"
+#include "imagebuild/check/check.h"
 
 #include <errno.h>
 #include <stdatomic.h>

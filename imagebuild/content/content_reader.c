@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "format/catalog.h"
-#include "imagebuild/content/content_reader_internal.h"
+#include "imagebuild/content/content_internal.h"
 
 /* Results of a step of the consumer, besides -errno. STEP_AGAIN: nothing to deliver yet, take another step. */
 enum { STEP_END = 0, STEP_PART = 1, STEP_AGAIN = 2 };

@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "imagebuild/content/content_reader_internal.h"
+#include "imagebuild/content/content_internal.h"
 
 /* Return the bytes that a claim takes of the budget. */
 static size_t content_claim_cost(const struct content_claim *c)

@@ -6,14 +6,13 @@
  * A file cannot be placed before its size is certain, so the size in the listing is binding: another number of bytes
  * is an error.
  */
-#include "imagebuild/content/content_stream.h"
+#include "imagebuild/content/content.h"
 
 #include <errno.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "imagebuild/content/dedupe.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/content_internal.h"
 
 /* One per listing. One thread, so there is no lock. */
 struct content_stream {
@@ -21,9 +20,9 @@ struct content_stream {
     struct alloc alloc;
     struct dedupe *dedupe;
     struct hasher *hasher;
-    struct bytes held;       /* a small file, until its digest is known */
-    bool written;            /* any data was placed */
-    enum sink_region region; /* of the file being written */
+    struct bytes held;         /* a small file, until its digest is known */
+    bool written;              /* any data was placed */
+    enum sink_section section; /* of the file being written */
     struct content_stream_counts counts;
 };
 
@@ -83,11 +82,11 @@ static int next_piece(struct content_stream *s, const struct source_entry *e, ui
     return rc ? rc : 1;
 }
 
-/* Give a file of `size` bytes an address and a region. */
+/* Give a file of `size` bytes an address and a section. */
 static int content_stream_place(struct content_stream *s, uint64_t size, uint64_t *out)
 {
     s->written = true;
-    return alloc_data(&s->alloc, size, &s->region, out);
+    return alloc_data(&s->alloc, size, &s->section, out);
 }
 
 /* Take a file whose equal dedupe may know. */
@@ -115,7 +114,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     if (rc)
         return rc;
     dedupe_add(s->dedupe, &out->content, e->size, out->address);
-    return sink_write(s->config.sink, s->region, out->address, s->held.data, s->held.len);
+    return sink_write(s->config.sink, s->section, out->address, s->held.data, s->held.len);
 }
 
 /* Take a file piece by piece. Its digest comes too late for sharing, but the catalog needs it. */
@@ -127,7 +126,7 @@ static int take_large(struct content_stream *s, const struct source_entry *e, st
     int rc = content_stream_place(s, e->size, &out->address);
     while (!rc && (rc = next_piece(s, e, &left, &data, &len)) == 1) {
         hasher_update(s->hasher, data, len);
-        rc = sink_write(s->config.sink, s->region, out->address + (e->size - left) - len, data, len);
+        rc = sink_write(s->config.sink, s->section, out->address + (e->size - left) - len, data, len);
     }
     out->content = hasher_finish(s->hasher);
     return rc;

@@ -9,7 +9,7 @@
  * The first name of a hard-linked file comes first in path order. Its final node is remembered by rank until the end:
  * the further names get the same data, or vanish with it.
  */
-#include "imagebuild/content/content_writer.h"
+#include "imagebuild/content/content.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,8 +17,7 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "imagebuild/content/dedupe.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/content_internal.h"
 
 /* The outcome for the first name of a hard-linked file. */
 struct linked {
@@ -35,7 +34,7 @@ struct content_writer {
     struct dedupe *dedupe;
     struct alloc alloc;
     VEC(struct linked *) linked; /* ascending by rank */
-    enum sink_region region;     /* of the file being written */
+    enum sink_section section;   /* of the file being written */
     bool changed;                /* the current node is another version than the listed one: */
     struct source_version version;
 };
@@ -71,13 +70,13 @@ static int write_part(struct content_writer *w, struct node *n, const struct con
         w->result.dedupe_bytes += part->size;
         return 0;
     }
-    int rc = part->first ? alloc_data(&w->alloc, n->size, &w->region, &n->address) : 0;
+    int rc = part->first ? alloc_data(&w->alloc, n->size, &w->section, &n->address) : 0;
     if (rc)
         return rc;
     /* noted before the write: a failed write ends the build */
     if (candidate)
         dedupe_add(w->dedupe, &part->content, part->size, n->address);
-    return sink_write(w->config->sink, w->region, n->address + part->offset, part->data, part->len);
+    return sink_write(w->config->sink, w->section, n->address + part->offset, part->data, part->len);
 }
 
 /* Check the digest that the list of files promised (SOURCE_VALIDATOR_SHA256), if it promised one. */

@@ -10,7 +10,7 @@
  * UP and DOWN take turns after each REST, so the number follows a link that changes, and noise does not make it
  * creep. A phase is judged by the mean of its intervals. The first interval at a new number does not count.
  */
-#include "imagebuild/content/read_concurrency.h"
+#include "imagebuild/content/content_internal.h"
 
 #include "base/compiler.h"
 

@@ -58,9 +58,7 @@ struct fs {
     bool keeps;          /* the parent's data can stay where it is; else build as if there were no parent */
 };
 
-/* Create the filesystem that `fs` names. -EINVAL: unknown; -EFBIG: what was listed is over its limit; -ENOMEM. */
-GR_MUST_CHECK int fs_new(enum manifest_fs fs, const struct fs_config *config, struct fs **out);
-
+/* One function for each filesystem; build.c chooses. -EFBIG: what was listed is over its limit; -ENOMEM. */
 GR_MUST_CHECK int fs_erofs_new(const struct fs_config *config, struct fs **out);
 GR_MUST_CHECK int fs_ext4_new(const struct fs_config *config, struct fs **out);
 

@@ -8,12 +8,15 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/rebuild/parent_source.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 #include "store/gc_marks.h"
 #include "store/lineage.h"
+#include "store/read/chunk_stream.h"
+#include "store/read/image_bytes.h"
 #include "store/repository.h"
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
@@ -133,6 +136,48 @@ void parent_free(struct parent *p)
     free(p);
 }
 
+/* ------------------------------------------------------------------ the source of moved files */
+
+/* The parent's image as a source, from which compaction reads the files that it moves. source_read.address says where
+ * in the image a file lies. The data is read through image_bytes, which fetches and verifies the chunks. There is
+ * neither list nor stat: the content reader calls only source_read. */
+struct parent_source {
+    struct source base;
+    struct image_bytes *bytes;
+};
+
+static int parent_read(struct source *s, const struct source_read *read)
+{
+    struct parent_source *p = (struct parent_source *)s;
+    return image_bytes_read(p->bytes, read->address + read->offset, read->len, read->dst);
+}
+
+static void parent_close(struct source *s)
+{
+    struct parent_source *p = (struct parent_source *)s;
+    image_bytes_free(p->bytes);
+    free(p);
+}
+
+static const struct source_ops parent_ops = {.read = parent_read, .close = parent_close};
+
+/* Open the parent's image as a source. Store and manifest outlive it. -ENOMEM; errors of image_bytes_new. */
+static int parent_source_new(struct store *store, const struct manifest *parent, struct source **out)
+{
+    struct parent_source *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_no_memory();
+    /* errors of moved files name the store */
+    p->base = (struct source){.ops = &parent_ops, .url = store->url};
+    int rc = image_bytes_new(store, parent, &p->bytes);
+    if (rc) {
+        free(p);
+        return rc;
+    }
+    *out = &p->base;
+    return 0;
+}
+
 /* ------------------------------------------------------------------ planning */
 
 /* Return whether the source changed. If not, nothing is moved, so that the build gives the parent again. */
@@ -204,17 +249,70 @@ struct sink_parent parent_sink(struct parent *p)
                                 .damaged = &p->damage.packs};
 }
 
+/* ------------------------------------------------------------------ scrubbing */
+
+/* One pass over the parent's chunks in address order. Only chunks with dead blocks beside live ones are fetched, by
+ * several threads ahead of this one. */
+struct scrub {
+    struct parent *parent;
+    struct sink *sink;
+    uint8_t *chunk; /* copy of the current chunk */
+};
+
+/* Return whether a chunk has both dead and live blocks. */
+static bool has_dead(void *arg, uint64_t number)
+{
+    const struct live_map *l = ((struct scrub *)arg)->parent->live;
+    uint32_t live = live_map_blocks(l, number);
+    return live && live < live_map_chunk_size(l) / LIVE_BLOCK;
+}
+
+/* Zero the dead blocks of the copy, and return how many bytes were not zero. */
+static uint64_t erase_dead(struct scrub *s, uint64_t number, uint32_t len)
+{
+    uint64_t erased = 0, first = number * (live_map_chunk_size(s->parent->live) / LIVE_BLOCK);
+    for (uint32_t off = 0; off < len; off += LIVE_BLOCK) {
+        if (live_map_is_block(s->parent->live, first + off / LIVE_BLOCK))
+            continue;
+        uint32_t n = GR_MIN(len - off, (uint32_t)LIVE_BLOCK);
+        for (uint32_t i = 0; i < n; i++)
+            erased += s->chunk[off + i] != 0;
+        memset(s->chunk + off, 0, n);
+    }
+    return erased;
+}
+
+/* Erase the dead blocks of one fetched chunk and write it. The stream's buffer is shared, hence the copy. */
+static int clean_chunk(void *arg, const struct chunk_item *item)
+{
+    struct scrub *s = arg;
+    struct parent *p = s->parent;
+    /* a chunk must not be left out: the build would report an erasure that did not happen */
+    if (item->rc)
+        return parent_failed(item->rc);
+    memcpy(s->chunk, item->data, item->ref->plain_len);
+    uint64_t erased = erase_dead(s, item->number, item->ref->plain_len);
+    p->scrubbed.chunks += erased > 0;
+    p->scrubbed.bytes += erased;
+    int rc = sink_write(s->sink, SINK_SCRUB, item->number * p->manifest.chunk_size, s->chunk, item->ref->plain_len);
+    if (!rc && p->config.step)
+        rc = p->config.step(p->config.step_arg);
+    return rc;
+}
+
 int parent_scrub(struct parent *p, struct sink *sink)
 {
-    const struct scrub_config config = {.store = p->config.store,
-                                        .parent = &p->manifest,
-                                        .live = p->live,
-                                        .sink = sink,
-                                        .cancel = p->config.cancel,
-                                        .step = p->config.step,
-                                        .step_arg = p->config.step_arg};
-    return scrub_run(&config, &p->scrubbed);
+    struct scrub s = {.parent = p, .sink = sink, .chunk = malloc(p->manifest.chunk_size)};
+    const struct chunk_stream_options options = {.cancel = p->config.cancel, .wanted = has_dead};
+    p->scrubbed = (struct scrub_counts){0};
+    if (!s.chunk)
+        return error_no_memory();
+    int rc = chunk_stream(p->config.store, &p->manifest, &options, clean_chunk, &s);
+    free(s.chunk);
+    return rc;
 }
+
+/* ------------------------------------------------------------------ the end */
 
 /* Set *out to whether the tag by which the parent was found names it still. */
 static int parent_is_tagged(const struct parent *p, bool *out)

@@ -1,6 +1,6 @@
 /* The parent of a build: the image it builds upon. This module decides which of the parent's files stay, which ones
- * compaction moves, and which dead bytes scrubbing erases. build.c uses plan.h, live_map.h, compact.h and scrub.h only
- * through it.
+ * compaction moves, and which dead bytes scrubbing erases. build.c reaches all of it
+ * through this header.
  *
  * Call order:
  *
@@ -14,13 +14,15 @@
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 
 #include "format/image_ref.h"
+#include "format/manifest.h"
 #include "format/tag.h"
-#include "imagebuild/rebuild/compact.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "imagebuild/rebuild/plan.h"
-#include "imagebuild/rebuild/scrub.h"
+#include "imagebuild/sink/sink.h"
 #include "imagebuild/source/source.h"
+#include "imagebuild/tree/nodes.h"
+#include "store/read/digest_map.h"
+#include "store/store.h"
 
 /* All pointers are the caller's and outlive the parent. */
 struct parent_config {
@@ -40,6 +42,29 @@ struct parent_config {
     const volatile int *cancel; /* NULL is allowed */
     int (*step)(void *arg);     /* called between any two pieces of work; non-zero ends it */
     void *step_arg;
+};
+
+/* Begins as all zero: nothing is damaged. Any thread may read it once parent_check has returned. */
+struct parent_damage {
+    struct digest_map packs; /* the damaged ones */
+    uint8_t *chunks;         /* a bit for each chunk of the parent: it lies in a damaged pack; NULL: none does */
+    uint32_t chunk_size;
+};
+
+/* Regular files; a hard-linked file counts by its first name. */
+struct plan_counts {
+    uint64_t unchanged, added, changed, removed;
+    uint64_t healed;                               /* unchanged, but read because they lay in damaged packs */
+    uint64_t bytes_kept, bytes_read, bytes_healed; /* sizes of unchanged, of all other, of healed files */
+};
+
+struct compact_counts {
+    uint64_t chunks, files, bytes; /* emptied; moved */
+};
+
+/* Chunks in which something was erased; erased bytes that were not zero. */
+struct scrub_counts {
+    uint64_t chunks, bytes;
 };
 
 /* Other modules may read the members; only this module writes them. */
@@ -67,7 +92,7 @@ GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent 
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
-/* Check that the store has the objects that the parent refers to (parent_check.h), and fill in (*p)->damage. If a
+/* Check that the store has the objects that the parent refers to (parent_check.c), and fill in (*p)->damage. If a
  * parent that the user did not name cannot be used, this is logged, and *p is freed and becomes NULL. Errors as from
  * parent_check. */
 GR_MUST_CHECK int parent_look(struct parent **p);
@@ -78,7 +103,9 @@ DEFINE_CLEANUP(parent, struct parent *, parent_free)
 GR_MUST_CHECK int parent_plan(struct parent *p, struct nodes **nodes);
 /* Describe the parent to the sink; valid as long as p. */
 struct sink_parent parent_sink(struct parent *p);
-/* Rewrite the chunks that hold dead bytes, with zeros there (scrub.h). */
+/* Scrub: read the kept chunks that have dead blocks, and write them again with zeros in these blocks, through
+ * SINK_SCRUB in ascending order. If the dead blocks held only zeros, the sink recognizes the parent's chunk and stores
+ * nothing. Errors of the parent's chunks name --parent none; others come from the sink and step; -ECANCELED. */
 GR_MUST_CHECK int parent_scrub(struct parent *p, struct sink *sink);
 /* Before publishing, under the build's lease: make sure that the parent's objects are still in the store, and that gc
  * does not count them as unneeded. lapsed: the lease has lapsed, so all of them are looked up. Errors as from
@@ -86,5 +113,13 @@ GR_MUST_CHECK int parent_scrub(struct parent *p, struct sink *sink);
 GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
 /* Return the parent that the new image's tags name: this one, or its own parent if nothing changed. */
 struct digest parent_of_tag(const struct parent *p, const struct digest *image);
+
+/* Return `code` with the thread's sentence extended by the remedy: "...; the parent image cannot be used: --parent
+ * none builds without it". */
+int parent_failed(int code);
+
+/* Return whether [address, address + len), which lies within the parent's image, touches a damaged chunk. */
+bool parent_damage_touches(const struct parent_damage *d, uint64_t address, uint64_t len);
+void parent_damage_release(struct parent_damage *d);
 
 #endif

@@ -2,7 +2,7 @@
  * chunks; each writes bad[i] of its own pack, so they share nothing but `named`. If packs are damaged, the second pass
  * finds the chunks in them.
  */
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>

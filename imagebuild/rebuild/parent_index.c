@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/in_order.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/parent.h"
 #include "store/read/index_read.h"
 
 /* A node kept in memory. */

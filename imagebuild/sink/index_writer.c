@@ -14,7 +14,7 @@
  * chunks of each leaf that is encoded. A leaf that stays whole is taken over by its entry in the node above, without
  * being read.
  */
-#include "imagebuild/sink/index_writer.h"
+#include "imagebuild/sink/sink_internal.h"
 
 #include <assert.h>
 #include <endian.h>

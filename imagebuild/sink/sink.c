@@ -1,7 +1,7 @@
 /* The stages of the sink. All run in the caller's thread but the workers' encoding, and each hands on to the next in
  * the order in which chunks closed:
  *
- *   sink_write -> region's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves) -> upload
+ *   sink_write -> section's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves) -> upload
  *                       |                    |
  *                     hole              equals the parent's: its reference goes straight to index_writer
  *
@@ -10,7 +10,7 @@
  *   | FRONT .. | HOLES, SCRUB, kept ones .. | DATA .. | METADATA .. |
  *                                           ^ border: the first chunk of DATA or METADATA
  *
- * Regions below the border may interleave, so their chunks come to the index in any order; from the border on they
+ * Sections below the border may interleave, so their chunks come to the index in any order; from the border on they
  * ascend.
  *
  * With `erase`, a written chunk that equals the parent's counts as one that stays and is not put into the index yet:
@@ -24,12 +24,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/sink/chunker.h"
-#include "imagebuild/sink/index_writer.h"
-#include "imagebuild/sink/packer.h"
+#include "imagebuild/sink/sink_internal.h"
 
-/* The state of one region. Bytes of `buffer` from `filled` on are undefined. */
-struct region {
+/* The state of one section. Bytes of `buffer` from `filled` on are undefined. */
+struct section {
     bool used, open; /* open: `chunk` is in progress, in buffer */
     uint64_t chunk;  /* number of the chunk written last */
     uint64_t end;    /* address behind the last write */
@@ -62,11 +60,11 @@ struct sink {
     /* The border is known once DATA or METADATA is written. */
     bool bordered;
     uint64_t border;   /* chunk number, if bordered */
-    uint64_t low_next; /* one more than the highest chunk of the regions below the border */
-    struct region regions[SINK_REGIONS];
+    uint64_t low_next; /* one more than the highest chunk of the sections below the border */
+    struct section sections[SINK_SECTIONS];
 };
 
-static const char *const region_names[SINK_REGIONS] = {"front", "holes", "scrub", "contents", "metadata"};
+static const char *const section_names[SINK_SECTIONS] = {"front", "holes", "scrub", "contents", "metadata"};
 
 /* Return whether a leaf has free chunks, which SINK_HOLES may write. SINK_SCRUB mostly writes to such leaves too. */
 static bool has_holes(void *arg, uint64_t leaf)
@@ -82,7 +80,7 @@ static bool has_holes(void *arg, uint64_t leaf)
 static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **out)
 {
     const uint64_t leaf = number / INDEX_FANOUT;
-    if ((s->bordered && number >= s->border) || s->regions[SINK_FRONT].used)
+    if ((s->bordered && number >= s->border) || s->sections[SINK_FRONT].used)
         return parent_index_leaf(s->parent_index, leaf, out);
     if (leaf < s->leaf)
         parent_leaves_free(steal_ptr(&s->leaves));
@@ -209,41 +207,41 @@ void sink_free(struct sink *s)
     parent_leaves_free(s->leaves);
     parent_index_free(s->parent_index);
     free(s->fates);
-    for (int i = 0; i < SINK_REGIONS; i++)
-        free(s->regions[i].buffer);
+    for (int i = 0; i < SINK_SECTIONS; i++)
+        free(s->sections[i].buffer);
     free(s);
 }
 
-/* ------------------------------------------------------------------ the regions' rules */
+/* ------------------------------------------------------------------ the sections' rules */
 
-static int misuse(enum sink_region region, uint64_t address, const char *what)
+static int misuse(enum sink_section section, uint64_t address, const char *what)
 {
-    return error_set(-EIO, "build: the %s region is written at %" PRIu64 ", %s: a bug, nothing was published",
-                     region_names[region], address, what);
+    return error_set(-EIO, "build: the %s section is written at %" PRIu64 ", %s: a bug, nothing was published",
+                     section_names[section], address, what);
 }
 
-static bool is_high(enum sink_region region)
+static bool is_high(enum sink_section section)
 {
-    return region == SINK_DATA || region == SINK_METADATA;
+    return section == SINK_DATA || section == SINK_METADATA;
 }
 
-/* Enter the next chunk of a region, or fail if the rules forbid it. Sets the border at the first chunk of DATA or
- * METADATA. This catches a chunk that another region writes now; index_writer_finish finds one that another region
+/* Enter the next chunk of a section, or fail if the rules forbid it. Sets the border at the first chunk of DATA or
+ * METADATA. This catches a chunk that another section writes now; index_writer_finish finds one that another section
  * has left. */
-static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
+static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk)
 {
     const uint64_t address = chunk * s->config.chunk_size;
-    for (int i = 0; i < SINK_REGIONS; i++)
-        if (i != (int)region && s->regions[i].used && s->regions[i].chunk == chunk)
-            return misuse(region, address, "in a chunk of another region");
-    if (!is_high(region)) {
+    for (int i = 0; i < SINK_SECTIONS; i++)
+        if (i != (int)section && s->sections[i].used && s->sections[i].chunk == chunk)
+            return misuse(section, address, "in a chunk of another section");
+    if (!is_high(section)) {
         s->low_next = GR_MAX(s->low_next, chunk + 1);
-        return s->bordered && chunk >= s->border ? misuse(region, address, "behind the contents") : 0;
+        return s->bordered && chunk >= s->border ? misuse(section, address, "behind the contents") : 0;
     }
     if (chunk < s->low_next)
-        return misuse(region, address, "before the end of what stays");
-    if (region == SINK_METADATA && s->regions[SINK_DATA].used && chunk <= s->regions[SINK_DATA].chunk)
-        return misuse(region, address, "before the end of the contents");
+        return misuse(section, address, "before the end of what stays");
+    if (section == SINK_METADATA && s->sections[SINK_DATA].used && chunk <= s->sections[SINK_DATA].chunk)
+        return misuse(section, address, "before the end of the contents");
     if (!s->bordered) {
         s->bordered = true;
         s->border = chunk;
@@ -254,9 +252,9 @@ static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
 
 /* ------------------------------------------------------------------ chunks */
 
-/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros behind them. region_buffer: the buffer that data is
+/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros behind them. section_buffer: the buffer that data is
  * in, to be exchanged for an empty one instead of copied; NULL: copy. */
-static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **region_buffer, uint32_t filled,
+static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **section_buffer, uint32_t filled,
                   uint32_t len)
 {
     static const struct chunk_ref hole;
@@ -268,9 +266,9 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     int rc = chunker_begin(s->chunker, &buffer);
     if (rc)
         return rc;
-    if (region_buffer) {
-        uint8_t *full = *region_buffer;
-        *region_buffer = *buffer;
+    if (section_buffer) {
+        uint8_t *full = *section_buffer;
+        *section_buffer = *buffer;
         *buffer = full;
     } else {
         memcpy(*buffer, data, filled);
@@ -280,63 +278,63 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     return 0;
 }
 
-/* Submit the region's chunk in progress, if there is one. */
-static int close_region(struct sink *s, struct region *l, uint32_t len)
+/* Submit the section's chunk in progress, if there is one. */
+static int close_section(struct sink *s, struct section *state, uint32_t len)
 {
-    if (!l->open)
+    if (!state->open)
         return 0;
-    l->open = false;
-    return submit(s, l->chunk, l->buffer, &l->buffer, l->filled, len);
+    state->open = false;
+    return submit(s, state->chunk, state->buffer, &state->buffer, state->filled, len);
 }
 
-/* Put n bytes at offset `off` of the chunk that the region has entered. A whole chunk is submitted without a copy
- * into the region's buffer. */
-static int sink_fill(struct sink *s, struct region *l, uint32_t off, const uint8_t *data, uint32_t n)
+/* Put n bytes at offset `off` of the chunk that the section has entered. A whole chunk is submitted without a copy
+ * into the section's buffer. */
+static int sink_fill(struct sink *s, struct section *state, uint32_t off, const uint8_t *data, uint32_t n)
 {
     const uint32_t size = s->config.chunk_size;
     if (n == size)
-        return submit(s, l->chunk, data, NULL, n, size);
-    if (!l->buffer)
-        l->buffer = malloc(size);
-    if (!l->buffer)
+        return submit(s, state->chunk, data, NULL, n, size);
+    if (!state->buffer)
+        state->buffer = malloc(size);
+    if (!state->buffer)
         return error_no_memory();
-    if (!l->open)
-        l->filled = 0;
-    l->open = true;
-    memset(l->buffer + l->filled, 0, off - l->filled);
-    memcpy(l->buffer + off, data, n);
-    l->filled = off + n;
-    return l->filled == size ? close_region(s, l, size) : 0;
+    if (!state->open)
+        state->filled = 0;
+    state->open = true;
+    memset(state->buffer + state->filled, 0, off - state->filled);
+    memcpy(state->buffer + off, data, n);
+    state->filled = off + n;
+    return state->filled == size ? close_section(s, state, size) : 0;
 }
 
-int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len)
+int sink_write(struct sink *s, enum sink_section section, uint64_t address, const void *data, size_t len)
 {
     const uint32_t size = s->config.chunk_size;
-    struct region *l = &s->regions[region];
+    struct section *state = &s->sections[section];
     const uint8_t *p = data;
     int rc = 0;
-    if (address < l->end)
-        return misuse(region, address, "before the end of its last write");
-    if (region == SINK_DATA && s->regions[SINK_METADATA].used)
-        return misuse(region, address, "after the metadata has begun");
-    if (region == SINK_METADATA)
-        rc = close_region(s, &s->regions[SINK_DATA], size);
+    if (address < state->end)
+        return misuse(section, address, "before the end of its last write");
+    if (section == SINK_DATA && s->sections[SINK_METADATA].used)
+        return misuse(section, address, "after the metadata has begun");
+    if (section == SINK_METADATA)
+        rc = close_section(s, &s->sections[SINK_DATA], size);
     while (len && !rc) {
         const uint64_t chunk = address / size;
         const uint32_t off = (uint32_t)(address % size), n = (uint32_t)GR_MIN(len, (size_t)(size - off));
-        if (!l->used || l->chunk != chunk) {
-            rc = close_region(s, l, size);
+        if (!state->used || state->chunk != chunk) {
+            rc = close_section(s, state, size);
             if (!rc)
-                rc = enter_chunk(s, region, chunk);
-            l->used = true;
-            l->chunk = chunk;
+                rc = enter_chunk(s, section, chunk);
+            state->used = true;
+            state->chunk = chunk;
         }
         if (!rc)
-            rc = sink_fill(s, l, off, p, n);
+            rc = sink_fill(s, state, off, p, n);
         address += n;
         p += n;
         len -= n;
-        l->end = address;
+        state->end = address;
     }
     return rc;
 }
@@ -365,17 +363,17 @@ static int sink_drain(struct sink *s)
 
 int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out)
 {
-    struct region *data_region = &s->regions[SINK_DATA];
+    struct section *data_section = &s->sections[SINK_DATA];
     struct index_writer_result index;
     bool only = !s->fates;
-    if (address % s->config.chunk_size || address < data_region->end)
+    if (address % s->config.chunk_size || address < data_section->end)
         return misuse(SINK_DATA, address, "where no checkpoint can be");
-    int rc = close_region(s, data_region, s->config.chunk_size);
-    data_region->end = address;
+    int rc = close_section(s, data_section, s->config.chunk_size);
+    data_section->end = address;
     if (!rc)
         rc = sink_drain(s);
-    for (int i = 0; i < SINK_REGIONS; i++)
-        only = only && (i == SINK_DATA || !s->regions[i].used);
+    for (int i = 0; i < SINK_SECTIONS; i++)
+        only = only && (i == SINK_DATA || !s->sections[i].used);
     if (rc || !only)
         return rc;
     rc = index_writer_snapshot(s->index, address, &index);
@@ -394,24 +392,25 @@ static int repack(struct sink *s)
                                          .upload = s->config.upload,
                                          .budget = s->config.repack_budget,
                                          .erase = s->fates};
-    bool wanted = s->parent_index && (config.erase || (config.budget && !s->regions[SINK_SCRUB].used));
+    bool wanted = s->parent_index && (config.erase || (config.budget && !s->sections[SINK_SCRUB].used));
     return wanted ? repack_run(&config, &s->repacked) : 0;
 }
 
-/* Close all regions, repack, and finish the index. `order` decides in which order the last chunks are packed, so it is
+/* Close all sections, repack, and finish the index. `order` decides in which order the last chunks are packed, so it is
  * part of the image's digest. The image's last chunk may be short. */
 int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out)
 {
-    static const enum sink_region order[SINK_REGIONS] = {SINK_HOLES, SINK_SCRUB, SINK_DATA, SINK_METADATA, SINK_FRONT};
+    static const enum sink_section order[SINK_SECTIONS] = {SINK_HOLES, SINK_SCRUB, SINK_DATA, SINK_METADATA,
+                                                           SINK_FRONT};
     const uint32_t size = s->config.chunk_size;
     const uint64_t count = (image_size + size - 1) / size;
     const uint32_t last_len = (uint32_t)(image_size - (count - 1) * size);
     int rc = 0;
-    for (int i = 0; i < SINK_REGIONS && !rc; i++) {
-        struct region *l = &s->regions[order[i]];
-        if (l->end > image_size)
-            return misuse(order[i], l->end, "behind the end of the image");
-        rc = close_region(s, l, l->chunk == count - 1 ? last_len : size);
+    for (int i = 0; i < SINK_SECTIONS && !rc; i++) {
+        struct section *state = &s->sections[order[i]];
+        if (state->end > image_size)
+            return misuse(order[i], state->end, "behind the end of the image");
+        rc = close_section(s, state, state->chunk == count - 1 ? last_len : size);
     }
     if (!rc)
         rc = chunker_drain(s->chunker);

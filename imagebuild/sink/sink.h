@@ -1,17 +1,17 @@
 /* The sink: an image's address space on its way into the store. Writers put bytes at addresses. The sink cuts them
  * into chunks, packs the chunks, and puts packs and index leaves into the store while more is written.
  *
- * Writers use regions. Each region has one chunk in progress. Within a region addresses ascend; regions interleave
- * freely. No chunk is written by two regions, and SINK_DATA and SINK_METADATA lie behind the chunks of all the
- * others. A chunk is closed when it is full, when its region moves on to another one, or at the end. Chunks are
+ * Writers use sections. Each section has one chunk in progress. Within a section addresses ascend; sections interleave
+ * freely. No chunk is written by two sections, and SINK_DATA and SINK_METADATA lie behind the chunks of all the
+ * others. A chunk is closed when it is full, when its section moves on to another one, or at the end. Chunks are
  * packed in the order in which they close, so the result does not depend on the number of workers or uploads.
  *
  * Addresses that are never written are zeros, and a chunk of zeros is a hole that costs nothing. Upon a parent, a
  * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
  * number takes the parent's reference and is not packed.
  *
- * Memory: a chunk for each region in use; with `erase`, a byte for each chunk of the parent; those that chunker.h and
- * index_writer.h state; one pack in progress (pack_size); the upload's budget. Used from one thread.
+ * Memory: a chunk for each section in use; with `erase`, a byte for each chunk of the parent; those that
+ * sink_internal.h states; one pack in progress (pack_size); the upload's budget. Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_SINK_H
 #define GRANARY_IMAGEBUILD_SINK_SINK_H
@@ -19,18 +19,17 @@
 #include "base/spill/sorter.h"
 #include "format/index.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "imagebuild/rebuild/repack.h"
 #include "imagebuild/sink/upload.h"
 
 struct sink;
 
-enum sink_region {
+enum sink_section {
     SINK_FRONT,    /* the filesystem's beginning, from address 0 on */
     SINK_HOLES,    /* file data placed in free ranges of the parent */
     SINK_SCRUB,    /* chunks of the parent rewritten with their dead bytes zeroed */
     SINK_DATA,     /* file data behind everything kept */
     SINK_METADATA, /* one range behind the file data; the first write ends SINK_DATA */
-    SINK_REGIONS,
+    SINK_SECTIONS,
 };
 
 /* Everything that pointers lead to is the caller's and outlives the sink. */
@@ -40,11 +39,16 @@ struct sink_config {
     int zstd_level;                   /* 0: do not compress */
     unsigned workers;                 /* threads that hash and compress, at least 1 */
     size_t pack_size;                 /* bytes; a pack closes before it would pass this */
-    struct sorter_config sorter;      /* for chunks that come out of order (index_writer.h) */
+    struct sorter_config sorter;      /* for chunks that come out of order (sink_internal.h) */
     const struct sink_parent *parent; /* NULL: no parent; the struct itself is copied */
-    uint64_t repack_budget; /* bytes that repacking may copy (repack.h); not used if SINK_SCRUB was; 0: none */
+    uint64_t repack_budget; /* bytes that repacking may copy (sink_internal.h); not used if SINK_SCRUB was; 0: none */
     /* Upon a parent: leave no pack that holds anything but chunks of this image, at any cost. Excludes snapshots. */
     bool erase;
+};
+
+/* What repacking did (sink_internal.h). */
+struct repack_counts {
+    uint64_t packs, chunks, bytes; /* packs emptied; chunks and stored bytes copied */
 };
 
 /* What was written. Counts are of chunks. */
@@ -64,14 +68,14 @@ GR_MUST_CHECK int sink_new(const struct sink_config *config, struct sink **out);
 /* Stop the workers and free the sink. NULL is allowed. */
 void sink_free(struct sink *s);
 
-/* Write len bytes at `address`, which is not before the end of the region's last write. -EIO with a sentence: the
- * caller broke the rules of the regions. Other errors come from encoding, the upload and the parent's index. */
-GR_MUST_CHECK int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len);
+/* Write len bytes at `address`, which is not before the end of the section's last write. -EIO with a sentence: the
+ * caller broke the rules of the sections. Other errors come from encoding, the upload and the parent's index. */
+GR_MUST_CHECK int sink_write(struct sink *s, enum sink_section section, uint64_t address, const void *data, size_t len);
 
 /* End the chunk and the pack for a checkpoint, and describe the image up to `address`, the start of a chunk at or
  * behind the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
  * described. Everything has been handed to the upload. 1: *out describes it; 0: closed but not described, because
- * other regions were used; or -errno as from sink_write. */
+ * other sections were used; or -errno as from sink_write. */
 GR_MUST_CHECK int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out);
 
 /* Complete the image of image_size bytes; no more writes follow. When this returns, everything has been handed to the

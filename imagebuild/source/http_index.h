@@ -29,19 +29,4 @@ typedef int http_index_visit(void *arg, const struct http_index_entry *e);
 GR_MUST_CHECK int http_index_decode(const void *page, size_t len, const char *directory, http_index_visit *visit,
                                     void *arg);
 
-/* One object of nginx's autoindex_format json. */
-struct http_index_object {
-    const char *name;
-    size_t name_len;
-    bool directory, file, have_size;
-    uint64_t size;
-    char mtime[64]; /* as text; "" if the object has none */
-};
-
-typedef int http_index_object_visit(void *arg, const struct http_index_object *o);
-
-/* Visit the objects of a page in nginx's JSON (http_index_json.c). Objects before a fault are visited. -EBADMSG without
- * a sentence: the text is not such a page; -ENOMEM; or what visit returned. */
-GR_MUST_CHECK int http_index_json_decode(const char *text, size_t len, http_index_object_visit *visit, void *arg);
-
 #endif

@@ -46,4 +46,15 @@ bool rules_verdict_takes(const struct rules *r, enum rules_verdict verdict, bool
 /* Return whether a path is taken, judging the directories above it first. r may be NULL: everything is taken. */
 bool rules_take(const struct rules *r, const char *path, size_t len, bool directory);
 
+/* ---- patterns of one component ---- */
+
+/* Shell patterns for one component of a path. They match bytes, not characters, whatever the locale: `*` any number of
+ * bytes, `?` one byte, `[a-z]` and `[!a-z]` sets, `[[:digit:]]` classes, `\c` the byte c itself. Neither pattern nor
+ * text may contain a slash. */
+
+/* Return what is wrong with the pattern, as part of a sentence, or NULL if it is valid. */
+const char *glob_fault(const char *pattern, size_t len);
+/* Return whether the pattern, which must be valid, matches the whole text. At most pattern_len * text_len steps. */
+bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len);
+
 #endif

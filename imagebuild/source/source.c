@@ -3,13 +3,17 @@
 #include "imagebuild/source/source.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/source/source_kinds.h"
+#include "base/thread.h"
+#include "imagebuild/source/source_internal.h"
 
 /* ---- operations ---- */
 
@@ -126,4 +130,89 @@ int source_take(void *arg, const void *data, size_t len)
     memcpy(t->dst + t->done, data, len);
     t->done += len;
     return 0;
+}
+
+/* ------------------------------------------------------------------ retries */
+
+/* Exponential pauses with jitter: 100 ms at first, doubled up to 5 s.
+ *
+ * A pause can end early in two ways. source_retry_cancel sets a flag and signals the condition. A signal handler sets
+ * *interrupted but may not signal a condition, so waits wake every LOOK_MS and look at it.
+ */
+
+enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
+enum { RETRY_AFTER_MOST_S = 60, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
+
+void source_retry_init(struct source_retry *r, const char *url, const struct source_options *options)
+{
+    *r = (struct source_retry){.url = url,
+                               .timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_DEFAULT_MS,
+                               .interrupted = options->cancel};
+    thread_cond_init(&r->cancelling);
+    pthread_mutex_init(&r->lock, NULL);
+}
+
+void source_retry_release(struct source_retry *r)
+{
+    pthread_cond_destroy(&r->cancelling);
+    pthread_mutex_destroy(&r->lock);
+}
+
+static bool is_over_locked(const struct source_retry *r)
+{
+    return r->cancelled || (r->interrupted && *r->interrupted);
+}
+
+/* Wait for ms milliseconds. -ECANCELED as soon as the build is to end. */
+static int source_retry_pause_for(struct source_retry *r, unsigned ms)
+{
+    uint64_t until = clock_now_ms() + ms, now;
+    SCOPED_LOCK(&r->lock);
+    while (!is_over_locked(r) && (now = clock_now_ms()) < until) {
+        struct timespec at = clock_at_ms(now + GR_MIN(until - now, (uint64_t)LOOK_MS));
+        pthread_cond_timedwait(&r->cancelling, &r->lock, &at);
+    }
+    if (is_over_locked(r))
+        return error_set(-ECANCELED, "source: %s: the build was stopped while it waited for the server", r->url);
+    return 0;
+}
+
+/* Log why the operation failed, if it has failed for WARN_AFTER_MS: at most one line in WARN_EVERY_MS for all
+ * operations of the source. The exchange decides which thread logs when several get here together. */
+static void warn_of_trouble(struct source_retry *r, const struct source_try *t, uint64_t now)
+{
+    uint64_t last = atomic_load(&r->warned_ms), begin = t->until_ms - r->timeout_ms;
+    if (now - begin < WARN_AFTER_MS || (last && now - last < WARN_EVERY_MS))
+        return;
+    if (atomic_compare_exchange_strong(&r->warned_ms, &last, now))
+        log_warning("source: %.200s: %.400s; trying again for up to %llu s", r->url, error_text(),
+                    (unsigned long long)r->timeout_ms / 1000);
+}
+
+int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
+{
+    if (rc != -EAGAIN && rc != -ETIMEDOUT)
+        return rc;
+    uint64_t now = clock_now_ms();
+    if (!t->until_ms) {
+        t->until_ms = now + r->timeout_ms;
+        t->pause_ms = PAUSE_FIRST_MS;
+    }
+    if (now + t->pause_ms > t->until_ms)
+        return error_prefix(rc, "source: no success for %llu s of retries", (unsigned long long)r->timeout_ms / 1000);
+    warn_of_trouble(r, t, now);
+    /* Readers that failed together must not retry together: wait for half the pause and a pseudo-random part of the
+     * other half. The address of t differs from thread to thread. */
+    unsigned pause = t->pause_ms / 2 + (unsigned)((uintptr_t)t >> 4 ^ now) % (t->pause_ms / 2 + 1);
+    pause += 1000 * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
+    pause = (unsigned)GR_MIN((uint64_t)pause, t->until_ms - now);
+    t->pause_ms = GR_MIN(t->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
+    return source_retry_pause_for(r, pause);
+}
+
+void source_retry_cancel(struct source_retry *r)
+{
+    SCOPED_LOCK(&r->lock);
+    r->cancelled = true;
+    pthread_cond_broadcast(&r->cancelling);
 }

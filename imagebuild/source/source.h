@@ -1,6 +1,6 @@
 /* A source: a tree of files, mostly remote, that a build lists once and then reads in the order of its paths. This is
- * the one interface to all kinds of sources: directories, buckets, HDFS, web servers and tar shards (source_kinds.h),
- * and the wrappers that join, filter or list others (source_join.h, source_shape.h, source_listed.h).
+ * the one interface to all kinds of sources: directories, buckets, HDFS, web servers and tar shards
+ * (source_internal.h), and the wrappers that filter, join or list others (source_wrappers.h).
  *
  *   source_open -> [source_set_known] -> source_list -> source_ask_counts -> source_read, source_stat -> source_close
  *
@@ -94,7 +94,7 @@ struct source_read {
     uint64_t address; /* NODE_MOVE: where the file's data begins in the parent's image; other sources do not use it */
 };
 
-/* A path to look up, and what a list of files (path_list.h) says about it. */
+/* A path to look up, and what a list of paths (source_wrappers.h) says about it. */
 struct source_ask {
     const char *path;
     size_t path_len;

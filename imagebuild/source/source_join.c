@@ -4,7 +4,7 @@
  * Reads strip the part's directory from the path. A listing adds it, and renumbers the archives: each part counts its
  * archives from 1, while the image needs numbers that are unique.
  */
-#include "imagebuild/source/source_join.h"
+#include "imagebuild/source/source_wrappers.h"
 
 #include <errno.h>
 #include <string.h>

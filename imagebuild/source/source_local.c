@@ -3,7 +3,7 @@
  *   list   the walk's places are directories; for each entry: fstatat, readlinkat, extended attributes
  *   read   open beneath the root, fstat, pread, fstat: both times the version must be the wanted one
  *
- * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (openat2.h). So a
+ * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (openat2.c). So a
  * user who can write in the tree cannot make the build read files outside of it. Mounts below the root are crossed.
  *
  * A version is size, mtime, ctime and inode number. It is compared before and after each read, so bytes of two
@@ -23,10 +23,8 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "format/catalog.h"
-#include "imagebuild/source/openat2.h"
 #include "imagebuild/source/rules.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/source/walk.h"
+#include "imagebuild/source/source_internal.h"
 
 enum { TARGET_MAX = 4096, LIST_THREADS = 4 };
 

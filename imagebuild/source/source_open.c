@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "format/image_ref.h"
-#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_internal.h"
 #include "net/hdfs/webhdfs.h"
 
 /* For messages: the forms of an address. */

@@ -5,7 +5,7 @@
  * The version of an object is its ETag. Every answer's ETag is compared with the listed one. If-Match would let the
  * server compare them, but a caching proxy may drop that header, and the request's signature covers it.
  *
- * A failed request is repeated with growing pauses (source_retry.h). The time limit counts from the first failure of
+ * A failed request is repeated with growing pauses (source_retry_wait). The time limit counts from the first failure of
  * a page of a listing, or of a whole read.
  */
 #include <errno.h>
@@ -14,9 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "imagebuild/source/s3_walk.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/source/source_retry.h"
+#include "imagebuild/source/source_internal.h"
 #include "net/aws/s3.h"
 
 /* Immutable while it is open, except for retry and has_keys, so any thread may read. */

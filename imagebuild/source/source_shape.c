@@ -5,7 +5,7 @@
  * directory, so the verdict on the last entry's directory is kept: nearly every entry then costs one judgement,
  * however deep it lies.
  */
-#include "imagebuild/source/source_shape.h"
+#include "imagebuild/source/source_wrappers.h"
 
 #include <errno.h>
 #include <string.h>

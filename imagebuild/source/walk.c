@@ -1,4 +1,4 @@
-/* The walk's threads and queues (walk.h).
+/* The walk's threads and queues (source_internal.h).
  *
  *   places (stack, unbounded but for 1 GiB)          batches (queue, at most two a thread)
  *   +------+  take_place   +--------+  hand_over    +-------+  take_batch   +----------------+
@@ -17,7 +17,7 @@
  * One mutex guards struct run. It is held across neither `list` nor `visit`. The walk is over when `over` is set (an
  * error) or when no place waits and no thread is busy, since only busy threads push places.
  */
-#include "imagebuild/source/walk.h"
+#include "imagebuild/source/source_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +27,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "imagebuild/source/source_kinds.h"
 
 /* WAITING_MAX: bytes of all places on the stack. A batch is larger only if a single entry is. */
 enum { THREADS_MAX = 64, BATCH_BYTES = 64 << 10, WAITING_MAX = 1 << 30 };

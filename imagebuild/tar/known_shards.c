@@ -4,14 +4,14 @@
  *
  *   new -> has (for each shard) -> suffice -> live, before data is written -> list
  */
-#include "imagebuild/tar/known_shards.h"
+#include "imagebuild/tar/tar.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 #include "store/read/catalog_cursor.h"
 #include "store/read/digest_map.h"
 

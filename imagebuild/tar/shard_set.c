@@ -1,6 +1,6 @@
 /* A numbered set is expanded and each name looked up, so that a missing shard is an error. A directory or prefix is
  * listed. */
-#include "imagebuild/tar/shard_set.h"
+#include "imagebuild/tar/tar_internal.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams. File data comes with the
- * listing (tar_unpack.h). Shards whose members the parent has already are not read (struct source_known).
+ * listing (tar_unpack.c). Shards whose members the parent has already are not read (struct source_known).
  *
  * A member's version is "tar:SHARD:OFFSET": the key of its shard, and its position there. SHARD is half a digest of the
  * shard's path and version and of the options.
@@ -10,9 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/tar/shard_set.h"
-#include "imagebuild/tar/tar_unpack.h"
+#include "imagebuild/source/source_internal.h"
+#include "imagebuild/tar/tar_internal.h"
 
 struct source_tar {
     struct source base;

@@ -8,7 +8,7 @@
  * remembered, 60 to 120 bytes each. Damage is an error even where no member needs the bytes: the rest of a shard is
  * read to its checksum.
  */
-#include "imagebuild/tar/tar_unpack.h"
+#include "imagebuild/tar/tar_internal.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -25,9 +25,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/catalog.h"
-#include "imagebuild/source/path_list.h"
-#include "imagebuild/tar/shard_set.h"
-#include "imagebuild/tar/shard_stream.h"
+#include "imagebuild/source/source_wrappers.h"
 #include "store/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */

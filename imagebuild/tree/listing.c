@@ -12,12 +12,14 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "base/error.h"
+#include "base/le.h"
 #include "base/log.h"
+#include "base/vec.h"
 #include "format/catalog.h"
 #include "imagebuild/tree/listing_internal.h"
-#include "imagebuild/tree/listing_judge.h"
 
 enum { WARNINGS_MAX = 20, KNOWN_PATH_MAX = 4096 };
 
@@ -80,6 +82,130 @@ int listing_skip(struct listing *l, const char *path, size_t len, const char *wh
     return 0;
 }
 
+/* ------------------------------------------------------------------ what a filesystem can hold */
+
+/* The limits are those that erofs and ext4 share: components of 255 bytes, symbolic links of less than a block, and the
+ * namespaces of extended attributes that both have numbers for. */
+enum { COMPONENT_MAX = 255, TARGET_MAX = 4095, XATTR_HEADER = 6 }; /* bytes */
+
+/* Return what is wrong with one component; NULL: nothing. */
+static const char *component_fault(const char *name, size_t len)
+{
+    if (!len)
+        return "an empty component cannot be a file name";
+    if (len > COMPONENT_MAX)
+        return "a component over 255 bytes cannot be a file name";
+    if (name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')))
+        return "'.' and '..' cannot be file names";
+    return NULL;
+}
+
+/* Return what is wrong with a path; NULL: nothing. */
+static const char *path_fault(const char *path, size_t len)
+{
+    if (len > CATALOG_PATH_MAX)
+        return "a path over 65535 bytes cannot be kept";
+    if (memchr(path, 0, len))
+        return "a NUL byte cannot be in a file name";
+    for (const char *p = path, *end = path + len;;) {
+        const char *slash = memchr(p, '/', (size_t)(end - p));
+        const char *fault = component_fault(p, (size_t)((slash ? slash : end) - p));
+        if (fault || !slash)
+            return fault;
+        p = slash + 1;
+    }
+}
+
+/* Return why no filesystem can hold the entry's path, or the symbolic link's text; NULL: it can. Not for the root. */
+static const char *entry_fault(const struct source_entry *e)
+{
+    const char *fault = path_fault(e->path, e->path_len);
+    if (!fault && S_ISLNK(e->mode) && (!e->target_len || e->target_len > TARGET_MAX))
+        fault = "a symbolic link's text must have 1 to 4095 bytes";
+    return fault;
+}
+
+/* Return a dev_t in the kernel's new_encode_dev form. */
+static uint32_t encode_rdev(uint64_t rdev)
+{
+    uint32_t maj = major(rdev), min = minor(rdev);
+    /* low 8 bits of the minor number, 12 bits of the major one, then the other 12 of the minor */
+    return (min & 0xff) | maj << 8 | (min & ~0xffu) << 12;
+}
+
+struct listed_xattr {
+    const uint8_t *start; /* of the whole attribute */
+    const char *name;
+    size_t name_len, len;
+};
+
+static int compare_xattrs(const void *pa, const void *pb)
+{
+    const struct listed_xattr *a = pa, *b = pb;
+    return catalog_path_compare(a->name, a->name_len, b->name, b->name_len);
+}
+
+/* A name that is nothing but the prefix does not have it. */
+static bool has_prefix(const struct listed_xattr *x, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return x->name_len > len && !memcmp(x->name, prefix, len);
+}
+
+static bool is_exactly(const struct listed_xattr *x, const char *name)
+{
+    return x->name_len == strlen(name) && !memcmp(x->name, name, x->name_len);
+}
+
+/* Return whether both filesystems know the attribute's namespace. */
+static bool supported(const struct listed_xattr *x)
+{
+    return has_prefix(x, "user.") || has_prefix(x, "trusted.") || has_prefix(x, "security.") ||
+           is_exactly(x, "system.posix_acl_access") || is_exactly(x, "system.posix_acl_default");
+}
+
+/* Append e's attributes, without those that cannot be kept (added to *skipped), sorted by name, because the kernel
+ * lists them in any order. The lengths in the sequence come from outside, so they are checked here, once; all later
+ * readers rely on it (xattr_next). -EINVAL: malformed; -ENOMEM. */
+static int filter_xattrs(const struct source_entry *e, struct bytes *out, uint64_t *skipped)
+{
+    struct {
+        struct listed_xattr *items;
+        size_t len, cap;
+    } list CLEANUP(cleanup_free_) = {0};
+    const uint8_t *p = e->xattrs, *end = p + e->xattrs_len;
+    while (p < end) {
+        size_t room = (size_t)(end - p);
+        struct listed_xattr x = {.start = p, .name = (const char *)p + XATTR_HEADER};
+        x.name_len = room < XATTR_HEADER ? 0 : le16_get(p);
+        x.len = room < XATTR_HEADER ? 0 : XATTR_HEADER + x.name_len + le32_get(p + 2);
+        /* x.len cannot overflow: it adds a 16-bit and a 32-bit length in 64 bits */
+        if (room < XATTR_HEADER || x.len > room)
+            return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
+        p += x.len;
+        if (vec_push(&list, x))
+            return error_no_memory();
+    }
+    if (list.len)
+        qsort(list.items, list.len, sizeof *list.items, compare_xattrs);
+    for (size_t i = 0; i < list.len; i++) {
+        const struct listed_xattr *x = &list.items[i];
+        /* a label of the machine that the source lies on; the machine that mounts the image labels it itself */
+        if (is_exactly(x, "security.selinux"))
+            continue;
+        /* the first ones that fit are kept, in the order of names, so the outcome does not depend on the source's
+         * order */
+        if (!supported(x) || x->name_len > COMPONENT_MAX || out->len + x->len > NODE_XATTRS_MAX) {
+            ++*skipped;
+            continue;
+        }
+        int rc = bytes_append(out, x->start, x->len);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 /* ------------------------------------------------------------------ directories above */
 
 static struct listing_known *known_slot(struct listing *l, const char *path, size_t len)
@@ -137,7 +263,7 @@ static int add_parents(struct listing *l, const char *path, size_t len)
 static int make_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     CLEANUP_BYTES xattrs = BYTES_INIT(NODE_XATTRS_MAX);
-    int rc = e->xattrs_len ? listing_filter_xattrs(e, &xattrs, &l->stats.xattrs_skipped) : 0;
+    int rc = e->xattrs_len ? filter_xattrs(e, &xattrs, &l->stats.xattrs_skipped) : 0;
     if (rc)
         return rc;
     size_t target_len = S_ISLNK(e->mode) ? e->target_len : 0;
@@ -152,7 +278,7 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
     r.gid = e->gid;
     r.mtime = e->mtime;
     r.mtime_nsec = e->mtime_nsec;
-    r.rdev = S_ISCHR(e->mode) || S_ISBLK(e->mode) ? listing_encode_rdev(e->rdev) : 0;
+    r.rdev = S_ISCHR(e->mode) || S_ISBLK(e->mode) ? encode_rdev(e->rdev) : 0;
     r.link_dev = S_ISDIR(e->mode) ? 0 : e->link_dev;
     r.link_ino = S_ISDIR(e->mode) ? 0 : e->link_ino;
     r.archive = e->archive;
@@ -172,10 +298,10 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
 }
 
 /* Judge an entry and add its record, and those of the directories above it. */
-static int listing_add_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
+int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     bool is_directory = S_ISDIR(e->mode), is_root = is_directory && !e->path_len;
-    const char *fault = is_root ? NULL : listing_fault(e);
+    const char *fault = is_root ? NULL : entry_fault(e);
     if (fault)
         return listing_skip(l, e->path, e->path_len, fault);
     bool special = !is_directory && !S_ISREG(e->mode) && !S_ISLNK(e->mode);
@@ -198,15 +324,10 @@ static int listing_add_record(struct listing *l, const struct source_entry *e, c
 
 int listing_add(struct listing *l, const struct source_entry *e)
 {
-    return listing_add_record(l, e, NULL);
-}
-
-int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_written *written)
-{
-    return listing_add_record(l, e, written);
+    return listing_add_written(l, e, NULL);
 }
 
 bool listing_refuses(const struct source_entry *e)
 {
-    return listing_fault(e) != NULL;
+    return entry_fault(e) != NULL;
 }

@@ -7,6 +7,10 @@
 #ifndef GRANARY_IMAGEBUILD_TREE_NODES_H
 #define GRANARY_IMAGEBUILD_TREE_NODES_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/digest.h"
 #include "base/spill/scratch.h"
 
@@ -77,5 +81,24 @@ void nodes_cursor_free(struct nodes_cursor *c); /* NULL is allowed */
 DEFINE_CLEANUP(nodes_cursor, struct nodes_cursor *, nodes_cursor_free)
 /* Read the next node. 1: *out is it; 0: the end; or -errno of the scratch. */
 GR_MUST_CHECK int nodes_next(struct nodes_cursor *c, struct node *out);
+
+/* ---- extended attributes ---- */
+
+/* Iterate over a node's extended attributes, named as erofs and ext4 name them: by the number of a prefix and the
+ * rest. */
+
+enum { XATTR_ACL_ACCESS = 2, XATTR_ACL_DEFAULT = 3 };
+
+struct xattr {
+    uint8_t prefix;
+    const char *name; /* behind the prefix; not NUL-terminated */
+    size_t name_len;
+    const uint8_t *value;
+    size_t value_len;
+};
+
+/* Take the next attribute off a sequence as struct node has it; false: its end. Pointers lead into the sequence.
+ * Names without a known prefix are skipped; the listing lets none through. */
+bool xattr_next(const uint8_t **p, const uint8_t *end, struct xattr *out);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/source/glob.h"
 #include "imagebuild/source/rules.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

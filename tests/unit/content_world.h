@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "fake/source_fake.h"
-#include "imagebuild/content/content_reader_internal.h"
+#include "imagebuild/content/content_internal.h"
 #include "imagebuild/tree/listing.h"
 
 enum { PART = 1 << 20, MEMORY = 4 * PART };

@@ -20,7 +20,7 @@
 #include "base/le.h"
 #include "base/spill/sorter.h"
 #include "base/vec.h"
-#include "imagebuild/fs/ext4/ext4.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 
 enum {
     /* bytes of a block for entries; the rest is the checksum's */

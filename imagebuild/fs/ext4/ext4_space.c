@@ -1,9 +1,10 @@
 /* One block is cached, because libext2fs writes a block of the inode table once for every inode in it. Blocks that
  * were never written read as zeros. */
-#include "imagebuild/fs/ext4/ext4_space.h"
-
 #include <errno.h>
 #include <string.h>
+
+#include "base/error.h"
+#include "imagebuild/fs/ext4/ext4_internal.h"
 
 enum { EMIT_BLOCKS = 256 }; /* blocks read from a scratch at a time */
 #define NO_BLOCK UINT64_MAX
@@ -12,12 +13,12 @@ enum { EMIT_BLOCKS = 256 }; /* blocks read from a scratch at a time */
 static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64_t *out_at)
 {
     if (block < s->front_end) {
-        *out_at = block * EXT4_SPACE_BLOCK;
+        *out_at = block * EXT4_BLOCK;
         return s->front;
     }
     if (block < s->region_begin || block >= s->region_end)
         return NULL;
-    *out_at = (block - s->region_begin) * EXT4_SPACE_BLOCK;
+    *out_at = (block - s->region_begin) * EXT4_BLOCK;
     return s->region;
 }
 
@@ -67,9 +68,9 @@ static int transfer(struct ext4_space *s, uint64_t at, size_t len, uint8_t *out,
     size_t done = 0;
     int rc = 0;
     while (!rc && done < len) {
-        size_t within = (at + done) % EXT4_SPACE_BLOCK;
-        size_t n = GR_MIN(len - done, EXT4_SPACE_BLOCK - within);
-        rc = hold(s, (at + done) / EXT4_SPACE_BLOCK, in && n == EXT4_SPACE_BLOCK);
+        size_t within = (at + done) % EXT4_BLOCK;
+        size_t n = GR_MIN(len - done, EXT4_BLOCK - within);
+        rc = hold(s, (at + done) / EXT4_BLOCK, in && n == EXT4_BLOCK);
         if (!rc && in) {
             memcpy(s->block + within, in + done, n);
             s->dirty = true;
@@ -149,7 +150,7 @@ static errcode_t channel_open(const char *name, int flags, io_channel *out)
     c->magic = EXT2_ET_MAGIC_IO_CHANNEL;
     c->manager = &ext4_space_manager;
     c->name = copy;
-    c->block_size = EXT4_SPACE_BLOCK;
+    c->block_size = EXT4_BLOCK;
     c->refcount = 1;
     *out = c;
     return 0;
@@ -173,29 +174,29 @@ struct struct_io_manager ext4_space_manager = {
 /* Compare the block with itself, shifted by one byte. */
 static bool is_zero(const uint8_t *block)
 {
-    return !block[0] && !memcmp(block, block + 1, EXT4_SPACE_BLOCK - 1);
+    return !block[0] && !memcmp(block, block + 1, EXT4_BLOCK - 1);
 }
 
 /* Write the runs of blocks that are not zeros. address: of the scratch's first byte. *out_len: bytes up to the end of
  * the last run. */
 static int ext4_space_emit_scratch(struct scratch *scratch, uint64_t address, struct sink *sink,
-                                   enum sink_region region, uint64_t *out_len)
+                                   enum sink_section section, uint64_t *out_len)
 {
-    CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK);
+    CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_BLOCK);
     uint64_t end = scratch_len(scratch);
     int rc = piece ? 0 : error_no_memory();
     *out_len = 0;
-    for (uint64_t at = 0; !rc && at < end; at += (uint64_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK) {
-        unsigned n = (unsigned)GR_MIN((end - at) / EXT4_SPACE_BLOCK, (uint64_t)EMIT_BLOCKS), first = 0;
-        rc = scratch_read(scratch, at, piece, (size_t)n * EXT4_SPACE_BLOCK);
+    for (uint64_t at = 0; !rc && at < end; at += (uint64_t)EMIT_BLOCKS * EXT4_BLOCK) {
+        unsigned n = (unsigned)GR_MIN((end - at) / EXT4_BLOCK, (uint64_t)EMIT_BLOCKS), first = 0;
+        rc = scratch_read(scratch, at, piece, (size_t)n * EXT4_BLOCK);
         while (!rc && first < n) {
             unsigned run = 0;
-            while (first + run < n && !is_zero(piece + (size_t)(first + run) * EXT4_SPACE_BLOCK))
+            while (first + run < n && !is_zero(piece + (size_t)(first + run) * EXT4_BLOCK))
                 run++;
-            uint64_t from = at + (uint64_t)first * EXT4_SPACE_BLOCK;
-            size_t len = (size_t)run * EXT4_SPACE_BLOCK;
+            uint64_t from = at + (uint64_t)first * EXT4_BLOCK;
+            size_t len = (size_t)run * EXT4_BLOCK;
             if (run) {
-                rc = sink_write(sink, region, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
+                rc = sink_write(sink, section, address + from, piece + (size_t)first * EXT4_BLOCK, len);
                 *out_len = from + len;
             }
             first += run + 1;
@@ -210,7 +211,7 @@ int ext4_space_emit(struct ext4_space *s, struct sink *sink, uint64_t *out_front
     int rc = flush_held(s);
     s->held = NO_BLOCK;
     if (!rc)
-        rc = ext4_space_emit_scratch(s->region, s->region_begin * EXT4_SPACE_BLOCK, sink, SINK_METADATA, &region_len);
+        rc = ext4_space_emit_scratch(s->region, s->region_begin * EXT4_BLOCK, sink, SINK_METADATA, &region_len);
     return rc ? rc : ext4_space_emit_scratch(s->front, 0, sink, SINK_FRONT, out_front_len);
 }
 
@@ -228,4 +229,36 @@ void ext4_space_release(struct ext4_space *s)
     scratch_free(s->front);
     scratch_free(s->region);
     memset(s, 0, sizeof *s);
+}
+
+/* ------------------------------------------------------------------ what all parts of the writer share */
+
+enum { STEP_NODES = 1 << 16 };
+
+int ext4_check(struct ext4 *e, errcode_t code)
+{
+    /* libext2fs knows only a number; the space has the sentence, for example of a full --tmpdir */
+    if (e->space.failed.code)
+        return error_restore(&e->space.failed);
+    if (!code)
+        return 0;
+    if (code == EXT2_ET_NO_MEMORY || code == ENOMEM)
+        return error_no_memory();
+    return error_set(-EIO, "ext4: libext2fs says \"%s\": a bug, nothing was published", error_message(code));
+}
+
+int ext4_take_block(struct ext4 *e, uint64_t *out)
+{
+    if (e->next == e->space.region_end)
+        return error_set(
+            -EFBIG, "ext4: no space is left for metadata behind the file contents; build again with --parent none");
+    *out = e->next++;
+    /* metadata lies in one ascending run, so allocation is a counter */
+    ext2fs_mark_block_bitmap2(e->e2->block_map, *out);
+    return 0;
+}
+
+int ext4_step(struct ext4 *e, uint64_t done)
+{
+    return done % STEP_NODES || !e->config.step ? 0 : e->config.step(e->config.step_arg);
 }

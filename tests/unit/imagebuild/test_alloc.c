@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/content_internal.h"
 
 #define CHUNK UINT64_C(65536)
 
@@ -16,12 +16,12 @@ static struct alloc_config config_of(const struct live_map *live)
         .live = live, .chunk_size = CHUNK, .data_begin = CHUNK, .data_max = 1000 * CHUNK, .limit = "the limit"};
 }
 
-static void expect(struct alloc *a, uint64_t size, enum sink_region region, uint64_t address)
+static void expect(struct alloc *a, uint64_t size, enum sink_section section, uint64_t address)
 {
-    enum sink_region got_region;
+    enum sink_section got_section;
     uint64_t got;
-    assert_int_equal(alloc_data(a, size, &got_region, &got), 0);
-    assert_int_equal(got_region, region);
+    assert_int_equal(alloc_data(a, size, &got_section, &got), 0);
+    assert_int_equal(got_section, section);
     assert_int_equal(got, address);
 }
 
@@ -105,26 +105,26 @@ static void test_alloc__the_filesystems_limit_is_named(void **state)
     CLEANUP(cleanup_live_map) struct live_map *l = some_live();
     struct alloc_config c = config_of(l);
     struct alloc a;
-    enum sink_region region;
+    enum sink_section section;
     uint64_t address;
     c.data_max = 12 * CHUNK;
     alloc_init(&a, &c);
     expect(&a, CHUNK, SINK_HOLES, 2 * CHUNK);
-    assert_int_equal(alloc_data(&a, 5 * CHUNK, &region, &address), -EFBIG);
+    assert_int_equal(alloc_data(&a, 5 * CHUNK, &section, &address), -EFBIG);
     assert_non_null(strstr(error_text(), "the limit"));
-    assert_int_equal(alloc_data(&a, UINT64_MAX, &region, &address), -EFBIG);
+    assert_int_equal(alloc_data(&a, UINT64_MAX, &section, &address), -EFBIG);
     expect(&a, 2 * CHUNK, SINK_DATA, 10 * CHUNK);
-    assert_int_equal(alloc_data(&a, 1, &region, &address), -EFBIG);
+    assert_int_equal(alloc_data(&a, 1, &section, &address), -EFBIG);
 }
 
-/* Whatever comes: addresses ascend within a region, nothing overlaps, nothing that is kept is touched. */
+/* Whatever comes: addresses ascend within a section, nothing overlaps, nothing that is kept is touched. */
 static void test_alloc__bodies_never_overlap(void **state)
 {
     for (unsigned seed = 1; seed <= 20; seed++) {
         CLEANUP(cleanup_live_map) struct live_map *l = NULL;
         enum { BLOCKS = 16 * 300 };
         static bool used[BLOCKS * 4];
-        uint64_t ends[SINK_REGIONS] = {0};
+        uint64_t ends[SINK_SECTIONS] = {0};
         struct alloc a;
         memset(used, 0, sizeof used);
         srand(seed);
@@ -137,10 +137,10 @@ static void test_alloc__bodies_never_overlap(void **state)
         alloc_init(&a, &c);
         for (unsigned i = 0; i < 200; i++) {
             uint64_t size = 1 + (uint64_t)rand() % (rand() % 3 ? 40000 : 400000), address;
-            enum sink_region region;
-            assert_int_equal(alloc_data(&a, size, &region, &address), 0);
-            assert_true(address >= ends[region]);
-            ends[region] = address + size;
+            enum sink_section section;
+            assert_int_equal(alloc_data(&a, size, &section, &address), 0);
+            assert_true(address >= ends[section]);
+            ends[section] = address + size;
             for (uint64_t b = address / 4096; b * 4096 < address + size; b++) {
                 assert_false(used[b]);
                 used[b] = true;

@@ -15,7 +15,7 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "imagebuild/content/content_reader.h"
+#include "imagebuild/content/content.h"
 #include "store/read/catalog_read.h"
 #include "store/repository.h"
 #include "unit/read_back.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
-#include "imagebuild/content/content_writer.h"
+#include "imagebuild/content/content.h"
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/sink/upload.h"
 

@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "fake/store_fake.h"
-#include "imagebuild/sink/index_writer.h"
+#include "imagebuild/sink/sink_internal.h"
 #include "store/read/index_read.h"
 #include "unit/counts.h"
 

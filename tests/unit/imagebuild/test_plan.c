@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "imagebuild/rebuild/compact.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/rebuild_internal.h"
 
 enum { PATHS = 3000, BLOCK = LIVE_BLOCK, CHUNK = CHUNK_SIZE_MIN };
 

@@ -2,7 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include "base/compiler.h"
-#include "imagebuild/content/read_concurrency.h"
+#include "imagebuild/content/content_internal.h"
 
 /* A link: a request takes latency_ms and carries `bytes`, `most` bytes a millisecond go through; beyond `breaks` jobs
  * the server refuses so much that a third is left. */

@@ -10,7 +10,7 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "imagebuild/check/repair.h"
+#include "imagebuild/check/check.h"
 #include "store/read/index_read.h"
 #include "store/repository.h"
 

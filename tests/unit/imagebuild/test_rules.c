@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "imagebuild/source/glob.h"
 #include "imagebuild/source/rules.h"
 
 /* ------------------------------------------------------------------ one component */

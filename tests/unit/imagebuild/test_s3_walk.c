@@ -5,7 +5,7 @@
 
 #include <sys/stat.h>
 
-#include "imagebuild/source/s3_walk.h"
+#include "imagebuild/source/source_internal.h"
 
 /* Keys of many shapes: numbers, hashes, deep and flat directories, other scripts. Each 64 bytes at most. */
 static size_t make_key(unsigned shape, unsigned i, char out[64])

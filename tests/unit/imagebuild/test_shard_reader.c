@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "fake/source_fake.h"
-#include "imagebuild/tar/shard_set.h"
+#include "imagebuild/tar/tar_internal.h"
 
 enum { FILES = 5 };
 

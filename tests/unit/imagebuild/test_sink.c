@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/sink/packer.h"
+#include "imagebuild/sink/sink_internal.h"
 #include "unit/read_back.h"
 #include "unit/sink_world.h"
 
@@ -67,11 +67,11 @@ static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
     }
 }
 
-/* Every region in pieces, interleaved; two worker counts give the same digest. */
+/* Every section in pieces, interleaved; two worker counts give the same digest. */
 static void test_sink__lanes_interleave(void **state)
 {
     static const struct {
-        enum sink_region region;
+        enum sink_section section;
         uint64_t at;
     } spans[] = {{SINK_FRONT, 0},
                  {SINK_HOLES, 3 * CHUNK},
@@ -89,10 +89,10 @@ static void test_sink__lanes_interleave(void **state)
         for (uint64_t step = 0; step < STEPS; step++)
             for (size_t i = 0; i < GR_ARRAY_SIZE(spans); i++) {
                 uint64_t at = spans[i].at + step * STEP;
-                if (spans[i].region == SINK_METADATA) /* when the bodies are over */
+                if (spans[i].section == SINK_METADATA) /* when the bodies are over */
                     continue;
                 fill(m.data + at, at, STEP);
-                assert_int_equal(sink_write(w.sink, spans[i].region, at, m.data + at, STEP), 0);
+                assert_int_equal(sink_write(w.sink, spans[i].section, at, m.data + at, STEP), 0);
             }
         fill(m.data + spans[4].at, spans[4].at, 2 * CHUNK + 1000);
         assert_int_equal(sink_write(w.sink, SINK_METADATA, spans[4].at, m.data + spans[4].at, 2 * CHUNK + 1000), 0);
@@ -110,22 +110,22 @@ static void test_sink__lanes_interleave(void **state)
 }
 
 /* A write that must fail after another that is right. */
-static void check_misuse(enum sink_region region, uint64_t at, enum sink_region wrong_region, uint64_t wrong_at,
+static void check_misuse(enum sink_section section, uint64_t at, enum sink_section wrong_section, uint64_t wrong_at,
                          const char *sentence)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct pipeline w = open_pipeline(store, 1, 1, PACK);
-    assert_int_equal(sink_write(w.sink, region, at, "right", 5), 0);
-    assert_int_equal(sink_write(w.sink, wrong_region, wrong_at, "wrong", 5), -EIO);
+    assert_int_equal(sink_write(w.sink, section, at, "right", 5), 0);
+    assert_int_equal(sink_write(w.sink, wrong_section, wrong_at, "wrong", 5), -EIO);
     assert_non_null(strstr(error_text(), sentence));
     close_pipeline(&w);
 }
 
-static void test_sink__the_regions_rules_are_checked(void **state)
+static void test_sink__the_sections_rules_are_checked(void **state)
 {
     check_misuse(SINK_DATA, 9 * CHUNK, SINK_DATA, 9 * CHUNK + 4, "before the end of its last write");
-    check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another region");
-    check_misuse(SINK_DATA, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another region");
+    check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another section");
+    check_misuse(SINK_DATA, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another section");
     check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the contents");
     check_misuse(SINK_METADATA, 2 * CHUNK, SINK_DATA, 3 * CHUNK, "after the metadata has begun");
     check_misuse(SINK_HOLES, 5 * CHUNK, SINK_DATA, 4 * CHUNK, "before the end of what stays");
@@ -450,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_sink__what_was_written_is_read_back),
         cmocka_unit_test(test_sink__result_does_not_depend_on_threads_or_pieces),
         cmocka_unit_test(test_sink__lanes_interleave),
-        cmocka_unit_test(test_sink__the_regions_rules_are_checked),
+        cmocka_unit_test(test_sink__the_sections_rules_are_checked),
         cmocka_unit_test(test_sink__a_chunk_written_twice_is_noticed),
         cmocka_unit_test(test_sink__zeros_are_holes),
         cmocka_unit_test(test_sink__packs_keep_to_their_size),

@@ -19,11 +19,11 @@ struct generation {
     struct sink_result result;
 };
 
-static void write_region(struct pipeline *w, struct model *m, enum sink_region region, uint64_t at, size_t len,
-                         int change)
+static void write_section(struct pipeline *w, struct model *m, enum sink_section section, uint64_t at, size_t len,
+                          int change)
 {
     fill(m->data + at, at + (uint64_t)change * 1000000007, len);
-    assert_int_equal(sink_write(w->sink, region, at, m->data + at, len), 0);
+    assert_int_equal(sink_write(w->sink, section, at, m->data + at, len), 0);
 }
 
 static void check_generation(struct store_fake *store, const struct generation *g)
@@ -49,10 +49,10 @@ static void write_generation(struct pipeline *w, struct generation *g, bool bodi
     g->model.size = 12 * CHUNK + 4096;
     g->model.data = g->model.data ? g->model.data : calloc(1, g->model.size);
     if (bodies)
-        write_region(w, &g->model, SINK_DATA, CHUNK, 9 * CHUNK, 0);
-    write_region(w, &g->model, SINK_METADATA, 10 * CHUNK, CHUNK, 0);
-    write_region(w, &g->model, SINK_METADATA, 11 * CHUNK, CHUNK + 4096, change);
-    write_region(w, &g->model, SINK_FRONT, 0, 4096, 0);
+        write_section(w, &g->model, SINK_DATA, CHUNK, 9 * CHUNK, 0);
+    write_section(w, &g->model, SINK_METADATA, 10 * CHUNK, CHUNK, 0);
+    write_section(w, &g->model, SINK_METADATA, 11 * CHUNK, CHUNK + 4096, change);
+    write_section(w, &g->model, SINK_FRONT, 0, 4096, 0);
     finish_generation(w, g);
     check_generation(w->store, g);
 }
@@ -101,17 +101,17 @@ static bool one_kept(void *arg, uint64_t chunk)
     return chunk % INDEX_FANOUT == KEPT_CHUNK;
 }
 
-static void write_chunk(struct pipeline *w, enum sink_region region, uint64_t chunk, uint64_t seed)
+static void write_chunk(struct pipeline *w, enum sink_section section, uint64_t chunk, uint64_t seed)
 {
     static uint8_t bytes[CHUNK];
     fill(bytes, chunk * CHUNK + seed, CHUNK);
-    assert_int_equal(sink_write(w->sink, region, chunk * CHUNK, bytes, CHUNK), 0);
+    assert_int_equal(sink_write(w->sink, section, chunk * CHUNK, bytes, CHUNK), 0);
 }
 
-static void write_leaves(struct pipeline *w, enum sink_region region, uint64_t chunk)
+static void write_leaves(struct pipeline *w, enum sink_section section, uint64_t chunk)
 {
     for (uint64_t leaf = 0; leaf < LEAVES; leaf++)
-        write_chunk(w, region, leaf * INDEX_FANOUT + chunk, 0);
+        write_chunk(w, section, leaf * INDEX_FANOUT + chunk, 0);
 }
 
 static struct sink_result finish_leaves(struct pipeline *w)
@@ -251,10 +251,10 @@ static uint64_t live_through_days(unsigned count, uint64_t budget, uint64_t *out
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             days.changed[i] = !day || (random >> 40) % 10 == 0;
             if (days.changed[i])
-                write_region(&w, &g.model, day ? SINK_HOLES : SINK_DATA, i * CHUNK, CHUNK, (int)day);
+                write_section(&w, &g.model, day ? SINK_HOLES : SINK_DATA, i * CHUNK, CHUNK, (int)day);
         }
-        write_region(&w, &g.model, SINK_METADATA, 200 * CHUNK, 4096, (int)day);
-        write_region(&w, &g.model, SINK_FRONT, 0, 4096, (int)day);
+        write_section(&w, &g.model, SINK_METADATA, 200 * CHUNK, 4096, (int)day);
+        write_section(&w, &g.model, SINK_FRONT, 0, 4096, (int)day);
         finish_generation(&w, &g);
         last = g.manifest;
         *out_most_copied = GR_MAX(*out_most_copied, g.result.repacked.bytes);
@@ -361,10 +361,10 @@ static bool all_kept(void *arg, uint64_t chunk)
 
 static void write_rest(struct pipeline *w, struct model *m, uint64_t from, struct sink_result *r)
 {
-    write_region(w, m, SINK_DATA, from, 11 * CHUNK + 5000, 0);
+    write_section(w, m, SINK_DATA, from, 11 * CHUNK + 5000, 0);
     uint64_t end = GR_ALIGN_UP(from + 11 * CHUNK + 5000, (uint64_t)CHUNK);
-    write_region(w, m, SINK_METADATA, end, 100, 0);
-    write_region(w, m, SINK_FRONT, 0, 100, 0);
+    write_section(w, m, SINK_METADATA, end, 100, 0);
+    write_section(w, m, SINK_FRONT, 0, 100, 0);
     m->size = end + 4096;
     assert_int_equal(sink_finish(w->sink, m->size, r), 0);
     assert_int_equal(upload_flush(w->upload), 0);
@@ -378,7 +378,7 @@ static void test_sink__a_snapshot_is_gone_on_from(void **state)
     struct sink_result snap, whole, resumed;
     struct model m = {.data = calloc(1, 40 * CHUNK)};
     struct pipeline w = open_pipeline(store, 2, 2, PACK);
-    write_region(&w, &m, SINK_DATA, CHUNK, 6 * CHUNK + 777, 0);
+    write_section(&w, &m, SINK_DATA, CHUNK, 6 * CHUNK + 777, 0);
     assert_int_equal(sink_snapshot(w.sink, AT, &snap), 1);
     assert_int_equal(upload_flush(w.upload), 0);
     uint8_t *part = read_back(store, &snap.index_root, snap.index_levels, AT, CHUNK);

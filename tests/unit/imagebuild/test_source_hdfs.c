@@ -14,9 +14,9 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "fake/hdfs_fake.h"
-#include "imagebuild/source/owner_map.h"
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source.h"
+#include "imagebuild/source/source_internal.h"
 
 struct listed {
     char path[64], validator[SOURCE_VALIDATOR_MAX + 1];

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "fake/source_fake.h"
-#include "imagebuild/source/source_listed.h"
+#include "imagebuild/source/source_wrappers.h"
 
 static const char file[] = "test_source_listed.list";
 

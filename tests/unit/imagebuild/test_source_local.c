@@ -15,9 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "imagebuild/source/openat2.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/source/walk.h"
+#include "imagebuild/source/source_internal.h"
 #include "unit/node_list.h"
 
 struct place {

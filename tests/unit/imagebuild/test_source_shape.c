@@ -9,8 +9,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "fake/source_fake.h"
-#include "imagebuild/source/source_join.h"
-#include "imagebuild/source/source_shape.h"
+#include "imagebuild/source/source_wrappers.h"
 
 static int note(void *arg, const struct source_entry *e)
 {

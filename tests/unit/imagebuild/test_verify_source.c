@@ -10,7 +10,7 @@
 #include "fake/image_fake.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
-#include "imagebuild/check/verify_source.h"
+#include "imagebuild/check/check.h"
 
 enum { FILES = 200, SIZE = 3000 };
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "imagebuild/source/walk.h"
+#include "imagebuild/source/source_internal.h"
 
 enum { THREADS = 4 };
 

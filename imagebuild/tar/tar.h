@@ -1,11 +1,11 @@
 /* What the parent's catalog knows of a source that streams: members of unchanged shards are listed from the catalog,
  * so that these shards need not be read. One thread. */
-#ifndef GRANARY_IMAGEBUILD_TAR_KNOWN_SHARDS_H
-#define GRANARY_IMAGEBUILD_TAR_KNOWN_SHARDS_H
+#ifndef GRANARY_IMAGEBUILD_TAR_TAR_H
+#define GRANARY_IMAGEBUILD_TAR_TAR_H
 
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/parent.h"
 #include "imagebuild/tree/listing.h"
 #include "store/store.h"
 

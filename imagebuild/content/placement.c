@@ -1,4 +1,6 @@
-/* Two positions, both ascending: one through the runs of free chunks, one behind the last kept data, from a chunk's
+/* Where file data goes: an address of its own, or the blocks of an equal file.
+ *
+ * Two positions, both ascending: one through the runs of free chunks, one behind the last kept data, from a chunk's
  * begin on.
  *
  *   | kept | free: hole .. hole_end | kept | free | kept | end ..
@@ -9,11 +11,13 @@
  * end instead. So a large file never stays stuck at a small run, and a single one does not cost the small files all
  * their space.
  */
-#include "imagebuild/rebuild/alloc.h"
+#include "imagebuild/content/content_internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/error.h"
+#include "base/le.h"
 
 void alloc_init(struct alloc *a, const struct alloc_config *config)
 {
@@ -48,7 +52,7 @@ static bool find_hole(struct alloc *a, uint64_t size)
     return !a->no_hole;
 }
 
-int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address)
+int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, uint64_t *out_address)
 {
     const uint64_t max = a->config.data_max;
     bool possible = size <= max;
@@ -58,7 +62,7 @@ int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uin
     if (!possible || *at > max || size > max - *at)
         return error_set(-EFBIG, "build: the image would pass %s; divide the dataset into several images",
                          a->config.limit);
-    *out_region = in_hole ? SINK_HOLES : SINK_DATA;
+    *out_section = in_hole ? SINK_HOLES : SINK_DATA;
     *out_address = *at;
     *at += size;
     a->placed += size;
@@ -73,4 +77,48 @@ void alloc_go_on(struct alloc *a, uint64_t end)
 uint64_t alloc_end(const struct alloc *a)
 {
     return a->end;
+}
+
+/* ------------------------------------------------------------------ equal files */
+
+/* A direct-mapped table, indexed by the digest: a newer file replaces an older one in its slot. So a lookup depends
+ * only on the files before it, in an order that is the same in every build of the same source. That matters, because
+ * a shared address is part of the image's digest. A file that was replaced costs only space: an equal file is
+ * written again. */
+
+/* A file that was placed. */
+struct entry {
+    struct digest content;
+    uint64_t size, address; /* address 0: an empty slot */
+};
+
+struct dedupe {
+    struct entry entries[DEDUPE_SLOTS];
+};
+
+struct dedupe *dedupe_new(void)
+{
+    return calloc(1, sizeof(struct dedupe)); /* pages that are never touched cost no memory */
+}
+
+void dedupe_free(struct dedupe *d)
+{
+    free(d);
+}
+
+/* A SHA-256 is uniform, so a part of it serves as the hash. */
+static size_t slot_of(const struct digest *content)
+{
+    return le32_get(content->b) % DEDUPE_SLOTS;
+}
+
+uint64_t dedupe_find(const struct dedupe *d, const struct digest *content, uint64_t size)
+{
+    const struct entry *e = &d->entries[slot_of(content)];
+    return e->address && e->size == size && digest_equal(&e->content, content) ? e->address : 0;
+}
+
+void dedupe_add(struct dedupe *d, const struct digest *content, uint64_t size, uint64_t address)
+{
+    d->entries[slot_of(content)] = (struct entry){.content = *content, .size = size, .address = address};
 }

@@ -1,12 +1,47 @@
+/* The on-disk format, and the walk that both passes of the erofs writer (fs_erofs.c) make over the nodes. */
+#ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
+#define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
+
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "imagebuild/tree/nodes.h"
+
+/* ---- the format ---- */
+
+/* The part of the erofs on-disk format that Granary writes: flat data layouts, 4096-byte blocks, extended inodes,
+ * inline extended attributes; readable by Linux 5.4 and later. Follows the kernel's fs/erofs/erofs_fs.h.
+ * docs/reference/format-erofs.md draws the image.
+ */
+
+enum {
+    EROFS_BLOCK = 4096,
+    EROFS_BLOCK_BITS = 12,
+    EROFS_SUPER_OFFSET = 1024,
+    EROFS_NID_UNIT = 32,   /* an inode's number is its offset in the metadata region, in units of this */
+    EROFS_NID_ROOT = 1,    /* not 0: C libraries skip directory entries with inode number 0 */
+    EROFS_INODE_SIZE = 64, /* of an extended inode */
+    EROFS_DIRENT_SIZE = 12,
+    EROFS_XATTR_HEADER = 12,
+    EROFS_XATTR_ENTRY = 4,
+    EROFS_NAME_MAX = 255,
+};
+
+#define EROFS_MAGIC UINT32_C(0xE0F5E1E2)
+#define EROFS_NO_BLOCK UINT32_MAX
+
+/* Compatible features in the superblock: its checksum is valid; an inode's time is its mtime. */
+enum { EROFS_COMPAT_CHECKSUM = 1, EROFS_COMPAT_MTIME = 2 };
+
+/* Where an inode's data lies: all in blocks; or whole blocks, with the tail behind the inode. */
+enum erofs_data_layout { EROFS_FLAT_PLAIN = 0, EROFS_FLAT_INLINE = 2 };
+
+/* ---- the walk (erofs_walk.c) ---- */
+
 /* Walk a sequence of nodes as erofs inodes: each inode once, a directory twice, first on entering, then when its
  * entries are complete. Memory: the directories whose paths are prefixes of the current path, 8 KiB and a few words
  * each. One thread.
  */
-#ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_WALK_H
-#define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_WALK_H
-
-#include "imagebuild/fs/erofs/erofs_format.h"
-#include "imagebuild/tree/nodes.h"
 
 /* An inode, as far as it is known (struct erofs_walk_ops). */
 struct erofs_inode {
@@ -45,5 +80,19 @@ static inline uint32_t erofs_inode_need(const struct erofs_inode *inode)
 {
     return EROFS_INODE_SIZE + inode->xattr_size + inode->tail;
 }
+
+/* ---- extended attributes (erofs_walk.c) ---- */
+
+/* Encode extended attributes as they lie behind an erofs inode. */
+
+/* Return the encoded size of a node's attributes in bytes, a multiple of 4; 0: there are none. xattrs: as in struct
+ * node. */
+uint32_t erofs_xattr_size(const void *xattrs, size_t len);
+
+/* Append exactly erofs_xattr_size bytes to *out. -ENOMEM. */
+GR_MUST_CHECK int erofs_xattr_encode(const void *xattrs, size_t len, struct bytes *out);
+
+/* Return the value of the inode's field that states this size. */
+uint16_t erofs_xattr_count_field(uint32_t size);
 
 #endif

@@ -1,13 +1,75 @@
 /* Shared by the parts of the ext4 writer (fs_ext4.c); private to them. docs/reference/format-ext4.md describes the
  * image. One thread. */
-#ifndef GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
-#define GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
+#ifndef GRANARY_IMAGEBUILD_FS_EXT4_EXT4_INTERNAL_H
+#define GRANARY_IMAGEBUILD_FS_EXT4_EXT4_INTERNAL_H
 
 #include <ext2fs/ext2fs.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "imagebuild/fs/ext4/ext4_geometry.h"
-#include "imagebuild/fs/ext4/ext4_space.h"
+#include "base/error.h"
+#include "base/spill/scratch.h"
 #include "imagebuild/fs/fs.h"
+#include "imagebuild/sink/sink.h"
+
+/* ---- the blocks of the metadata (ext4_space.c) ---- */
+
+/* The metadata blocks of an ext4 image: the front, from block 0 on, and the region behind the file data. They lie in
+ * scratches, so that libext2fs can write them in any order and read them again, until they go to the sink in
+ * ascending order. libext2fs uses the space through an io_manager; the io_channel's private_data is the space.
+ *
+ *   block 0 .. front_end       -> scratch `front`
+ *   front_end .. region_begin  -> file data: neither read nor written here
+ *   region_begin .. region_end -> scratch `region`
+ *
+ * One thread. The first failure is kept, because libext2fs passes on only numbers.
+ */
+
+enum { EXT4_BLOCK = 4096 }; /* bytes */
+
+/* `block` caches one block, written back if dirty. */
+struct ext4_space {
+    struct scratch *front, *region;
+    uint64_t front_end, region_begin, region_end; /* block numbers; set by the owner */
+    uint64_t held;                                /* number of the cached block; UINT64_MAX: none */
+    bool dirty;
+    struct error failed; /* the first one */
+    uint8_t block[EXT4_BLOCK];
+};
+
+/* Initialize a space whose members are all zero. -ENOMEM; errors of scratch_new. */
+GR_MUST_CHECK int ext4_space_init(struct ext4_space *s, const struct scratch_config *config);
+void ext4_space_release(struct ext4_space *s);
+
+/* The io_manager. Its channels fail until private_data is set to a space. */
+extern struct struct_io_manager ext4_space_manager;
+
+/* Write every block that is not zeros to the sink. *out_front_len: bytes from address 0 to the end of the last such
+ * block of the front. Errors of scratch and sink; -ENOMEM. */
+GR_MUST_CHECK int ext4_space_emit(struct ext4_space *s, struct sink *sink, uint64_t *out_front_len);
+
+/* ---- the size of the image and the places of its tables (chosen in fs_ext4.c) ---- */
+
+enum {
+    EXT4_INODE = 256,
+    EXT4_BLOCK_INODES = EXT4_BLOCK / EXT4_INODE,
+    EXT4_GROUP_BLOCKS = 8 * EXT4_BLOCK, /* 128 MiB: what one block of bitmap covers */
+    EXT4_FIRST_INODE = EXT2_GOOD_OLD_FIRST_INO,
+};
+
+/* Everything follows from the number of groups. In blocks:
+ *
+ *   superblock | descriptors | block bitmaps | inode bitmaps | inode tables | file data ...
+ *              1             ^ block_bitmaps ^ inode_bitmaps ^ inode_tables ^ front_end
+ */
+struct ext4_geometry {
+    uint64_t groups;
+    uint32_t inodes_per_group;
+    uint64_t descriptor_blocks;
+    uint64_t block_bitmaps, inode_bitmaps, inode_tables, front_end; /* block numbers */
+};
+
+/* ---- the writer's state, and what its parts share (ext4_space.c) ---- */
 
 enum {
     EXT4_EXTENT_BLOCKS = 1 << 15, /* the most that one extent can have */
@@ -39,6 +101,8 @@ static inline ext2_ino_t ext4_ino(uint32_t rank)
     return rank == NODE_ROOT ? EXT2_ROOT_INO : EXT4_FIRST_INODE - 1 + rank;
 }
 
+/* ---- directories (ext4_dir.c) ---- */
+
 /* Writes directories. Entries are sorted by (directory, hash of the name), so that each directory is written from
  * front to back and none is held in memory. */
 struct ext4_dirs;
@@ -61,17 +125,11 @@ GR_MUST_CHECK int ext4_dirs_write(struct ext4_dirs *d);
 /* Return the next directory that was written, in the order of ranks; it must have this rank. */
 GR_MUST_CHECK int ext4_dirs_next(struct ext4_dirs *d, uint32_t rank, struct ext4_dir *out);
 
+/* ---- inodes (ext4_inode.c) ---- */
+
 /* Write the inode of a node that is its file's first name, with all that belongs to it: extent tree, attribute block,
  * block of a long symbolic link. links: as the inode states them. dir: for a directory, else NULL. -EFBIG: over a
  * limit of ext4; -ENOMEM; -EIO: a bug; others come from the scratch. */
 GR_MUST_CHECK int ext4_inode_write(struct ext4 *e, const struct node *n, uint32_t links, const struct ext4_dir *dir);
-
-enum { EXT4_XATTR_ROOM = EXT4_INODE - 128 - 32 }; /* bytes behind the fields of an inode */
-
-/* Place extended attributes: what fits goes behind the inode's fields, what fits of the rest into a block. Returns
- * how many fit nowhere. xattrs: as in struct node. room and block are zeros before; *out_block_used: the block holds
- * any. */
-uint64_t ext4_xattrs_place(const void *xattrs, size_t len, uint8_t room[EXT4_XATTR_ROOM], uint8_t block[EXT4_BLOCK],
-                           bool *out_block_used);
 
 #endif

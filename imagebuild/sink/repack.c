@@ -7,7 +7,7 @@
  * A chunk that cannot be read ends the copying, not the build: it stays where it is, as without repacking. With
  * `erase` it ends the build, which otherwise would claim an erasure that did not happen.
  */
-#include "imagebuild/rebuild/repack.h"
+#include "imagebuild/sink/sink_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "imagebuild/rebuild/parent_check.h"
+#include "imagebuild/rebuild/parent.h"
 #include "store/read/chunk_read.h"
 #include "store/read/digest_map.h"
 
