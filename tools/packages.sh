@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Debian packages by purpose, in one place: ./test, ./quickstart, .ci/run and bench/ source this file.
 #
-#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm bench epoch)
+#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm package bench epoch)
 #   packages_missing GROUP...    prints the missing ones, one a line
 
 declare -A PACKAGES=(
@@ -14,6 +14,7 @@ declare -A PACKAGES=(
         jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light apache2-bin libnginx-mod-http-echo
         default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"
+    [package]="debhelper lintian mmdebstrap"
     [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs erofs-utils zstd time jq"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )

@@ -36,7 +36,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 called >"$scratch/called"
 [ "$(wc -l <"$scratch/called")" -ge 50 ] || { echo "the scripts call hardly anything"; exit 1; }
-read -r -d '' -a known <<<"${PACKAGES[build]} ${PACKAGES[run]} ${PACKAGES[style]} ${PACKAGES[test]} ${PACKAGES[vm]}" || true
+read -r -d '' -a known <<<"${PACKAGES[build]} ${PACKAGES[run]} ${PACKAGES[style]} ${PACKAGES[test]} ${PACKAGES[vm]} ${PACKAGES[package]}" || true
 # What those depend on, directly: default-jre-headless has no java of its own.
 mapfile -t depends < <(dpkg-query -W -f '${Pre-Depends}, ${Depends}, ' "${known[@]}" 2>/dev/null |
     tr ',|' '\n\n' | sed -E 's/^ *([a-z0-9.+-]+).*/\1/' | sort -u)
