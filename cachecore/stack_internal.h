@@ -8,8 +8,8 @@
 #include "image/readahead/ahead.h"
 #include "image/slow_names.h"
 #include "net/http.h"
+#include "repository/resolver.h"
 #include "stack.h"
-#include "store/resolver.h"
 
 enum { STACK_ROWS_MAX = 32 };
 

@@ -28,7 +28,7 @@
 #include "imagebuild/fs/fs.h"
 #include "imagebuild/sink/catalog_writer.h"
 #include "imagebuild/sink/sink.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 #define READ_MEMORY_DEFAULT ((size_t)128 << 20)
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)

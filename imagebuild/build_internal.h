@@ -12,7 +12,7 @@
 #include "imagebuild/rebuild/parent.h"
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tar/known_shards.h"
-#include "store/lease.h"
+#include "repository/lease.h"
 
 /* One run of build_run. build_release (build.c) frees all members it owns. */
 struct build {

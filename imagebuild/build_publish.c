@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "store/gc_marks.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/repository.h"
 
 /* Publish the build tag and the requested tag. A checkpoint is no image, so the tags never name one as parent. */
 static int publish_tags(struct build *b)

@@ -24,11 +24,11 @@
 #include "base/parallel.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/read/catalog_read.h"
-#include "store/read/index_read.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/index_read.h"
+#include "repository/repository.h"
 #include "upkeep/pack_set.h"
 
 /* An object of the image. */

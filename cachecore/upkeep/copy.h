@@ -7,7 +7,7 @@
 #define GRANARY_UPKEEP_COPY_H
 
 #include "format/tag.h"
-#include "store/nesting.h"
+#include "repository/nesting.h"
 #include "store/store.h"
 
 enum { COPY_THREADS = 8, COPY_MEMORY = 256 << 20 };

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "store/read/chunk_stream.h"
+#include "repository/read/chunk_stream.h"
 
 /* One export. */
 struct exporting {

@@ -26,10 +26,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "format/json_doc.h"
-#include "store/gc_live.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/gc_live.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 
 enum {
     MARK_MAX = 4096,

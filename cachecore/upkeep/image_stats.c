@@ -10,8 +10,8 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/index_read.h"
+#include "repository/read/catalog_cursor.h"
+#include "repository/read/index_read.h"
 #include "upkeep/extent_sweep.h"
 #include "upkeep/pack_set.h"
 

@@ -28,8 +28,8 @@
 #include "base/text.h"
 #include "base/vec.h"
 #include "format/object.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 #include "upkeep/verify.h"
 
 static const char images[] = "images/", document[] = "/granary.json", announcement[] = "/" LEASE_SWEEP_KEY;

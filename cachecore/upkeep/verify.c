@@ -13,9 +13,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "store/read/catalog_read.h"
-#include "store/read/chunk_stream.h"
-#include "store/read/index_read.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/chunk_stream.h"
+#include "repository/read/index_read.h"
 #include "upkeep/pack_set.h"
 #include "upkeep/verify_files.h"
 

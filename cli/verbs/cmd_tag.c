@@ -4,9 +4,9 @@
 
 #include "base/cancel.h"
 #include "cli/verbs/verbs.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 
 struct tag_values {
     struct open_access access;

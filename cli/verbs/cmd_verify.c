@@ -10,7 +10,7 @@
 #include "cli/build_source.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
-#include "store/read/digest_map.h"
+#include "repository/read/digest_map.h"
 #include "upkeep/upkeep.h"
 
 struct verify_values {

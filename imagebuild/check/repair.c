@@ -24,9 +24,9 @@
 #include "base/spill/sorter.h"
 #include "base/vec.h"
 #include "imagebuild/check/repair_chunk.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/digest_map.h"
-#include "store/read/index_read.h"
+#include "repository/read/catalog_cursor.h"
+#include "repository/read/digest_map.h"
+#include "repository/read/index_read.h"
 
 enum { THREADS = 8 };
 

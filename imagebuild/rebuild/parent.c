@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "imagebuild/rebuild/parent_source.h"
-#include "store/gc_marks.h"
-#include "store/lineage.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/lineage.h"
+#include "repository/repository.h"
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
 static int check_geometry(const struct parent *p, bool *out_other)

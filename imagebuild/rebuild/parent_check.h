@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "format/manifest.h"
-#include "store/read/digest_map.h"
+#include "repository/read/digest_map.h"
 #include "store/store.h"
 
 enum { PARENT_CHECK_THREADS = 16 };

@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "imagebuild/rebuild/parent_check.h"
-#include "store/read/chunk_read.h"
-#include "store/read/digest_map.h"
+#include "repository/read/chunk_read.h"
+#include "repository/read/digest_map.h"
 
 #define CHOSEN INT64_C(-1)
 

@@ -22,8 +22,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/vec.h"
-#include "store/gc_marks.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/repository.h"
 
 /* Limits the list by number as well, since check jobs carry no bytes. */
 enum { JOBS_MAX = 1024 };

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "imagebuild/rebuild/plan.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/digest_map.h"
+#include "repository/read/catalog_cursor.h"
+#include "repository/read/digest_map.h"
 
 /* Flags, the value of a key: */
 enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };

@@ -28,7 +28,7 @@
 #include "imagebuild/source/path_list.h"
 #include "imagebuild/tar/shard_set.h"
 #include "imagebuild/tar/shard_stream.h"
-#include "store/read/digest_map.h"
+#include "repository/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
 

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lease.h"
-#include "store/read/index_read.h"
-#include "store/repository.h"
+#include "repository/lease.h"
+#include "repository/read/index_read.h"
+#include "repository/repository.h"
 #include "upkeep/gc.h"
 
 enum { DAY = 24 * 3600, GRACE = 14 * DAY };

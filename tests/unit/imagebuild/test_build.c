@@ -16,8 +16,8 @@
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
 #include "imagebuild/content/content_reader.h"
-#include "store/read/catalog_read.h"
-#include "store/repository.h"
+#include "repository/read/catalog_read.h"
+#include "repository/repository.h"
 #include "unit/read_back.h"
 #include "upkeep/gc.h"
 

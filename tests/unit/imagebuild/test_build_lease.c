@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "store/lease.h"
+#include "repository/lease.h"
 #include "unit/rebuild_world.h"
 #include "unit/threads.h"
 #include "upkeep/gc.h"

@@ -17,8 +17,8 @@
 #include "format/checkpoint_doc.h"
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
-#include "store/read/catalog_cursor.h"
-#include "store/repository.h"
+#include "repository/read/catalog_cursor.h"
+#include "repository/repository.h"
 #include "unit/read_back.h"
 #include "upkeep/gc.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store/gc_marks.h"
+#include "repository/gc_marks.h"
 #include "unit/gc_world.h"
 
 static const struct gc_step no_step;

@@ -18,7 +18,7 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 #include "upkeep/gc.h"
 #include "upkeep/verify.h"
 

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lineage.h"
-#include "store/repository.h"
+#include "repository/lineage.h"
+#include "repository/repository.h"
 #include "upkeep/extent_sweep.h"
 #include "upkeep/image_stats.h"
 
