@@ -151,17 +151,12 @@ int repository_manifest(struct store *s, const struct digest *image, struct mani
     return repository_manifest_text(s, image, out, &text);
 }
 
-static int repository_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 int repository_read_end(struct store *s, const char *key, uint64_t len, struct bytes *out)
 {
     const uint64_t n = GR_MIN(len, (uint64_t)REPOSITORY_COMPARED);
     bytes_clear(out);
     out->max = REPOSITORY_COMPARED;
-    return n ? store_get(s, key, len - n, n, repository_append, out) : 0;
+    return n ? store_get(s, key, len - n, n, store_append, out) : 0;
 }
 
 int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n, bool *out)

@@ -37,7 +37,7 @@ check_includes() {
         BEGIN {
             # base and format are a floor: each of their headers is a door
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
-            doors["store"] = "store/store.h store/store_tiers.h"
+            doors["store"] = "store/store.h"
             doors["repository"] = "repository/repository.h repository/resolver.h repository/lineage.h" \
                 " repository/lease.h repository/nesting.h repository/gc_live.h repository/gc_marks.h" \
                 " repository/read/catalog_cursor.h repository/read/catalog_find.h repository/read/catalog_read.h" \

@@ -1,23 +1,49 @@
-/* A circuit breaker: limits the requests to a store that does not answer. While the store answers, operations pass
- * freely. After several failures in a row the breaker opens: one operation at a time may send a request, the probe, and
- * the others wait. The first answer closes it.
- *
- *   struct breaker_turn t = {0};                one operation
- *   while (breaker_wait(b, &t, ...) == 0)       before each try
- *       breaker_answered(b, &t) or breaker_failed(b, &t, code) or breaker_withdraw(b, &t)
- *
- * Any thread. No lock is held during a request. */
-#ifndef GRANARY_STORE_BREAKER_H
-#define GRANARY_STORE_BREAKER_H
+/* What the implementations of store.h and the layers share: gets that continue elsewhere, the HTTP client's settings,
+ * and the circuit breaker. */
+#ifndef GRANARY_STORE_STORE_INTERNAL_H
+#define GRANARY_STORE_STORE_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "net/http.h"
 #include "store/store.h"
 
-/* Private. `lock` guards all members but name, troubled and refusing (atomic) and the counters. A "row" is a series of
+/* ---- for implementations (store.c) ---- */
+
+/* Return -EBADMSG with the sentence that the object is shorter than the range. */
+int store_shorter(const struct store *s, const char *key);
+
+/* A caller's sink and how many bytes it has received, so that a get can continue elsewhere after them. */
+struct store_resume {
+    store_sink *sink;
+    void *arg;
+    uint64_t done; /* bytes passed on */
+    int stopped;   /* what the caller's sink returned */
+};
+/* The sink to pass to the lower store. arg is the struct store_resume. */
+int store_pass_on(void *arg, const void *data, size_t len);
+
+/* ---- the backends that speak HTTP (backend/store_http.c) ---- */
+
+/* Fill in the HTTP client's configuration from the store options: connections, timeouts, rate, cancel. */
+void store_http_config(const struct store_options *options, struct http_config *out);
+
+/* ---- the circuit breaker (breaker.c) ----
+ *
+ * Limits the requests to a store that does not answer. While the store answers, operations pass freely. After several
+ * failures in a row the breaker opens: one operation at a time may send a request, the probe, and the others wait. The
+ * first answer closes it.
+ *
+ *   struct breaker_turn t = {0};                one operation
+ *   while (breaker_wait(b, &t, ...) == 0)       before each try
+ *       breaker_answered(b, &t) or breaker_failed(b, &t, code) or breaker_withdraw(b, &t)
+ *
+ * Any thread. No lock is held during a request. */
+
+/* `lock` guards all members but name, troubled and refusing (atomic) and the counters. A "row" is a series of
  * failures without an answer in between. Rows are numbered, so that a late report about an earlier row is recognized.
  */
 struct breaker {
