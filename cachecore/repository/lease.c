@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "format/tag.h"
+#include "repository/nesting.h"
 
 enum {
     SWEEP_POLL_MS = 200,  /* how often a build looks whether a sweep has ended */
@@ -280,7 +281,7 @@ void lease_end(struct lease_handle *l)
     struct error before;
     error_take(&before, 0);
     if (is_ours(l) && store_remove(l->store, l->key))
-        log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
+        log_warning("the lease %s could not be removed; a later gc removes it: %s", l->key, error_text());
     (void)error_restore(&before);
     lease_abandon(l);
 }

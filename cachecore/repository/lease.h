@@ -13,7 +13,6 @@
 #ifndef GRANARY_REPOSITORY_LEASE_H
 #define GRANARY_REPOSITORY_LEASE_H
 
-#include "repository/nesting.h"
 #include "store/store.h"
 
 /* A lease is renewed ten times within its shortest life, so a stalled process or a slow store does not lose it at
@@ -25,6 +24,7 @@ enum {
 };
 
 struct lease_handle;
+struct nesting;
 
 #define LEASE_SWEEP_KEY "trash/sweeping"
 

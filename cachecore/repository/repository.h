@@ -1,8 +1,9 @@
-/* The images of a store: the store's own document, tags, manifests, and objects by content. A thin layer over store.h
- * that caches nothing. Any thread. Besides the errors named here, functions return the store's own. */
+/* The images of a store: the store's own document, tags, manifests, objects by content, and ancestry. A thin layer over
+ * store.h that caches nothing. Any thread. Besides the errors named here, functions return the store's own. */
 #ifndef GRANARY_REPOSITORY_REPOSITORY_H
 #define GRANARY_REPOSITORY_REPOSITORY_H
 
+#include "base/vec.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
 #include "format/object.h"
@@ -80,5 +81,36 @@ GR_MUST_CHECK int repository_put_object(struct store *s, enum object_kind kind, 
  * name. -ENOENT: absent; -EBADMSG: damaged, or longer than max. */
 GR_MUST_CHECK int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
                                         struct bytes *out);
+
+/* ---- the chain of parents of an image, and the newest image of a name, as its tags record them (lineage.c) ---- */
+
+enum { LINEAGE_MAX = 1000 }; /* steps; several years of daily builds */
+
+/* One ancestor of an image. */
+struct lineage_step {
+    struct digest image;
+    char tag[IMAGE_TAG_MAX + 1]; /* its oldest tag; empty: no tag names it any more, and the chain ends here */
+    int64_t created;             /* seconds since the epoch, of that tag */
+};
+
+/* A chain of ancestors; starts as all zero. */
+struct lineage {
+    VEC(struct lineage_step) steps; /* the parent first */
+};
+
+void lineage_release(struct lineage *l);
+#define CLEANUP_LINEAGE CLEANUP(lineage_release) struct lineage
+
+/* Append the ancestors of `image` to out, the parent first. parent: what the image's tag names, or zero for the one
+ * that any of the image's tags names. A build from unchanged sources gives the same image again, which is not a step.
+ * Errors are those of repository_tags, including -ENOTSUP or -EACCES for a store that cannot be listed; -ENOMEM. */
+GR_MUST_CHECK int lineage_read(struct store *s, const char *name, const struct digest *image,
+                               const struct digest *parent, struct lineage *out);
+
+/* Find the newest image of the name that was built from that source (struct tag): the one of the tag with the latest
+ * time; within one second, the image that was built upon the others. out_tag gets one of its tags, preferably not a
+ * build's. -ENOENT: there is none. Otherwise errors of repository_tags. */
+GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, const struct digest *source,
+                                 char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
 
 #endif

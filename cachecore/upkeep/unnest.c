@@ -13,7 +13,7 @@
  *
  * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
  * tags. Those are read, and whatever may be a tag stays. */
-#include "upkeep/unnest.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -30,7 +30,6 @@
 #include "format/object.h"
 #include "repository/lease.h"
 #include "repository/repository.h"
-#include "upkeep/verify.h"
 
 static const char images[] = "images/", document[] = "/granary.json", announcement[] = "/" LEASE_SWEEP_KEY;
 

@@ -20,12 +20,12 @@
 #include "base/cancel.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/parallel.h"
 #include "base/spill/sorter.h"
 #include "base/vec.h"
 #include "imagebuild/check/repair_chunk.h"
-#include "repository/read/catalog_cursor.h"
-#include "repository/read/digest_map.h"
+#include "repository/read/catalog_read.h"
 #include "repository/read/index_read.h"
 
 enum { THREADS = 8 };

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "imagebuild/rebuild/parent_source.h"
 #include "repository/gc_marks.h"
-#include "repository/lineage.h"
 #include "repository/repository.h"
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
@@ -233,7 +232,7 @@ static int parent_is_tagged(const struct parent *p, bool *out)
 int parent_hold(struct parent *p, bool lapsed)
 {
     bool tagged;
-    const struct gc_step step = {.step = p->config.step, .arg = p->config.step_arg};
+    const struct step step = {.call = p->config.step, .arg = p->config.step_arg};
     int rc = parent_is_tagged(p, &tagged);
     return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &step);
 }

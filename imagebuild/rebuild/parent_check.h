@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
+#include "base/map.h"
 #include "format/manifest.h"
-#include "repository/read/digest_map.h"
 #include "store/store.h"
 
 enum { PARENT_CHECK_THREADS = 16 };

@@ -3,9 +3,9 @@
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 
+#include "base/map.h"
 #include "format/index.h"
 #include "format/manifest.h"
-#include "repository/read/digest_map.h"
 #include "store/store.h"
 
 enum { PARENT_INDEX_NODES = 16 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "repository/read/image_bytes.h"
+#include "repository/read/chunk_read.h"
 
 struct parent_source {
     struct source base;

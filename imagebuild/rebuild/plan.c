@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "repository/read/catalog_cursor.h"
+#include "repository/read/catalog_read.h"
 
 struct plan {
     const struct plan_config *config;

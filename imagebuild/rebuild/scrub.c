@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "imagebuild/rebuild/parent_check.h"
-#include "repository/read/chunk_stream.h"
+#include "repository/read/chunk_read.h"
 
 struct scrub {
     const struct scrub_config *config;

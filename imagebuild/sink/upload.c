@@ -325,7 +325,7 @@ static int check_listed(struct upload *u, bool all)
 
 int upload_check_present(struct upload *u, bool all)
 {
-    const struct gc_step step = {.step = u->step, .arg = u->step_arg};
+    const struct step step = {.call = u->step, .arg = u->step_arg};
     CLEANUP_DIGEST_MAP reused = {0};
     int rc = check_listed(u, all);
     for (size_t i = 0; i < u->done.len && rc >= 0; i++)

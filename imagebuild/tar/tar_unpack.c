@@ -24,11 +24,11 @@
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "format/catalog.h"
 #include "imagebuild/source/path_list.h"
 #include "imagebuild/tar/shard_set.h"
 #include "imagebuild/tar/shard_stream.h"
-#include "repository/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
 

@@ -38,11 +38,9 @@ check_includes() {
             # base and format are a floor: each of their headers is a door
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
             doors["store"] = "store/store.h"
-            doors["repository"] = "repository/repository.h repository/resolver.h repository/lineage.h" \
-                " repository/lease.h repository/nesting.h repository/gc_live.h repository/gc_marks.h" \
-                " repository/read/catalog_cursor.h repository/read/catalog_find.h repository/read/catalog_read.h" \
-                " repository/read/chunk_read.h repository/read/chunk_stream.h repository/read/index_read.h" \
-                " repository/read/digest_map.h repository/read/image_bytes.h"
+            doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \
+                " repository/nesting.h repository/gc_marks.h" \
+                " repository/read/catalog_read.h repository/read/chunk_read.h repository/read/index_read.h"
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
             doors["cache"] = "cache/cache.h cache/cache_tools.h"

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/map.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "repository/read/catalog_cursor.h"
-#include "repository/read/digest_map.h"
+#include "repository/read/catalog_read.h"
 #include "repository/repository.h"
 #include "unit/cmocka_all.h"
 #include "unit/read_back.h"

@@ -3,7 +3,7 @@
 #define GRANARY_IMAGE_WARM_WARM_FILES_H
 
 #include "image/warm/select.h"
-#include "repository/read/catalog_find.h"
+#include "repository/read/catalog_read.h"
 
 enum { WARM_LINKS_MAX = 64 << 20 };
 

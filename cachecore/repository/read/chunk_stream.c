@@ -6,14 +6,13 @@
  *   walk -> [oldest ... newest] -> visit      the ring; both ends in the calling thread
  *               ^ threads read and verify
  */
-#include "repository/read/chunk_stream.h"
+#include "repository/read/chunk_read.h"
 
 #include <errno.h>
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/in_order.h"
-#include "repository/read/chunk_read.h"
 #include "repository/read/index_read.h"
 
 /* As many as a job can have with the smallest chunks. */

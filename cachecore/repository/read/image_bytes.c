@@ -6,14 +6,13 @@
  *
  * One lock guards the slots and is not held during a fetch. A thread that needs a key which another one is loading
  * waits for it, so nothing is fetched twice at the same time. */
-#include "repository/read/image_bytes.h"
+#include "repository/read/chunk_read.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "repository/read/chunk_read.h"
 #include "repository/read/index_read.h"
 
 enum { NODE_SLOTS = 16 };

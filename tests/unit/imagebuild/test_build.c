@@ -19,7 +19,7 @@
 #include "repository/read/catalog_read.h"
 #include "repository/repository.h"
 #include "unit/read_back.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN };
 

@@ -11,7 +11,7 @@
 #include "repository/lease.h"
 #include "unit/rebuild_world.h"
 #include "unit/threads.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 /* How long the machine has slept since a test began. */
 static uint64_t slept_ms;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "repository/read/digest_map.h"
+#include "base/map.h"
 #include "repository/read/index_read.h"
 #include "unit/read_back.h"
 #include "unit/sink_world.h"

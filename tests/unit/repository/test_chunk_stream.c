@@ -14,10 +14,10 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "fake/image_fake.h"
-#include "repository/read/chunk_stream.h"
+#include "repository/read/chunk_read.h"
 #include "unit/scratch.h"
-#include "upkeep/export.h"
-#include "upkeep/pack_set.h"
+#include "upkeep/upkeep.h"
+#include "upkeep/upkeep_internal.h"
 
 enum { CHUNK = 64 << 10, CHUNKS = 300 };
 

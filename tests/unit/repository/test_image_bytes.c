@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "repository/read/image_bytes.h"
+#include "repository/read/chunk_read.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN };
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "fake/store_fake.h"
 #include "repository/lease.h"
+#include "repository/nesting.h"
 #include "repository/repository.h"
 
 static unsigned warnings;

@@ -1,4 +1,4 @@
-/* What garbage collection stands on: walks over an image's index and catalog, and a map of digests. */
+/* Walks over an image's index and catalog, which garbage collection stands on. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
@@ -11,9 +11,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "repository/read/catalog_cursor.h"
 #include "repository/read/catalog_read.h"
-#include "repository/read/digest_map.h"
 #include "repository/read/index_read.h"
 #include "repository/repository.h"
 
@@ -39,29 +37,6 @@ static int teardown(void **state)
     store_fake_free(f->fake);
     free(f);
     return 0;
-}
-
-static void test_digest_map__holds_what_was_added(void **state)
-{
-    CLEANUP_DIGEST_MAP map = {0};
-    enum { N = 50000 };
-    struct digest absent = digest_of("absent", 6);
-    assert_null(digest_map_find(&map, &absent));
-    for (int i = 0; i < N; i++) {
-        struct digest d = digest_of(&i, sizeof i);
-        assert_int_equal(digest_map_add(&map, &d, i), 1);
-        assert_int_equal(digest_map_add(&map, &d, -1), 0);
-    }
-    assert_int_equal(map.map.count, N);
-    for (int i = 0; i < N; i++) {
-        struct digest d = digest_of(&i, sizeof i);
-        assert_int_equal(digest_map_find(&map, &d)->value, i);
-    }
-    assert_null(digest_map_find(&map, &absent));
-    uint64_t sum = 0;
-    for (const struct digest_slot *slot = NULL; (slot = digest_map_next(&map, slot));)
-        sum += (uint64_t)slot->value;
-    assert_int_equal(sum, (uint64_t)N * (N - 1) / 2);
 }
 
 static bool most_are_holes(uint64_t chunk)
@@ -452,7 +427,6 @@ static void test_catalog_cursor__a_failed_page_ends_it_where_it_stands(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_digest_map__holds_what_was_added),
         RUN(test_index_walk__covers_the_image_in_order),
         RUN(test_index_walk__fetches_a_bounded_number_of_leaves_ahead),
         RUN(test_index_walk__ends_where_it_should),

@@ -16,8 +16,7 @@
 #include "repository/lease.h"
 #include "repository/repository.h"
 #include "unit/threads.h"
-#include "upkeep/copy.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 struct fixture {
     struct store_fake *from, *to;

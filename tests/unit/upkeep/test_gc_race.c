@@ -19,8 +19,7 @@
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
 #include "repository/repository.h"
-#include "upkeep/gc.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 enum { BUILDERS = 2, COLLECTORS = 2, VARIANTS = 8, FILES = 6 };
 

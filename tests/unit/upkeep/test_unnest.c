@@ -17,8 +17,7 @@
 #include "repository/lease.h"
 #include "repository/repository.h"
 #include "unit/threads.h"
-#include "upkeep/unnest.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 struct fixture {
     struct store_fake *fake;
