@@ -148,20 +148,6 @@ static void http_close(struct store *s)
     free(s);
 }
 
-/* Check the URL: -EINVAL if it has no host, or contains a query, a fragment or credentials. A URL with credentials is
- * not repeated in the sentence, because it may contain a password. */
-static int check_url(const char *url)
-{
-    const char *host = strstr(url, "://") + 3;
-    size_t len = strcspn(host, "/");
-    if (memchr(host, '@', len))
-        return error_set(-EINVAL, "http store: credentials do not belong in the address; restrict access by network");
-    if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
-        return error_set(-EINVAL, "store %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
-                         url);
-    return 0;
-}
-
 int store_http_open(const char *url, const struct store_options *options, struct store **out)
 {
     static const struct store_ops ops = {
@@ -173,7 +159,7 @@ int store_http_open(const char *url, const struct store_options *options, struct
         .remove = http_remove,
         .close = http_close,
     };
-    int rc = check_url(url);
+    int rc = http_check_url("store", url, "restrict access by network");
     if (rc)
         return rc;
     size_t len = strlen(url);

@@ -1,6 +1,6 @@
 /* The transfer shared by http.c, which runs it, and http_answer.c, which receives the answer. Private to these two. */
-#ifndef GRANARY_NET_HTTP_TRANSFER_H
-#define GRANARY_NET_HTTP_TRANSFER_H
+#ifndef GRANARY_NET_HTTP_INTERNAL_H
+#define GRANARY_NET_HTTP_INTERNAL_H
 
 #include <curl/curl.h>
 

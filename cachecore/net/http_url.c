@@ -1,4 +1,5 @@
-/* Percent-encoding in the strict form of AWS Signature Version 4, and the text of addresses (declared in http.h).
+/* The text of URLs: percent-encoding in the strict form of AWS Signature Version 4, what a sentence may show of an
+ * address, and which addresses a user may give.
  *
  * A signature covers the encoded path and query, so both sides must encode in exactly the same way: unreserved
  * characters of RFC 3986 stay, everything else is escaped with upper-case digits.
@@ -8,6 +9,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/error.h"
 
 static bool unreserved(unsigned char c)
 {
@@ -74,4 +77,16 @@ bool http_port_missing(const char *url)
     const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
     size_t len = strcspn(host, "/?#");
     return len && host[len - 1] == ':';
+}
+
+int http_check_url(const char *what, const char *url, const char *instead)
+{
+    const char *host = strstr(url, "://") + 3;
+    size_t len = strcspn(host, "/");
+    if (memchr(host, '@', len))
+        return error_set(-EINVAL, "%s: credentials do not belong in the address; %s", what, instead);
+    if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
+        return error_set(-EINVAL, "%s %s: it must look like http://host[:port]/path, without '?', '#' or spaces", what,
+                         url);
+    return 0;
 }
