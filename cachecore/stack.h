@@ -6,7 +6,7 @@
 
 #include "cache/cache.h"
 #include "image/image.h"
-#include "store/store_tiers.h"
+#include "store/store.h"
 
 struct stack;
 struct stack_export;

@@ -7,8 +7,8 @@
 #include "base/vec.h"
 #include "image/image.h"
 #include "net/http.h"
+#include "repository/resolver.h"
 #include "stack.h"
-#include "store/resolver.h"
 
 enum { STACK_ROWS_MAX = 32 };
 

@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 enum { REQUEST_MOST_S = 30, CONNECT_MOST_S = 10 };
 

@@ -6,8 +6,8 @@
 #include <limits.h>
 
 #include "cli/options.h"
+#include "repository/resolver.h"
 #include "stack_options.h"
-#include "store/resolver.h"
 
 /* The values of the options in stack_options.h, the table that front ends share: a verb with SERVER_ROWS has this as
  * the first member of its values. */

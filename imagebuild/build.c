@@ -28,8 +28,8 @@
 #include "imagebuild/fs/fs.h"
 #include "imagebuild/sink/catalog_writer.h"
 #include "imagebuild/sink/sink.h"
-#include "store/gc_marks.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/repository.h"
 
 #define READ_MEMORY_DEFAULT ((size_t)128 << 20)
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)
@@ -391,7 +391,7 @@ static int publish_tags(struct build *b)
 /* Take gc's mark off a manifest that was there before. upload_check_present has done so for the other objects. */
 static int unmark_manifest(struct build *b)
 {
-    const struct gc_step step = {.step = build_same_step, .arg = b};
+    const struct step step = {.call = build_same_step, .arg = b};
     CLEANUP_DIGEST_MAP name = {0};
     int rc = digest_map_add(&name, &b->result->image, 0);
     return rc < 0 ? rc : gc_unmark(b->store, &name, &step);

@@ -8,7 +8,7 @@
 #include "format/manifest.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/listing.h"
-#include "store/nesting.h"
+#include "repository/nesting.h"
 #include "store/store.h"
 
 #define BUILD_CHECKPOINT_BYTES (UINT64_C(64) << 30) /* default distance between two checkpoints */

@@ -11,7 +11,7 @@
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tar/tar.h"
 #include "imagebuild/tree/listing.h"
-#include "store/lease.h"
+#include "repository/lease.h"
 
 /* ---- listing (ingest.c) ---- */
 

@@ -15,7 +15,7 @@
 #include "format/manifest.h"
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/tree/nodes.h"
-#include "store/lease.h"
+#include "repository/lease.h"
 
 /* What makes two runs the same build, so that one may resume where the other stopped. Strings are the caller's. */
 struct checkpoint_identity {

@@ -18,6 +18,13 @@ void bytes_release(struct bytes *b)
     b->len = b->cap = 0;
 }
 
+void bytes_wipe(struct bytes *b)
+{
+    if (b->data)
+        explicit_bzero(b->data, b->cap);
+    bytes_release(b);
+}
+
 /* Make room for `more` bytes behind the contents. */
 static int reserve(struct bytes *b, size_t more)
 {

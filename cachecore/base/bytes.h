@@ -29,6 +29,9 @@ struct bytes {
 /* Free the memory. The buffer is empty afterwards and may be used again, with the same max. */
 void bytes_release(struct bytes *b);
 
+/* The same for a buffer that held a secret: its memory is zeroed first. */
+void bytes_wipe(struct bytes *b);
+
 /* Drop the contents but keep the memory. */
 static inline void bytes_clear(struct bytes *b)
 {

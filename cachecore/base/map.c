@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/error.h"
+
 enum { CAPACITY_MIN = 16 };
 
 void map_release(struct map *m)
@@ -84,4 +86,41 @@ void *map_next(const struct map *m, const struct map_type *type, const void *aft
     while (i < m->capacity && map_is_free_(slot_at(m, type, i), type))
         i++;
     return i < m->capacity ? slot_at(m, type, i) : NULL;
+}
+
+/* ---- digests as keys ---- */
+
+/* A digest is evenly spread, so its first bytes, with which a slot begins, serve as the hash. */
+static bool slot_is(const void *slot, const void *key)
+{
+    return digest_equal(&((const struct digest_slot *)slot)->key, key);
+}
+
+static const struct map_type digest_slots = {.size = sizeof(struct digest_slot), .is = slot_is};
+
+void digest_map_release(struct digest_map *m)
+{
+    map_release(&m->map);
+}
+
+int digest_map_add(struct digest_map *m, const struct digest *key, int64_t value)
+{
+    assert(!digest_is_zero(key));
+    if (digest_map_find(m, key))
+        return 0;
+    if (map_reserve(&m->map, &digest_slots, 1))
+        return error_no_memory();
+    const struct digest_slot slot = {.key = *key, .value = value};
+    map_put(&m->map, &digest_slots, &slot);
+    return 1;
+}
+
+struct digest_slot *digest_map_find(const struct digest_map *m, const struct digest *key)
+{
+    return map_find(&m->map, &digest_slots, digest_hash(key), key);
+}
+
+struct digest_slot *digest_map_next(const struct digest_map *m, const struct digest_slot *after)
+{
+    return map_next(&m->map, &digest_slots, after);
 }

@@ -166,6 +166,20 @@ bool text_begins_with(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
+const char *text_of_environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+void text_wipe(char **secret)
+{
+    if (*secret)
+        explicit_bzero(*secret, strlen(*secret));
+    free(*secret);
+    *secret = NULL;
+}
+
 /* ------------------------------------------------------------------ suggestions for mistyped words */
 
 /* The optimal string alignment distance: Levenshtein's with swaps of neighbours, by dynamic programming. rows[i % 3][j]

@@ -41,6 +41,12 @@ char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX]);
 /* Does text begin with `with`? */
 bool text_begins_with(const char *text, const char *with);
 
+/* Return the value of an environment variable; NULL: not set, or empty. */
+const char *text_of_environment(const char *name);
+
+/* Zero the string *secret, free it and leave NULL. *secret may be NULL. */
+void text_wipe(char **secret);
+
 /* Return the number of edits from one word to the other: a byte added, removed or changed, or two neighbours swapped. A
  * word of more than TEXT_DISTANCE_MAX bytes is TEXT_DISTANCE_MAX away from any other. */
 enum { TEXT_DISTANCE_MAX = 32 };

@@ -478,7 +478,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
     }
     int rc;
     {
-        struct fetch_store *of;
+        struct fetch_store *of = NULL;
         SCOPED_LOCK(&f->lock);
         rc = map_reserve(&f->inflights, &inflight_entries, n) ? error_no_memory() : find_store_locked(f, store, &of);
         for (size_t i = 0; !rc && i < n; i++)

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store/read/chunk_read.h"
+#include "repository/read/chunk_read.h"
 
 enum { LOOK_AGAIN_US = 3000000 }; /* longest wait of an idle worker */
 

@@ -24,7 +24,7 @@
 
 #include "base/error.h"
 #include "base/map.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 /* A decoded node. Everything but the links is constant. */
 struct node {

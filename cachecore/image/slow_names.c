@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "image/image_internal.h"
-#include "store/read/catalog_read.h"
+#include "repository/read/catalog_read.h"
 
 enum { REST_MS = 60 * 1000 }; /* between two searches */
 

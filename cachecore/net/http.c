@@ -6,7 +6,7 @@
  *      +-> do_once again, with HTTP/2, if the server refused HTTP/1.1
  *
  * Idle handles, each with its connection, are on a stack; the one used last, whose connection is most likely still
- * alive, is taken first. Slots (http_slots.h) limit the handles in use. The mutex guards the stack and is never held
+ * alive, is taken first. Slots (http_slots.c) limit the handles in use. The mutex guards the stack and is never held
  * across a transfer. A handle whose transfer failed is closed, since its connection may be broken.
  *
  * HTTP/1.1 is requested even from servers that know HTTP/2: the pool runs one request per connection, and used like
@@ -16,7 +16,7 @@
  * Left out on purpose: redirects (a signed request must not follow a Location to another host), cookies, and
  * compression (lengths and ranges would lose their meaning).
  */
-#include "net/http_transfer.h"
+#include "net/http_internal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,7 +33,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
-#include "net/http_error.h"
 
 enum { LIMITED_BUFFER = 32 << 10, CANCELLED_MS = 2000 };
 enum { REFUSALS_TELL = 3, HTTP2_MS = 10 * 60 * 1000 };

@@ -4,6 +4,7 @@
 #ifndef GRANARY_NET_HTTP_H
 #define GRANARY_NET_HTTP_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,8 +12,46 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 #include "base/rate.h"
-#include "net/http_error.h"
-#include "net/http_slots.h"
+
+/* ---- slots (http_slots.c) ----
+ *
+ * A limit on the requests in flight, for one struct http or for several that share it. With several users, each has a
+ * share (base/share.h), so that one whose server does not answer leaves slots to the others. Lookups then have at most
+ * three eighths of the slots, shared in the same way, so that lookups never keep data from being read. Any thread. */
+
+enum http_slot_kind { HTTP_SLOT_DATA, HTTP_SLOT_LOOKUP };
+
+/* Private to http_slots.c. */
+struct http_slots {
+    pthread_mutex_t lock;                     /* guards the rest, and every http_slots_user */
+    pthread_cond_t freed;                     /* a slot was released, or a user left */
+    unsigned in_use, lookups, limit, waiting; /* slots taken; those by lookups; all; threads waiting for one */
+    unsigned users;
+};
+
+/* One user's slots. All zero at first. */
+struct http_slots_user {
+    unsigned in_use, lookups;
+};
+
+/* limit: the number of slots, at least 1. */
+void http_slots_init(struct http_slots *p, unsigned limit);
+void http_slots_release(struct http_slots *p); /* no slot may be taken, every user must have left */
+
+/* A user joins before it takes slots and leaves afterwards. A single user may take all slots. */
+void http_slots_join(struct http_slots *p);
+void http_slots_leave(struct http_slots *p);
+
+/* Wait for a slot and take it. false: deadline_ms (on clock_now_ms; 0: none) passed before there was one. */
+GR_MUST_CHECK bool http_slots_take(struct http_slots *p, struct http_slots_user *user, enum http_slot_kind kind,
+                                   uint64_t deadline_ms);
+/* Release a slot. */
+void http_slots_give(struct http_slots *p, struct http_slots_user *user, enum http_slot_kind kind);
+
+/* Return the number of threads that wait for a slot now. */
+unsigned http_slots_waiting(struct http_slots *p);
+
+/* ---- requests (http.c, http_answer.c) ---- */
 
 /* The part of an object to read. */
 struct http_part {
@@ -65,7 +104,7 @@ struct http_request {
      * Range. */
     uint64_t range_off, range_len;
     bool fresh;  /* use a new connection, not one that is kept alive */
-    bool lookup; /* a request for names, sizes or small documents: limited to part of the shared slots (http_slots.h) */
+    bool lookup; /* a request for names, sizes or small documents: limited to part of the shared slots */
 };
 
 struct http_response {
@@ -86,12 +125,14 @@ GR_MUST_CHECK int http_new(const struct http_config *config, struct http **out);
 void http_free(struct http *h); /* no request may be running; NULL is allowed */
 
 /* Do one request. 0: a whole HTTP answer arrived, whatever its status. Otherwise -EAGAIN (connect, DNS, reset, cut
- * short, cancelled), -ETIMEDOUT, -EACCES (TLS), -ENOTSUP or -EIO (a wrong range), another code of http_error.h, or the
- * sink's result, with a sentence that names host and cause. *resp is all zero before the first call, except that
+ * short, cancelled), -ETIMEDOUT, -EACCES (TLS), -ENOTSUP or -EIO (a wrong range), another code of http_failure_errno,
+ * or the sink's result, with a sentence that names host and cause. *resp is all zero before the first call, except that
  * body.max may limit a successful answer without a sink (0: HTTP_ERROR_BODY_MAX; more is -EMSGSIZE). It may be reused;
  * http_response_release frees it. */
 GR_MUST_CHECK int http_do(struct http *h, const struct http_request *req, struct http_response *resp);
 void http_response_release(struct http_response *resp);
+
+/* ---- the text of URLs (http_url.c) ---- */
 
 /* Append text to out in strict percent-encoding: every byte except A-Z a-z 0-9 - . _ ~ (and '/' with keep_slash) is
  * escaped. -EMSGSIZE, -ENOMEM; out is unchanged then. */
@@ -108,6 +149,13 @@ const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
 /* Has this address a colon behind its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
 bool http_port_missing(const char *url);
 
+/* Check the http(s) address of a store or source as a user gave it: a host, perhaps a port and path, nothing else.
+ * what: "store" or "source"; instead: where credentials belong, for the sentence. -EINVAL. An address with credentials
+ * is not repeated in the sentence, because it may contain a password. */
+GR_MUST_CHECK int http_check_url(const char *what, const char *url, const char *instead);
+
+/* ---- redirects (http_follow.c) ---- */
+
 enum { HTTP_FOLLOW_MAX = 10 };
 
 /* http_do() for GET and HEAD that follows up to HTTP_FOLLOW_MAX redirects (301, 302, 303, 307, 308 with a Location),
@@ -121,5 +169,29 @@ enum { HTTP_FOLLOW_MAX = 10 };
  * redirects; -EBADMSG: the target is not an http(s) address. Sentences show neither queries nor names and passwords. */
 GR_MUST_CHECK int http_follow(struct http *h, const struct http_request *req, struct http_response *resp,
                               char **out_url);
+
+/* ---- failures (http_error.c) ----
+ *
+ * Which failures of HTTP are temporary and which are permanent: one table of libcurl's codes, one of HTTP statuses.
+ * -EAGAIN and -ETIMEDOUT are worth a retry; every other -errno is final. Any thread. */
+
+/* How a transfer ended that brought no whole answer. */
+struct http_failure {
+    int code;         /* a CURLcode, not CURLE_OK */
+    long os_errno;    /* CURLINFO_OS_ERRNO */
+    const char *text; /* CURLOPT_ERRORBUFFER; may be empty */
+};
+
+/* Return the failure's -errno; *remedy is a constant, "" or "; check ...". Bytes that are not HTTP, as from a proxy
+ * that is restarting, count as temporary. A code that is not in the table, from a newer libcurl, is -EIO. */
+int http_failure_errno(const struct http_failure *failure, const char **remedy);
+/* Is the code in the table? */
+bool http_failure_known(int code);
+/* Return a status as 0 or -errno. 0: 2xx. Temporary (-EAGAIN): 408, 421, 425, 429, 499 and every 5xx not listed here.
+ * Permanent: 401, 403, 407, 451, 511 -EACCES; 404, 410 -ENOENT; 412 -ESTALE; 413 -EFBIG; 414 -ENAMETOOLONG; 416
+ * -EBADMSG; 426, 501, 505 -ENOTSUP; 507 -ENOSPC; 506, 508, 510 and all others -EIO. */
+int http_status_errno(int status);
+/* Return what a status means and what helps, if that says more than the number; else "". */
+const char *http_status_meaning(int status);
 
 #endif

@@ -5,7 +5,7 @@
  * Each status line begins a new answer; nothing is kept of an earlier one (100 Continue). The range is checked before
  * the sink sees a byte, so a server that ignores Range cannot feed it wrong bytes.
  */
-#include "net/http_transfer.h"
+#include "net/http_internal.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -4,7 +4,7 @@
  * Codes of other protocols and of calls that are not made here never occur. They are in the table so that a test can
  * check that no code is missing (test_http_error).
  */
-#include "net/http_error.h"
+#include "net/http.h"
 
 #include <curl/curl.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * A lookup with several users needs two permissions: its user's share of all slots, and its user's share of the part
  * for lookups, which is at least one slot.
  */
-#include "net/http_slots.h"
+#include "net/http.h"
 
 #include <assert.h>
 

@@ -18,7 +18,7 @@
  *
  * Rows are numbered so that late results do no harm: a probe that ends after another answer has closed the breaker
  * belongs to an old row and changes nothing. */
-#include "store/breaker.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 #include <string.h>

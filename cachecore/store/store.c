@@ -1,12 +1,17 @@
 /* The one entrance to every store, whatever implementation stands behind the vtable. Each operation checks its key or
  * prefix here, so that implementations can rely on it, and builds with GRANARY_CHECK assert that a failure left a
- * sentence. Optional operations get their defaults here. No other file calls through store_ops. */
+ * sentence. Optional operations get their defaults here. No other file calls through store_ops.
+ *
+ * Two views of a store are here too, since they only pass operations on: all gets with one context, and the part below
+ * a directory. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 /* ---- keys ---- */
 
@@ -56,17 +61,41 @@ static int says_why(int rc, unsigned said)
     return rc;
 }
 
-int store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+/* The get of an empty range, which HTTP cannot express: the object must be there, and reach up to off. */
+static int check_reaches(struct store *s, const char *key, uint64_t off)
+{
+    struct store_item item;
+    int rc = s->ops->stat(s, key, &item);
+    return rc || item.size >= off ? rc : store_shorter(s, key);
+}
+
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
     int rc = check_key(s, key);
-    return rc ? rc : s->ops->get(s, key, off, len, sink, arg);
+    if (rc)
+        return rc;
+    return len ? s->ops->get(s, key, off, len, context, sink, arg) : check_reaches(s, key, off);
+}
+
+int store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    struct request_context context = {.deadline_ms = UINT64_MAX};
+    return store_get_until(s, key, off, len, &context, sink, arg);
 }
 
 int store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
     unsigned said = error_count();
+    size_t before = out->len;
     int rc = check_key(s, key);
-    return says_why(rc ? rc : s->ops->get_small(s, key, out, version), said);
+    if (!rc)
+        rc = s->ops->get_small(s, key, out, version);
+    if (rc)
+        out->len = before;
+    if (rc == -EMSGSIZE)
+        rc = error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max);
+    return says_why(rc, said);
 }
 
 int store_put(struct store *s, const struct store_put *put)
@@ -110,34 +139,8 @@ int store_remove(struct store *s, const char *key)
 int store_probe_conditional(struct store *s, bool *out)
 {
     unsigned said = error_count();
-    return says_why(s->ops->probe_conditional(s, out), said);
-}
-
-int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
-                    store_sink *sink, void *arg)
-{
-    int rc = check_key(s, key);
-    if (rc)
-        return rc;
-    if (s->ops->get_until)
-        return s->ops->get_until(s, key, off, len, context, sink, arg);
-    /* A store without get_until makes one try; its layer above decides about others. */
-    context->tries++;
-    context->from = s->url;
-    return (context->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
-}
-
-/* The get of a store_with_context: its caller passes no context, so the view's own is used. */
-static int with_context_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    struct store_with_context *e = (struct store_with_context *)s;
-    return store_get_until(e->inner, key, off, len, e->context, sink, arg);
-}
-
-void store_with_context_init(struct store_with_context *e, struct store *s, struct request_context *context)
-{
-    static const struct store_ops ops = {.get = with_context_get};
-    *e = (struct store_with_context){.base = {.ops = &ops, .url = s->url}, .inner = s, .context = context};
+    *out = false;
+    return s->ops->probe_conditional ? says_why(s->ops->probe_conditional(s, out), said) : 0;
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)
@@ -167,6 +170,16 @@ void store_report_bad(struct store *s, const char *key)
 
 /* ---- for implementations ---- */
 
+int store_shorter(const struct store *s, const char *key)
+{
+    return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
+}
+
+int store_append(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
 int store_pass_on(void *arg, const void *data, size_t len)
 {
     struct store_resume *resume = arg;
@@ -174,4 +187,162 @@ int store_pass_on(void *arg, const void *data, size_t len)
     if (!resume->stopped)
         resume->done += len;
     return resume->stopped;
+}
+
+/* ---- the view with one context ---- */
+
+/* The caller's context is that of store_get, empty; the view's own is used. */
+static int with_context_get(struct store *s, const char *key, uint64_t off, uint64_t len,
+                            struct request_context *context, store_sink *sink, void *arg)
+{
+    struct store_with_context *e = (struct store_with_context *)s;
+    return store_get_until(e->inner, key, off, len, e->context, sink, arg);
+}
+
+void store_with_context_init(struct store_with_context *e, struct store *s, struct request_context *context)
+{
+    static const struct store_ops ops = {.get = with_context_get};
+    *e = (struct store_with_context){.base = {.ops = &ops, .url = s->url}, .inner = s, .context = context};
+}
+
+/* ---- the view below a directory ----
+ *
+ * Every key gets the directory in front on the way down, and loses it on the way up in listings. unnest uses it for a
+ * store that was made inside another one. */
+
+/* The view. Immutable after opening, so any thread may use it. */
+struct store_below {
+    struct store base;
+    struct store *outer;
+    size_t len; /* length of dir with its slash */
+    char *dir;  /* with its slash, owned */
+    char *url;  /* owned */
+};
+
+/* A key of the outer store. */
+struct below_key {
+    char text[STORE_KEY_MAX + 1];
+};
+
+/* Write the outer store's key; -EINVAL if it is too long. */
+static int store_below_make_key(const struct store_below *b, const char *key, struct below_key *out)
+{
+    if (snprintf(out->text, sizeof out->text, "%s%s", b->dir, key) < (int)sizeof out->text)
+        return 0;
+    return error_set(-EINVAL, "store %s: the key '%.100s...' is too long", b->url, key);
+}
+
+static int below_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                     store_sink *sink, void *arg)
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct below_key k;
+    int rc = store_below_make_key(b, key, &k);
+    return rc ? rc : store_get_until(b->outer, k.text, off, len, context, sink, arg);
+}
+
+static int below_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct below_key k;
+    int rc = store_below_make_key(b, key, &k);
+    return rc ? rc : store_get_small(b->outer, k.text, out, version);
+}
+
+static int below_put(struct store *s, const struct store_put *put)
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct store_put inner = *put;
+    struct below_key k;
+    inner.key = k.text;
+    int rc = store_below_make_key(b, put->key, &k);
+    return rc ? rc : store_put(b->outer, &inner);
+}
+
+static int below_stat(struct store *s, const char *key, struct store_item *out)
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct below_key k;
+    int rc = store_below_make_key(b, key, &k);
+    if (!rc)
+        rc = store_stat(b->outer, k.text, out);
+    /* The outer stat set this to the outer key, which lives on this stack frame. */
+    out->key = key;
+    return rc;
+}
+
+/* A caller's visitor while the outer store is listed. */
+struct listing {
+    const struct store_below *b;
+    store_visit *visit;
+    void *arg;
+};
+
+static int pass_item(void *arg, const struct store_item *item)
+{
+    const struct listing *l = arg;
+    struct store_item inner = *item;
+    inner.key += l->b->len;
+    return l->visit(l->arg, &inner);
+}
+
+static int below_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct listing l = {.b = b, .visit = visit, .arg = arg};
+    struct below_key k;
+    int rc = store_below_make_key(b, prefix, &k);
+    return rc ? rc : store_list(b->outer, k.text, pass_item, &l);
+}
+
+static int below_remove(struct store *s, const char *key)
+{
+    const struct store_below *b = (const struct store_below *)s;
+    struct below_key k;
+    int rc = store_below_make_key(b, key, &k);
+    return rc ? rc : store_remove(b->outer, k.text);
+}
+
+static int below_probe_conditional(struct store *s, bool *out)
+{
+    return store_probe_conditional(((struct store_below *)s)->outer, out);
+}
+
+static void below_close(struct store *s)
+{
+    struct store_below *b = (struct store_below *)s;
+    free(b->dir);
+    free(b->url);
+    free(b);
+}
+
+int store_below_open(struct store *outer, const char *dir, struct store **out)
+{
+    static const struct store_ops ops = {
+        .get = below_get,
+        .get_small = below_get_small,
+        .put = below_put,
+        .stat = below_stat,
+        .list = below_list,
+        .remove = below_remove,
+        .probe_conditional = below_probe_conditional,
+        .close = below_close,
+    };
+    struct store_below *b = calloc(1, sizeof *b);
+    if (!b)
+        return error_no_memory();
+    b->base.ops = &ops;
+    b->outer = outer;
+    int made = asprintf(&b->dir, "%s/", dir);
+    if (made < 0)
+        b->dir = NULL;
+    if (made < 0 || asprintf(&b->url, "%s/%s", outer->url, dir) < 0) {
+        free(b->dir);
+        free(b);
+        return error_no_memory();
+    }
+    b->len = (size_t)made;
+    b->base.url = b->url;
+    *out = &b->base;
+    return 0;
 }

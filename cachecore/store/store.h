@@ -61,7 +61,7 @@ enum store_put_mode {
 /* Of how many refused objects a store keeps count. */
 enum { STORE_REFUSED_MAX = 8 };
 
-/* Whether a store answers, as its breaker sees it (breaker.h). All zero: no failures are known. */
+/* Whether a store answers, as its breaker sees it (breaker.c). All zero: no failures are known. */
 struct store_health {
     bool silent;         /* the breaker is open: one operation at a time probes, the others wait */
     unsigned failures;   /* passing failures in a row, up to now */
@@ -95,11 +95,14 @@ struct store_put {
 
 /* The operations of an implementation. store.c checks keys and prefixes before it calls them. */
 struct store_ops {
-    /* Pass the bytes [off, off+len) of key to sink, exactly that many. -EBADMSG if the object ends before off+len. An
+    /* Pass the bytes [off, off+len) of key to sink, exactly that many; len is above 0. -EBADMSG if the object ends
+     * before off+len. context: see store_get_until; an implementation that makes one try calls store_note_try. An
      * implementation holds no lock while it calls sink. */
-    int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+    int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+               store_sink *sink, void *arg);
     /* Append a whole object of at most out->max bytes to out, and write its version, for a later STORE_PUT_IF_MATCH,
-     * to version (may be NULL). -EMSGSIZE: the object is larger; out is unchanged. Never answered from a cache. */
+     * to version (may be NULL). Never answered from a cache. A failure may leave a part of the object in out, which
+     * store_get_small removes; it also sets the sentence of -EMSGSIZE, the object is larger. */
     int (*get_small)(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
     /* Write a whole object. It appears at once and complete, or not at all. */
     int (*put)(struct store *s, const struct store_put *put);
@@ -109,20 +112,15 @@ struct store_ops {
     int (*list)(struct store *s, const char *prefix, store_visit *visit, void *arg);
     /* Remove an object. 0 also if it is absent. */
     int (*remove)(struct store *s, const char *key);
-    /* Report whether the store honours STORE_PUT_IF_ABSENT and STORE_PUT_IF_MATCH. Where that is unknown, a few puts
-     * to a key below probe/ find out, once. On a store that does not honour them, IF_ABSENT may overwrite an object,
-     * and IF_MATCH overwrites or fails with -ENOTSUP: call this first. */
+    /* Optional (NULL: it does not): report whether the store honours STORE_PUT_IF_ABSENT and STORE_PUT_IF_MATCH. Where
+     * that is unknown, a few puts to a key below probe/ find out, once. On a store that does not honour them, IF_ABSENT
+     * may overwrite an object, and IF_MATCH overwrites or fails with -ENOTSUP: call this first. */
     int (*probe_conditional)(struct store *s, bool *out);
     /* Free the store. No operation may be running. */
     void (*close)(struct store *s);
     /* Optional (may be NULL): visit the objects under prefix whose keys come after `after` in byte order, ascending. A
      * store with this operation lists in ascending order too. store_retry uses it to resume a broken listing. */
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
-    /* Optional (NULL: the store makes one try): see store_get_until. */
-    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
-                     store_sink *sink, void *arg);
-    /* Optional (NULL: the store keeps no connections): a get over a new connection. */
-    int (*get_fresh)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
     /* Optional (NULL: the store has no counters). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
@@ -137,6 +135,13 @@ struct store {
     const struct store_ops *ops;
     const char *url; /* for messages; contains no secret */
 };
+
+/* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
+static inline void store_note_try(const struct store *s, struct request_context *context)
+{
+    context->tries++;
+    context->from = s->url;
+}
 
 /* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */
 struct store_options {
@@ -183,13 +188,16 @@ int store_list_after(struct store *s, const char *prefix, const char *after, sto
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 
+/* A store_sink that appends to arg, a struct bytes. */
+int store_append(void *arg, const void *data, size_t len);
+
 /* store_get with a context: retries end at its deadline at the latest, and it then tells how many tries were made, and
  * by which server. */
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg);
 
 /* A view of s that makes every get with one request's context, for functions that take a plain store. It supports
- * store_get alone. It lives in the caller's memory and is not closed. */
+ * store_get of at least one byte, and nothing else. It lives in the caller's memory and is not closed. */
 struct store_with_context {
     struct store base;
     struct store *inner;
@@ -225,9 +233,42 @@ GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *o
 /* Wrap `inner` so that operations that fail with -EAGAIN or -ETIMEDOUT are retried with exponential backoff and full
  * jitter, until timeout_ms after they began, or with -ECANCELED once *cancel (may be NULL) is set. A retried get
  * continues after the bytes already passed on. A retried conditional put that finds its own bytes in the store
- * succeeds. While `inner` does not answer, one operation at a time probes it (breaker.h) and the others wait, each for
+ * succeeds. While `inner` does not answer, one operation at a time probes it (breaker.c) and the others wait, each for
  * its own timeout_ms at most. Takes ownership of inner, also on failure. -ENOMEM. */
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
+
+/* ---- shared tiers ---- */
+
+/* A store behind shared tiers (store_tiers.c): HTTP servers, usually caching proxies in front of that same store, each
+ * of which answers GET URL/KEY with ranges. Rendezvous hashing of the key spreads packs and index nodes over the tiers.
+ * So all nodes that are given the same URLs fetch an object from the same tier, and when a tier goes away only its own
+ * keys move. All other keys, and gets that a tier fails, go to the store.
+ *
+ * Tiers are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
+ * and reports the tier by store_report_bad(). */
+enum { STORE_TIERS_MAX = 16 };
+
+/* One tier's state and counts since it was opened. */
+struct store_tier_report {
+    const char *url; /* lives as long as the store */
+    bool down;       /* skipped, except for a trial request now and then */
+    uint64_t requests, bytes;
+    uint64_t failures; /* gets that it did not answer in full */
+    uint64_t wrong;    /* chunks with wrong bytes from this tier that a second get corrected */
+};
+
+/* Put the tiers (1 to STORE_TIERS_MAX) in front of origin. origin retries failures itself (store_retry); the tiers do
+ * not, so that a get they fail goes to origin at once. A tier is known by its URL: -EINVAL if two are alike; -ENOMEM.
+ * Takes ownership of origin and tiers, also on failure. The caller closes *out with store_close. */
+GR_MUST_CHECK int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n, struct store **out);
+
+/* The same with the HTTP servers at these URLs. Connecting may take 2 s, and a tier that sends nothing for 5 s has
+ * failed. Of the store's options they share rate and cancel, and slots or else `connections` (for each tier). */
+GR_MUST_CHECK int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n,
+                                        const struct store_options *of_store, struct store **out);
+
+/* Fill in a report for each tier of s, which store_tiers_open made, and return their number. */
+size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_TIERS_MAX]);
 
 #endif

@@ -1,6 +1,6 @@
 /* From a URL to a store. This is the module's only file that knows the schemes; format/image_ref.c knows them too, to
  * parse references. Every store gets the retry layer on top, so a backend makes each request once. */
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 

@@ -16,7 +16,7 @@
  *
  * Operations with effects on the caller continue where they stopped: a get after the bytes already passed on, a
  * listing after the last key visited. Operations share no state but the breaker and the counters. */
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +28,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "store/breaker.h"
 
 enum {
     BACKOFF_FIRST_MS = 50, /* bound of the first sleep */
@@ -217,8 +216,8 @@ static int get_on(void *arg, const void *data, size_t len)
     return store_pass_on(&g->resume, data, len);
 }
 
-static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
-                           struct request_context *context, store_sink *sink, void *arg)
+static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                     store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s, key);
     a.deadline_ms = GR_MIN(a.deadline_ms, context->deadline_ms);
@@ -228,29 +227,19 @@ static int retry_get_until(struct store *s, const char *key, uint64_t off, uint6
     while (attempt_next(&a, &rc)) {
         counter_add(&a.r->gets, 1);
         rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, context, get_on, &g);
-        if (rc && rs->done == len && !rs->stopped && len)
+        if (rc && rs->done == len && !rs->stopped)
             rc = 0; /* all bytes arrived; a failure after them does not matter */
         a.over = rs->stopped;
     }
     return rc;
 }
 
-static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    struct request_context context = {.deadline_ms = UINT64_MAX};
-    return retry_get_until(s, key, off, len, &context, sink, arg);
-}
-
 static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
     struct attempt a = attempt_begin(s, key);
-    size_t before = out->len;
     int rc = 0;
-    while (attempt_next(&a, &rc)) {
-        /* A failed try may have appended a part. */
-        out->len = before;
+    while (attempt_next(&a, &rc))
         rc = store_get_small(a.r->inner, key, out, version);
-    }
     return rc;
 }
 
@@ -396,7 +385,6 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile in
 {
     static const struct store_ops ops = {
         .get = retry_get,
-        .get_until = retry_get_until,
         .get_small = retry_get_small,
         .put = retry_put,
         .stat = retry_stat,

@@ -1,4 +1,6 @@
-/* Which tier has a key is a function of the URLs and the key alone: each tier gets a score by hashing its URL and the
+/* Shared tiers in front of a store.
+ *
+ * Which tier has a key is a function of the URLs and the key alone: each tier gets a score by hashing its URL and the
  * key (rendezvous hashing), and the highest score among the available tiers wins. No thread probes the tiers; their
  * health follows from the requests that readers make anyway.
  *
@@ -19,8 +21,6 @@
  *
  * A missing or short object may be the tier's fault or the truth. Such an answer counts against the tier only if the
  * store does have the object. A get that breaks off continues from the store, after the bytes already passed on. */
-#include "store/store_tiers.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 /* Demerits: 4 for each failure balances at one bad answer in five; 12 is three failures in a row. */
 enum { FAILURE = 4, LIMIT = 12 };
@@ -220,12 +220,12 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
 
 /* Get from the key's tier, and what it fails to send from the store. Every return after the choice ends a trial, by
  * complete() or call_off(). */
-static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
-                           struct request_context *context, store_sink *sink, void *arg)
+static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                     store_sink *sink, void *arg)
 {
     struct store_tiers *t = self(s);
     bool trial = false;
-    if (!len || !through_tiers(key))
+    if (!through_tiers(key))
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     struct tier *tier = store_tiers_choose(t, key, &trial);
     if (!tier) {
@@ -247,12 +247,6 @@ static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint6
         return fall_through(t, tier, trial, rc, key, off, len, context, &resume);
     complete(t, tier, true, trial);
     return 0;
-}
-
-static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    struct request_context context = {.deadline_ms = UINT64_MAX};
-    return tiers_get_until(s, key, off, len, &context, sink, arg);
 }
 
 static struct store *tiers_origin(struct store *s)
@@ -387,7 +381,6 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
 {
     static const struct store_ops ops = {
         .get = tiers_get,
-        .get_until = tiers_get_until,
         .get_small = tiers_get_small,
         .put = tiers_put,
         .stat = tiers_stat,

@@ -11,7 +11,7 @@
  *
  * A put needs a whole object in memory. `lock` guards the count of bytes held and the progress; it is not held across
  * I/O. */
-#include "upkeep/copy.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,12 +24,12 @@
 #include "base/parallel.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/read/catalog_read.h"
-#include "store/read/index_read.h"
-#include "store/repository.h"
-#include "upkeep/pack_set.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/index_read.h"
+#include "repository/repository.h"
+#include "upkeep/upkeep_internal.h"
 
 /* An object of the image. */
 struct object {
@@ -318,7 +318,7 @@ static int still_there(void *arg, size_t i)
 /* Remove gc's marks from the objects that were in the target before, and from the manifest. */
 static int unmark(struct copying *c)
 {
-    const struct gc_step step = {.step = copy_step, .arg = c};
+    const struct step step = {.call = copy_step, .arg = c};
     CLEANUP_DIGEST_MAP names = {0};
     int rc = 0;
     for (size_t i = c->missing; i < c->objects.len && rc >= 0; i++)

@@ -3,7 +3,7 @@
  *
  * A file is written under a temporary name beside the target, synced and renamed, so a crash leaves the old file, and
  * perhaps a temporary one. */
-#include "upkeep/export.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "store/read/chunk_stream.h"
+#include "repository/read/chunk_read.h"
 
 /* One export. */
 struct exporting {

@@ -5,7 +5,7 @@
  *   ---------|------------------[==========)------->   address
  *
  * `at` is the current range, `covered` the end of all ranges before it, so bytes that two ranges share count once. */
-#include "upkeep/extent_sweep.h"
+#include "upkeep/upkeep_internal.h"
 
 #include <endian.h>
 #include <errno.h>

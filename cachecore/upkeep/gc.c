@@ -14,7 +14,7 @@
  *
  * The age of a mark is checked twice: by the store's time of the mark, and by the time inside it. If one clock is
  * wrong, the object stays. */
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,10 +26,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "format/json_doc.h"
-#include "store/gc_live.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 
 enum {
     MARK_MAX = 4096,
@@ -74,7 +73,7 @@ static int gc_check_cancel(void *arg)
 /* Add what the images of these tags need to the live set. */
 static int add_live(struct gc *g, const struct gc_tags *tags, uint64_t *images)
 {
-    const struct gc_step step = {.step = gc_check_cancel, .arg = g};
+    const struct step step = {.call = gc_check_cancel, .arg = g};
     return gc_live_add(g->store, tags, &step, &g->live, images);
 }
 

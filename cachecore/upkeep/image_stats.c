@@ -1,6 +1,6 @@
 /* Measures an image in three passes: the catalog, whose extents are sorted by address; the index, in step with those,
  * to tell dead bytes; the packs, looked up in parallel. */
-#include "upkeep/image_stats.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -10,10 +10,9 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/index_read.h"
-#include "upkeep/extent_sweep.h"
-#include "upkeep/pack_set.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/index_read.h"
+#include "upkeep/upkeep_internal.h"
 
 enum { STATS_THREADS = 8, PROGRESS_ENTRIES = 4096 };
 

@@ -1,6 +1,6 @@
 /* A vector that is sorted and merged whenever it has doubled, so it holds at most about twice the number of packs.
  * Neighbouring chunks mostly share a pack, so nearly every add only extends the last entry. */
-#include "upkeep/pack_set.h"
+#include "upkeep/upkeep_internal.h"
 
 #include "base/error.h"
 

@@ -13,7 +13,7 @@
  *
  * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
  * tags. Those are read, and whatever may be a tag stays. */
-#include "upkeep/unnest.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -28,9 +28,8 @@
 #include "base/text.h"
 #include "base/vec.h"
 #include "format/object.h"
-#include "store/lease.h"
-#include "store/repository.h"
-#include "upkeep/verify.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 
 static const char images[] = "images/", document[] = "/granary.json", announcement[] = "/" LEASE_SWEEP_KEY;
 

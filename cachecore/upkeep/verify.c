@@ -1,7 +1,7 @@
 /* Checks an image in up to three passes: the catalog (deep: its files are collected); the index, whose packs are
  * looked up and, if deep, whose chunks are all read; and if a file is damaged the catalog again, to report it by name.
  * A problem of the image is reported and counted; only what prevents the check is returned. */
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,11 +13,10 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "store/read/catalog_read.h"
-#include "store/read/chunk_stream.h"
-#include "store/read/index_read.h"
-#include "upkeep/pack_set.h"
-#include "upkeep/verify_files.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/chunk_read.h"
+#include "repository/read/index_read.h"
+#include "upkeep/upkeep_internal.h"
 
 /* One run. */
 struct verifying {

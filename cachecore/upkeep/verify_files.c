@@ -6,7 +6,7 @@
  *
  * A group holds only the different digests that its files claim: one, in a sound image. A bad file is found again by
  * the content's actual digest, which is kept for bad contents only. */
-#include "upkeep/verify_files.h"
+#include "upkeep/upkeep_internal.h"
 
 #include <endian.h>
 #include <errno.h>

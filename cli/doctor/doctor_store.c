@@ -14,8 +14,8 @@
 #include "cli/doctor/doctor.h"
 #include "cli/output.h"
 #include "format/object.h"
-#include "store/read/image_bytes.h"
-#include "store/read/index_read.h"
+#include "repository/read/chunk_read.h"
+#include "repository/read/index_read.h"
 
 enum {
     PACKS_MAX = 16,    /* of an image, to read from */

@@ -18,7 +18,7 @@
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "net/hdfs/webhdfs.h"
-#include "store/nesting.h"
+#include "repository/nesting.h"
 
 /* The options. 0 and NULL mean "not given": check_together must distinguish that from a default. */
 struct build_values {

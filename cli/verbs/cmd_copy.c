@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
-#include "store/nesting.h"
+#include "repository/nesting.h"
 #include "upkeep/upkeep.h"
 
 struct copy_values {

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
-#include "store/read/catalog_cursor.h"
+#include "repository/read/catalog_read.h"
 
 struct diff_values {
     bool stat, exit_code, zero, json;

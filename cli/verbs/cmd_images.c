@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/vec.h"
 #include "cli/verbs/verbs.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 enum { MANIFESTS_AT_ONCE = 16, DIGEST_SHOWN = 12 };
 

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
-#include "store/lineage.h"
+#include "repository/repository.h"
 #include "upkeep/upkeep.h"
 
 struct inspect_values {

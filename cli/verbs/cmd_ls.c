@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
-#include "store/read/catalog_read.h"
+#include "repository/read/catalog_read.h"
 
 struct ls_values {
     bool is_long, recursive, zero, json;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/verbs/verbs.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 struct rm_values {
     struct open_access access;

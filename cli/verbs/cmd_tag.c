@@ -4,9 +4,10 @@
 
 #include "base/cancel.h"
 #include "cli/verbs/verbs.h"
-#include "store/gc_marks.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/lease.h"
+#include "repository/nesting.h"
+#include "repository/repository.h"
 
 struct tag_values {
     struct open_access access;
@@ -61,7 +62,7 @@ static int cmd_tag_run(const struct invocation *inv)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
     /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */
     struct tagging tagging = {.lease = lease, .cancel = cancel};
-    const struct gc_step step = {.step = cmd_tag_step, .arg = &tagging};
+    const struct step step = {.call = cmd_tag_step, .arg = &tagging};
     if (!rc)
         rc = gc_unmark_image(image.store, &image.digest, &step);
     if (!rc)

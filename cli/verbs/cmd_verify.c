@@ -6,11 +6,11 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/text.h"
 #include "cli/build_source.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
-#include "store/read/digest_map.h"
 #include "upkeep/upkeep.h"
 
 struct verify_values {

@@ -20,13 +20,13 @@
 #include "base/cancel.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/parallel.h"
 #include "base/spill/sorter.h"
 #include "base/vec.h"
 #include "imagebuild/check/repair_chunk.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/digest_map.h"
-#include "store/read/index_read.h"
+#include "repository/read/catalog_read.h"
+#include "repository/read/index_read.h"
 
 enum { THREADS = 8 };
 

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/queue.h"
 #include "base/thread.h"
-#include "store/read/catalog_cursor.h"
+#include "repository/read/catalog_read.h"
 
 enum { THREADS = 8, THREADS_MAX = 256 };
 

@@ -13,11 +13,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "imagebuild/rebuild/rebuild_internal.h"
-#include "store/gc_marks.h"
-#include "store/lineage.h"
-#include "store/read/chunk_stream.h"
-#include "store/read/image_bytes.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/read/chunk_read.h"
+#include "repository/repository.h"
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
 static int check_geometry(const struct parent *p, bool *out_other)
@@ -331,7 +329,7 @@ static int parent_is_tagged(const struct parent *p, bool *out)
 int parent_hold(struct parent *p, bool lapsed)
 {
     bool tagged;
-    const struct gc_step step = {.step = p->config.step, .arg = p->config.step_arg};
+    const struct step step = {.call = p->config.step, .arg = p->config.step_arg};
     int rc = parent_is_tagged(p, &tagged);
     return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &step);
 }

@@ -13,6 +13,7 @@
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 
+#include "base/map.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
 #include "format/tag.h"
@@ -21,7 +22,6 @@
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/nodes.h"
-#include "store/read/digest_map.h"
 #include "store/store.h"
 
 /* All pointers are the caller's and outlive the parent. */

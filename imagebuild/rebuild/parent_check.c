@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/vec.h"
-#include "store/read/chunk_read.h"
-#include "store/read/index_read.h"
+#include "repository/read/chunk_read.h"
+#include "repository/read/index_read.h"
 
 enum { NAMED_MAX = 8 }; /* damaged packs logged by name */
 

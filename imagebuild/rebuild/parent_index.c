@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/in_order.h"
 #include "imagebuild/rebuild/parent.h"
-#include "store/read/index_read.h"
+#include "repository/read/index_read.h"
 
 /* A node kept in memory. */
 struct held {

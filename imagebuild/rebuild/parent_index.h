@@ -3,9 +3,9 @@
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 
+#include "base/map.h"
 #include "format/index.h"
 #include "format/manifest.h"
-#include "store/read/digest_map.h"
 #include "store/store.h"
 
 enum { PARENT_INDEX_NODES = 16 };
@@ -36,7 +36,7 @@ GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uin
  * behind the end. Errors as from parent_index_child. */
 GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out);
 
-/* Leaves in ascending order; INDEX_AHEAD (store/read/index_read.h) of them are fetched before they are needed. */
+/* Leaves in ascending order; INDEX_AHEAD (repository/read/index_read.h) of them are fetched before they are needed. */
 struct parent_leaves;
 
 /* wanted: return whether this leaf will be requested. A wrong guess costs a useless fetch, or a fetch that is not ahead

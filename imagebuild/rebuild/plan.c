@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "store/read/catalog_cursor.h"
+#include "repository/read/catalog_read.h"
 
 struct plan {
     const struct plan_config *config;

@@ -4,11 +4,11 @@
 
 #include <stdbool.h>
 
+#include "base/map.h"
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent.h"
 #include "imagebuild/tree/nodes.h"
-#include "store/read/digest_map.h"
 #include "store/store.h"
 
 /* ---- the plan (plan.c) ---- */

@@ -15,10 +15,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/vec.h"
 #include "imagebuild/rebuild/parent.h"
-#include "store/read/chunk_read.h"
-#include "store/read/digest_map.h"
+#include "repository/read/chunk_read.h"
 
 #define CHOSEN INT64_C(-1)
 

@@ -22,8 +22,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/vec.h"
-#include "store/gc_marks.h"
-#include "store/repository.h"
+#include "repository/gc_marks.h"
+#include "repository/repository.h"
 
 /* Limits the list by number as well, since check jobs carry no bytes. */
 enum { JOBS_MAX = 1024 };
@@ -325,7 +325,7 @@ static int check_listed(struct upload *u, bool all)
 
 int upload_check_present(struct upload *u, bool all)
 {
-    const struct gc_step step = {.step = u->step, .arg = u->step_arg};
+    const struct step step = {.call = u->step, .arg = u->step_arg};
     CLEANUP_DIGEST_MAP reused = {0};
     int rc = check_listed(u, all);
     for (size_t i = 0; i < u->done.len && rc >= 0; i++)

@@ -550,21 +550,6 @@ static void http_source_close(struct source *base)
     free(s);
 }
 
-/* Check the source's address. -EINVAL: it has no host, or parts that a base address cannot have. The sentence does not
- * show an address with a password. */
-static int check_url(const char *url)
-{
-    const char *host = strstr(url, "://") + 3;
-    size_t len = strcspn(host, "/");
-    if (memchr(host, '@', len))
-        return error_set(-EINVAL, "source: credentials do not belong in the address; put them into "
-                                  "~/.netrc, or a token into what --http-token-file names");
-    if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
-        return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
-                         url);
-    return 0;
-}
-
 int source_http_open(const char *url, const struct source_options *options, struct source **out)
 {
     static const struct source_ops ops = {.list = http_source_list,
@@ -576,7 +561,7 @@ int source_http_open(const char *url, const struct source_options *options, stru
                                           .close = http_source_close};
     const struct http_config config = {
         .connections = options->connections, .rate = options->rate, .cancel = options->cancel};
-    int rc = check_url(url);
+    int rc = http_check_url("source", url, "put them into ~/.netrc, or a token into what --http-token-file names");
     if (rc)
         return rc;
     struct source_http *s = calloc(1, sizeof *s);

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "imagebuild/rebuild/rebuild_internal.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/digest_map.h"
+#include "repository/read/catalog_read.h"
 
 /* Flags, the value of a key: */
 enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };

@@ -24,9 +24,9 @@
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "format/catalog.h"
 #include "imagebuild/source/source_wrappers.h"
-#include "store/read/digest_map.h"
 
 enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
 

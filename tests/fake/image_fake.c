@@ -12,7 +12,7 @@
 #include "base/vec.h"
 #include "format/index.h"
 #include "format/object.h"
-#include "store/repository.h"
+#include "repository/repository.h"
 
 enum { PACK_MAX = 64 << 20 };
 

@@ -276,19 +276,16 @@ static int get_inside(struct store_fake *f, const char *key, uint64_t off, uint6
     return rc ? rc : fail(f, v->code, FAKE_GET, key);
 }
 
-static int fake_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int fake_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
     struct store_fake *f = fake_of(s);
     struct verdict v;
+    store_note_try(s, context);
     int rc = enter(f, FAKE_GET, key, &v);
     if (!rc)
         rc = get_inside(f, key, off, len, sink, arg, &v);
     return leave(f, FAKE_GET, key, &v, rc);
-}
-
-static int append_sink(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
 }
 
 static int fake_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
@@ -305,7 +302,7 @@ static int fake_get_small(struct store *s, const char *key, struct bytes *out, c
     if (!rc && v.hit && v.kind == FAKE_FLIP && v.bytes < len)
         data[v.bytes] ^= 1;
     if (!rc)
-        rc = hand_on(f, data, len, append_sink, out);
+        rc = hand_on(f, data, len, store_append, out);
     if (!rc && version)
         snprintf(version, STORE_VERSION_MAX, "v%llu", (unsigned long long)number);
     return leave(f, FAKE_GET_SMALL, key, &v, rc);

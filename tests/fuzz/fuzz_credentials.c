@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/aws/credentials_decode.h"
+#include "net/aws/aws_internal.h"
 
 static void check(int rc, struct credentials *c)
 {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/hdfs/hadoop_token.h"
+#include "net/hdfs/webhdfs_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/aws/s3_list.h"
+#include "net/aws/aws_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

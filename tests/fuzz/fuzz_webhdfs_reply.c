@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/hdfs/webhdfs_reply.h"
+#include "net/hdfs/webhdfs_internal.h"
 
 static void check_page(const struct webhdfs_page *page, bool listed)
 {

@@ -19,8 +19,9 @@ check_includes() {
             sees["format"] = below " format"
             sees["net"] = below " net"
             sees["attach"] = below " format net attach"
-            below = below " format net store"
-            sees["store"] = below
+            sees["store"] = below " net store"
+            below = below " format net store repository"
+            sees["repository"] = below
             sees["upkeep"] = below " upkeep"
             sees["imagebuild"] = below " imagebuild"
             sees["fetch"] = below = below " fetch"
@@ -36,12 +37,10 @@ check_includes() {
         BEGIN {
             # base and format are a floor: each of their headers is a door
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
-            doors["store"] = "store/store.h store/store_tiers.h" \
-                " store/repository.h store/resolver.h store/lineage.h store/lease.h store/nesting.h" \
-                " store/gc_live.h store/gc_marks.h" \
-                " store/read/catalog_cursor.h store/read/catalog_find.h store/read/catalog_read.h" \
-                " store/read/chunk_read.h store/read/chunk_stream.h store/read/index_read.h" \
-                " store/read/digest_map.h store/read/image_bytes.h"
+            doors["store"] = "store/store.h"
+            doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \
+                " repository/nesting.h repository/gc_marks.h" \
+                " repository/read/catalog_read.h repository/read/chunk_read.h repository/read/index_read.h"
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
             doors["cache"] = "cache/cache.h cache/cache_tools.h"

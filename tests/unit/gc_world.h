@@ -7,10 +7,11 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lease.h"
-#include "store/read/index_read.h"
-#include "store/repository.h"
-#include "upkeep/gc.h"
+#include "repository/lease.h"
+#include "repository/nesting.h"
+#include "repository/read/index_read.h"
+#include "repository/repository.h"
+#include "upkeep/upkeep.h"
 
 enum { DAY = 24 * 3600, GRACE = 14 * DAY };
 #define EPOCH INT64_C(2000000000) /* the tests' time begins here */

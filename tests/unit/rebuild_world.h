@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/map.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "store/read/catalog_cursor.h"
-#include "store/read/digest_map.h"
-#include "store/repository.h"
+#include "repository/read/catalog_read.h"
+#include "repository/repository.h"
 #include "unit/cmocka_all.h"
 #include "unit/read_back.h"
 

@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source.h"
-#include "net/aws/s3_list.h"
+#include "net/aws/aws_internal.h"
 
 struct object {
     const char *key;

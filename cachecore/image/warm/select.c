@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "image/image_internal.h"
-#include "store/read/catalog_read.h"
+#include "repository/read/catalog_read.h"
 
 /* ---- files ---- */
 

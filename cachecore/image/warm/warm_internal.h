@@ -18,7 +18,7 @@
 #include "format/trace.h"
 #include "image/image_internal.h"
 #include "image/warm/warm_run.h"
-#include "store/read/catalog_find.h"
+#include "repository/read/catalog_read.h"
 
 /* ---- warm_plan.c ---- */
 

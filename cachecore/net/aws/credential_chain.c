@@ -11,8 +11,6 @@
  *
  * The lock guards `current` and the state of the renewal. It is never held across a request or while a file is read.
  */
-#include "net/aws/credential_chain.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +22,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "net/aws/credentials_remote.h"
+#include "base/text.h"
+#include "net/aws/aws_internal.h"
 
 enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_S = 1, SILENCE_S = 5 };
 
@@ -48,7 +47,6 @@ struct credential_chain {
 /* ------------------------------------------------------------------ sources */
 
 /* Fetch credentials from the chosen source; blocks. */
-
 static int fetch(struct credential_chain *c, struct credentials *out)
 {
     struct web_identity w = {
@@ -66,12 +64,6 @@ static int fetch(struct credential_chain *c, struct credentials *out)
     return credentials_from_instance(c->http, out);
 }
 
-static const char *credential_chain_set_value(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 static int use_web_identity(struct credential_chain *c, const char *file, const char *role, const char *session)
 {
     c->place = WEB_IDENTITY;
@@ -84,12 +76,11 @@ static int use_web_identity(struct credential_chain *c, const char *file, const 
 /* Choose the first source that is configured. */
 static int choose_place(struct credential_chain *c)
 {
-    const char *file = credential_chain_set_value("AWS_WEB_IDENTITY_TOKEN_FILE"),
-               *role = credential_chain_set_value("AWS_ROLE_ARN");
+    const char *file = text_of_environment("AWS_WEB_IDENTITY_TOKEN_FILE"), *role = text_of_environment("AWS_ROLE_ARN");
     if (credentials_in_environment())
         return 0;
     if (file && role)
-        return use_web_identity(c, file, role, credential_chain_set_value("AWS_ROLE_SESSION_NAME"));
+        return use_web_identity(c, file, role, text_of_environment("AWS_ROLE_SESSION_NAME"));
     struct aws_profile p CLEANUP(aws_profile_release) = {0};
     int rc = aws_profile_load(c->profile, &p);
     if (rc || p.access_key || p.secret_key)

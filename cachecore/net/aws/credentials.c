@@ -1,28 +1,169 @@
 /* Credentials from the environment and the shared files. Keys are wiped before they are freed, and checked before use:
  * a key with a line end could smuggle a header into a request.
+ *
+ * The shared files are small INI files. Lines that are not understood are skipped, as the AWS tools do. Nested settings
+ * ("s3 =" with indented lines below) are read as if they were not nested. The text contains keys, so it is wiped.
  */
-#include "net/aws/credentials.h"
-
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "net/aws/aws_internal.h"
 
-static void wipe(char **secret)
+/* ------------------------------------------------------------------ the shared files */
+
+enum { FILE_MAX = 1 << 20 };
+
+void aws_profile_release(struct aws_profile *p)
 {
-    if (*secret)
-        explicit_bzero(*secret, strlen(*secret));
-    free(*secret);
-    *secret = NULL;
+    char **const owned[] = {&p->name,
+                            &p->file,
+                            &p->access_key,
+                            &p->secret_key,
+                            &p->session_token,
+                            &p->region,
+                            &p->addressing_style,
+                            &p->role_arn,
+                            &p->role_session_name,
+                            &p->web_identity_token_file};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(owned); i++)
+        text_wipe(owned[i]);
 }
+
+/* Cut white space off both ends, in place. */
+static char *trim(char *text)
+{
+    text += strspn(text, " \t\r");
+    size_t len = strlen(text);
+    while (len && strchr(" \t\r", text[len - 1]))
+        len--;
+    text[len] = 0;
+    return text;
+}
+
+/* Take one line NAME=VALUE. Within a file the last line wins; a value that an earlier file set (`before`) stays.
+ * -ENOMEM.
+ */
+static int aws_profile_take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
+{
+    const struct {
+        const char *name;
+        char **value;
+        const char *set;
+    } table[] = {
+        {"aws_access_key_id", &p->access_key, before->access_key},
+        {"aws_secret_access_key", &p->secret_key, before->secret_key},
+        {"aws_session_token", &p->session_token, before->session_token},
+        {"region", &p->region, before->region},
+        {"addressing_style", &p->addressing_style, before->addressing_style},
+        {"role_arn", &p->role_arn, before->role_arn},
+        {"role_session_name", &p->role_session_name, before->role_session_name},
+        {"web_identity_token_file", &p->web_identity_token_file, before->web_identity_token_file},
+    };
+    char *equals = strchr(line, '=');
+    if (!equals)
+        return 0;
+    *equals = 0;
+    const char *name = trim(line), *value = trim(equals + 1);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (strcmp(name, table[i].name) == 0 && !table[i].set) {
+            text_wipe(table[i].value);
+            *table[i].value = *value ? strdup(value) : NULL;
+            if (*value && !*table[i].value)
+                return error_no_memory();
+        }
+    return 0;
+}
+
+/* Is this the title of the profile's section: "name", or in the config file "profile name"? */
+static bool is_section_of(char *title, const char *name)
+{
+    title = trim(title);
+    if (strncmp(title, "profile", 7) == 0 && (title[7] == ' ' || title[7] == '\t'))
+        title = trim(title + 7);
+    return strcmp(title, name) == 0;
+}
+
+/* Take the profile's lines out of a file's text, which is modified. */
+static int take_text(char *text, struct aws_profile *p)
+{
+    const struct aws_profile before = *p;
+    bool inside = false;
+    char *rest = text, *line;
+    int rc = 0;
+    while (!rc && (line = strsep(&rest, "\n"))) {
+        line = trim(line);
+        if (*line == '#' || *line == ';')
+            continue;
+        char *end = *line == '[' ? strchr(line, ']') : NULL;
+        if (end) {
+            *end = 0;
+            inside = is_section_of(line + 1, p->name);
+        } else if (inside) {
+            rc = aws_profile_take_line(line, p, &before);
+        }
+    }
+    return rc;
+}
+
+/* Make a file's path, from the variable or below HOME; *out is NULL if HOME is not set. */
+static int path_of(const char *variable, const char *below_home, char **out)
+{
+    const char *given = text_of_environment(variable), *home = getenv("HOME");
+    *out = NULL;
+    if (!given && !home)
+        return 0;
+    if (asprintf(out, "%s%s%s", given ? given : home, given ? "" : "/", given ? "" : below_home) >= 0)
+        return 0;
+    *out = NULL;
+    return error_no_memory();
+}
+
+static int take_file(const char *path, struct aws_profile *p)
+{
+    struct bytes text CLEANUP(bytes_wipe) = BYTES_INIT(FILE_MAX);
+    int rc = io_read_file(path, &text);
+    if (!rc)
+        rc = bytes_append(&text, "", 1);
+    if (!rc)
+        rc = take_text((char *)text.data, p);
+    return rc && rc != -ENOENT ? error_prefix(rc, "S3 credentials") : 0;
+}
+
+int aws_profile_load(const char *configured, struct aws_profile *out)
+{
+    const char *name = text_of_environment("AWS_PROFILE");
+    CLEANUP_FREE char *config = NULL;
+    if (!name)
+        name = configured;
+    *out = (struct aws_profile){.named = name};
+    int rc = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", &out->file);
+    if (!rc)
+        rc = path_of("AWS_CONFIG_FILE", ".aws/config", &config);
+    if (!rc && !(out->name = strdup(name ? name : "default")))
+        rc = error_no_memory();
+    if (!rc && out->file)
+        rc = take_file(out->file, out);
+    if (!rc && config)
+        rc = take_file(config, out);
+    if (rc)
+        aws_profile_release(out);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ credentials */
 
 void credentials_release(struct credentials *c)
 {
-    wipe(&c->access_key);
-    wipe(&c->secret_key);
-    wipe(&c->session_token);
+    text_wipe(&c->access_key);
+    text_wipe(&c->secret_key);
+    text_wipe(&c->session_token);
 }
 
 /* May this value stand in an HTTP header? Control bytes and spaces would break one. */
@@ -73,15 +214,9 @@ int credentials_copy(const char *where, const char *access, const char *secret, 
     return rc;
 }
 
-static const char *credentials_set_value(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 bool credentials_in_environment(void)
 {
-    return credentials_set_value("AWS_ACCESS_KEY_ID") || credentials_set_value("AWS_SECRET_ACCESS_KEY");
+    return text_of_environment("AWS_ACCESS_KEY_ID") || text_of_environment("AWS_SECRET_ACCESS_KEY");
 }
 
 int credentials_from_profile(struct aws_profile *p, struct credentials *out)
@@ -104,9 +239,9 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 int credentials_load(const char *profile, struct credentials *out)
 {
     if (credentials_in_environment()) { /* one key alone is an error, not a reason to go on to the files */
-        return credentials_copy("the environment", credentials_set_value("AWS_ACCESS_KEY_ID"),
-                                credentials_set_value("AWS_SECRET_ACCESS_KEY"),
-                                credentials_set_value("AWS_SESSION_TOKEN"), out);
+        return credentials_copy("the environment", text_of_environment("AWS_ACCESS_KEY_ID"),
+                                text_of_environment("AWS_SECRET_ACCESS_KEY"), text_of_environment("AWS_SESSION_TOKEN"),
+                                out);
     }
     *out = (struct credentials){0};
     struct aws_profile p CLEANUP(aws_profile_release) = {0};

@@ -4,11 +4,14 @@
  *   STS:        POST token file's text                        -> XML with keys
  *   container:  GET with an Authorization header              -> JSON with keys
  *   instance:   PUT api/token -> GET role name -> GET role    -> JSON with keys
+ *
+ * XML is searched as text: the values are base64 and dates, which need no escapes, and a value with an escape would be
+ * refused as a key by the server.
  */
-#include "net/aws/credentials_remote.h"
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,33 +21,90 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "net/aws/credentials_decode.h"
-#include "net/http_error.h"
+#include "base/text.h"
+#include "net/aws/aws_internal.h"
 
 DEFINE_CLEANUP(curlu, CURLU *, curl_url_cleanup)
 DEFINE_CLEANUP(curl_text, char *, curl_free)
 
 enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
 
-static const char *credentials_remote_set_value(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
-/* Cleanups for buffers that may contain secrets. */
-static void wipe_bytes(struct bytes *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-    bytes_release(b);
-}
-
 static void wipe_response(struct http_response *r)
 {
-    wipe_bytes(&r->body);
+    bytes_wipe(&r->body);
     http_response_release(r);
 }
+
+/* ------------------------------------------------------------------ answers */
+
+static int unexpected(const char *service)
+{
+    return error_set(-EIO, "S3 credentials from %s: the answer is not what such a service says", service);
+}
+
+/* Parse "2026-11-22T01:02:03Z", perhaps with a fraction, or with "+00:00" for the Z. */
+static int parse_expiration(const char *text, int64_t *out)
+{
+    char plain[] = "0000-00-00T00:00:00Z";
+    size_t seconds = sizeof plain - 2, len = strlen(text);
+    if (len <= seconds || (text[len - 1] != 'Z' && strcmp(text + len - 6, "+00:00")))
+        return -EINVAL;
+    memcpy(plain, text, seconds);
+    return text_parse_time(plain, out);
+}
+
+/* Copy the values to *out and check them. No expiration means that the keys do not expire. */
+static int credentials_decode_take(const char *service, const char *access, const char *secret, const char *token,
+                                   const char *expiration, struct credentials *out)
+{
+    int64_t expires = 0;
+    *out = (struct credentials){0};
+    if (!access || !secret || (expiration && parse_expiration(expiration, &expires)))
+        return unexpected(service);
+    int rc = credentials_copy(service, access, secret, token && *token ? token : NULL, out);
+    out->expires = rc ? 0 : expires;
+    return rc;
+}
+
+int credentials_decode_json(const char *service, const void *json, size_t len, struct credentials *out)
+{
+    *out = (struct credentials){0};
+    json_t *root = len ? json_loadb(json, len, 0, NULL) : NULL;
+    const char *access = json_string_value(json_object_get(root, "AccessKeyId"));
+    const char *secret = json_string_value(json_object_get(root, "SecretAccessKey"));
+    const char *token = json_string_value(json_object_get(root, "Token"));
+    const char *expiration = json_string_value(json_object_get(root, "Expiration"));
+    int rc = credentials_decode_take(service, access, secret, token, expiration, out);
+    json_decref(root);
+    return rc;
+}
+
+/* Return the text of the first element with this tag; the caller wipes and frees it. NULL: there is none. */
+static char *element(const char *xml, size_t len, const char *tag)
+{
+    char open[64];
+    size_t open_len = (size_t)snprintf(open, sizeof open, "<%s>", tag);
+    const char *start = len ? memmem(xml, len, open, open_len) : NULL;
+    if (!start)
+        return NULL;
+    start += open_len;
+    const char *end = memchr(start, '<', (size_t)(xml + len - start));
+    return end && !memchr(start, 0, (size_t)(end - start)) ? strndup(start, (size_t)(end - start)) : NULL;
+}
+
+int credentials_decode_sts(const char *service, const void *xml, size_t len, struct credentials *out)
+{
+    static const char *const tags[] = {"AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration"};
+    char *values[GR_ARRAY_SIZE(tags)];
+    for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++)
+        values[i] = element(xml, len, tags[i]);
+    int rc = credentials_decode_take(service, values[0], values[1], values[2], values[3], out);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++)
+        text_wipe(&values[i]);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ requests */
 
 /* Do a request; an answer that is not 2xx is a failure. */
 static int credentials_remote_ask(struct http *h, struct http_request *request, const char *service,
@@ -89,7 +149,7 @@ static int add_field(struct bytes *body, const char *name, const char *value, si
 /* Make the form of an AssumeRoleWithWebIdentity request. */
 static int web_identity_form(const struct web_identity *w, struct bytes *body)
 {
-    struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
+    struct bytes token CLEANUP(bytes_wipe) = BYTES_INIT(TOKEN_MAX);
     const char *name = w->session_name ? w->session_name : "granary";
     int rc = read_token(w->token_file, &token);
     if (!rc)
@@ -104,9 +164,9 @@ static int web_identity_form(const struct web_identity *w, struct bytes *body)
 /* Write the URL of STS: the user's endpoint, that of the region, or the global one. */
 static void sts_url(const struct web_identity *w, char url[URL_MAX])
 {
-    const char *given = credentials_remote_set_value("AWS_ENDPOINT_URL_STS");
+    const char *given = text_of_environment("AWS_ENDPOINT_URL_STS");
     if (!given)
-        given = credentials_remote_set_value("AWS_ENDPOINT_URL");
+        given = text_of_environment("AWS_ENDPOINT_URL");
     if (given)
         snprintf(url, URL_MAX, "%s%s", given, given[strlen(given) - 1] == '/' ? "" : "/");
     else if (w->region)
@@ -117,7 +177,7 @@ static void sts_url(const struct web_identity *w, char url[URL_MAX])
 
 int credentials_from_web_identity(struct http *h, const struct web_identity *w, struct credentials *out)
 {
-    struct bytes form CLEANUP(wipe_bytes) = BYTES_INIT(4 * TOKEN_MAX);
+    struct bytes form CLEANUP(bytes_wipe) = BYTES_INIT(4 * TOKEN_MAX);
     int rc = web_identity_form(w, &form);
     if (rc)
         return rc;
@@ -140,8 +200,8 @@ int credentials_from_web_identity(struct http *h, const struct web_identity *w, 
 
 bool credentials_in_container(void)
 {
-    return credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
-           credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    return text_of_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
+           text_of_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
 /* May this URL be asked for credentials? The answer is a secret, so plain HTTP is allowed only to this machine and to
@@ -169,9 +229,9 @@ static int may_ask(const char *url, bool *out)
 /* Make the Authorization header if a token is configured; else leave *out empty. */
 static int authorization(struct bytes *out)
 {
-    const char *file = credentials_remote_set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *value = credentials_remote_set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
+    const char *file = text_of_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = text_of_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    struct bytes token CLEANUP(bytes_wipe) = BYTES_INIT(TOKEN_MAX);
     if (!file && !value)
         return 0;
     int rc = file ? read_token(file, &token) : bytes_append(&token, value, strlen(value));
@@ -184,8 +244,8 @@ static int authorization(struct bytes *out)
 
 int credentials_from_container(struct http *h, struct credentials *out)
 {
-    const char *relative = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *relative = text_of_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = text_of_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     char url[URL_MAX];
     bool allowed = false;
     snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
@@ -196,7 +256,7 @@ int credentials_from_container(struct http *h, struct credentials *out)
         return error_set(-EINVAL, "S3 credentials: %s must be https, or of this machine",
                          relative ? "what AWS_CONTAINER_CREDENTIALS_RELATIVE_URI adds to http://169.254.170.2"
                                   : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    struct bytes header CLEANUP(wipe_bytes) = BYTES_INIT(HEADER_MAX);
+    struct bytes header CLEANUP(bytes_wipe) = BYTES_INIT(HEADER_MAX);
     struct http_response answer CLEANUP(wipe_response) = {0};
     struct http_request request = {.method = "GET", .url = url};
     rc = authorization(&header);
@@ -211,15 +271,10 @@ int credentials_from_container(struct http *h, struct credentials *out)
 
 #define INSTANCE "the instance metadata service"
 
-static int unexpected(void)
-{
-    return error_set(-EIO, "S3 credentials from " INSTANCE ": the answer is not what such a service says");
-}
-
 /* Request one path of the instance metadata service; the answer's body becomes a string. */
 static int metadata(struct http *h, const char *method, const char *path, const char *header, struct http_response *out)
 {
-    const char *base = credentials_remote_set_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *base = text_of_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     if (!base)
         base = "http://169.254.169.254";
     char url[URL_MAX];
@@ -243,7 +298,7 @@ static int session_header(struct http *h, char out[HEADER_MAX])
         return rc;
     const char *token = (const char *)answer.body.data;
     if (!*token || strpbrk(token, "\r\n"))
-        return unexpected();
+        return unexpected(INSTANCE);
     snprintf(out, HEADER_MAX, "X-aws-ec2-metadata-token: %s", token);
     return 0;
 }
@@ -259,14 +314,14 @@ static int role_path(struct http *h, const char *header, char out[URL_MAX])
     role[strcspn(role, "\r\n")] = 0;
     struct bytes encoded CLEANUP(bytes_release) = BYTES_INIT(URL_MAX / 2);
     if (!*role || http_percent_encode(&encoded, role, strlen(role), false))
-        return unexpected();
+        return unexpected(INSTANCE);
     snprintf(out, URL_MAX, "meta-data/iam/security-credentials/%.*s", (int)encoded.len, (const char *)encoded.data);
     return 0;
 }
 
 int credentials_from_instance(struct http *h, struct credentials *out)
 {
-    const char *disabled = credentials_remote_set_value("AWS_EC2_METADATA_DISABLED");
+    const char *disabled = text_of_environment("AWS_EC2_METADATA_DISABLED");
     if (disabled && strcasecmp(disabled, "true") == 0)
         return error_set(-ENOENT, "S3 credentials: " INSTANCE " is disabled by AWS_EC2_METADATA_DISABLED");
     CLEANUP_FREE char *header = malloc(HEADER_MAX);

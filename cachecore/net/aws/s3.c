@@ -10,8 +10,6 @@
  * Requests have the strict form on which all signers agree, since libcurl 7.88 does not normalise them: path and query
  * strictly percent-encoded, the query sorted, '=' after every name, and x-amz-content-sha256 always sent.
  */
-#include "net/aws/s3.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,10 +20,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "net/aws/credential_chain.h"
-#include "net/aws/s3_address.h"
-#include "net/aws/s3_error.h"
-#include "net/aws/s3_list.h"
+#include "net/aws/aws_internal.h"
 
 enum { URL_MAX = 32 << 10, LIST_BODY_MAX = 16 << 20, EMPTY_PAGES_MAX = 100, WHAT_MAX = 300 };
 

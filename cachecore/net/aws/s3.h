@@ -30,8 +30,9 @@ struct s3_config {
  * addressing_style ("path", "virtual", "auto") overrides that.
  *
  * When a server says that the bucket is in another region, later requests go there; with a given endpoint they are only
- * signed for that region. Credentials come from credential_chain.h; AWS_NO_SIGN_REQUEST=1 sends unsigned requests.
- * -ENOENT: no credentials; -EINVAL: an invalid bucket, region or endpoint; -ENOMEM, and errors of credential_chain_new.
+ * signed for that region. Credentials come from the first source that is configured (credential_chain.c);
+ * AWS_NO_SIGN_REQUEST=1 sends unsigned requests. -ENOENT: no credentials; -EINVAL: an invalid bucket, region or
+ * endpoint; -ENOMEM, and errors of credential_chain_new.
  */
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s); /* no call may be running; NULL is allowed */

@@ -6,8 +6,6 @@
  * AWS wants the second, most other servers want or allow the first. A bucket name with dots matches no TLS wildcard, so
  * it needs the first.
  */
-#include "net/aws/s3_address.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +13,8 @@
 
 #include "base/config.h"
 #include "base/error.h"
-#include "net/aws/aws_profile.h"
-#include "net/http.h"
+#include "base/text.h"
+#include "net/aws/aws_internal.h"
 
 #define LOWER_AND_DIGITS "abcdefghijklmnopqrstuvwxyz0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -25,10 +23,8 @@ enum style { AUTO, PATH, VIRTUAL };
 
 static const char *first_env(const char *a, const char *b)
 {
-    const char *value = getenv(a);
-    if (!value || !*value)
-        value = getenv(b);
-    return value && *value ? value : NULL;
+    const char *value = text_of_environment(a);
+    return value ? value : text_of_environment(b);
 }
 
 /* Check a bucket's name. Other servers allow more than AWS does; refused is what could change the URL's meaning. */
@@ -59,8 +55,8 @@ static int set_region(struct s3_address *a, const char *region, const struct aws
 
 static int find_style(const struct aws_profile *profile, enum style *out)
 {
-    const char *set = getenv("AWS_S3_ADDRESSING_STYLE");
-    if (!set || !*set)
+    const char *set = text_of_environment("AWS_S3_ADDRESSING_STYLE");
+    if (!set)
         set = profile->addressing_style ? profile->addressing_style : "auto";
     *out = strcmp(set, "path") == 0 ? PATH : strcmp(set, "virtual") == 0 ? VIRTUAL : AUTO;
     if (*out != AUTO || strcmp(set, "auto") == 0)

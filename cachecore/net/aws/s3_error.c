@@ -1,15 +1,13 @@
 /* A refusal is judged by the server's error code if it sent one, else by the HTTP status. The body comes from outside,
  * so only short codes of letters, digits and '-' are taken from it; no other text of it reaches a sentence.
  */
-#include "net/aws/s3_error.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "net/http_error.h"
+#include "net/aws/aws_internal.h"
 
 enum { S3_CODE_MAX = 64 };
 

@@ -12,8 +12,6 @@
  * twice, an object without key or size, and a truncated page without a token. Fields and their number are bounded. Keys
  * are decoded at the end, since EncodingType may follow them.
  */
-#include "net/aws/s3_list.h"
-
 #include <errno.h>
 #include <expat.h>
 #include <limits.h>
@@ -23,6 +21,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "net/aws/aws_internal.h"
 
 enum { OBJECTS_MAX = 10000, TEXT_MAX = 16 << 10, ARENA_MAX = 64 << 20, DEPTH_MAX = 32 };
 

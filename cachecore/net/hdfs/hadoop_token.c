@@ -8,8 +8,6 @@
  * The URL form of a token is the base64url, without padding, of its bytes from identifier to service, exactly as they
  * are in the file. So a token need not be understood, only its end must be found.
  */
-#include "net/hdfs/hadoop_token.h"
-
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "net/hdfs/webhdfs_internal.h"
 
 enum { TOKENS_MAX = 10000 };
 

@@ -1,7 +1,5 @@
 /* Addresses and identities of HDFS. A token is a secret: every buffer that contained one is wiped before it is freed.
  */
-#include "net/hdfs/hdfs_address.h"
-
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -14,8 +12,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "net/hdfs/hadoop_token.h"
-#include "net/http.h"
+#include "net/hdfs/webhdfs_internal.h"
 
 static const char plain_scheme[] = "hdfs://", tls_scheme[] = "swebhdfs://";
 
@@ -96,17 +93,10 @@ int hdfs_address_parse(const char *url, struct hdfs_address *out)
     return rc;
 }
 
-static void wipe_bytes(struct bytes *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-    bytes_release(b);
-}
-
 /* Make "NAME=VALUE" with the value escaped. */
 static int parameter(const char *name, const char *value, char **out)
 {
-    CLEANUP(wipe_bytes) struct bytes text = BYTES_INIT(3 * HADOOP_TOKEN_TEXT_MAX + 64);
+    CLEANUP(bytes_wipe) struct bytes text = BYTES_INIT(3 * HADOOP_TOKEN_TEXT_MAX + 64);
     int rc = bytes_printf(&text, "%s=", name);
     if (!rc)
         rc = http_percent_encode(&text, value, strlen(value), false);
@@ -118,7 +108,7 @@ static int parameter(const char *name, const char *value, char **out)
 /* Make "delegation=TOKEN" from a token file. */
 static int token_parameter(const struct hdfs_address *a, const char *file, char **out)
 {
-    CLEANUP(wipe_bytes) struct bytes data = BYTES_INIT(HADOOP_TOKEN_FILE_MAX);
+    CLEANUP(bytes_wipe) struct bytes data = BYTES_INIT(HADOOP_TOKEN_FILE_MAX);
     char *token = NULL;
     int rc = io_read_file(file, &data);
     if (rc)
@@ -127,18 +117,17 @@ static int token_parameter(const struct hdfs_address *a, const char *file, char 
     if (rc)
         return error_prefix(rc, "%s", file);
     rc = parameter("delegation", token, out);
-    explicit_bzero(token, strlen(token));
-    free(token);
+    text_wipe(&token);
     return rc;
 }
 
 /* Make "user.name=NAME", which a cluster without Kerberos believes. */
 static int user_parameter(char **out)
 {
-    const char *user = getenv("HADOOP_USER_NAME");
+    const char *user = text_of_environment("HADOOP_USER_NAME");
     struct passwd entry, *found = NULL;
     char room[16384];
-    if (user && *user)
+    if (user)
         return parameter("user.name", user, out);
     int err = getpwuid_r(geteuid(), &entry, room, sizeof room, &found);
     if (!found)

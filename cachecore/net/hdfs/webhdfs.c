@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/text.h"
 
 int webhdfs_new(const char *url, const struct webhdfs_config *config, struct webhdfs **out)
 {
@@ -37,9 +38,7 @@ void webhdfs_free(struct webhdfs *w)
         return;
     http_free(w->http);
     hdfs_address_release(&w->address);
-    if (w->identity)
-        explicit_bzero(w->identity, strlen(w->identity));
-    free(w->identity);
+    text_wipe(&w->identity);
     pthread_mutex_destroy(&w->mutex);
     free(w);
 }
@@ -147,7 +146,7 @@ static bool is_gateway(const struct bytes *url, const struct http_response *resp
 int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t n)
 {
     CLEANUP_RESPONSE resp = {0};
-    CLEANUP_BYTES url = BYTES_INIT(WEBHDFS_URL_MAX);
+    CLEANUP(bytes_wipe) struct bytes url = BYTES_INIT(WEBHDFS_URL_MAX);
     const struct webhdfs_question q = {.method = "PUT",
                                        .op = "CREATE",
                                        .path = path,
@@ -166,8 +165,6 @@ int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t
         rc = webhdfs_follow(w, &q, &url, &resp, &again); /* not repeated: the file may exist now */
     else if (!rc)
         rc = webhdfs_named(w, &q, error_set(-EIO, "the NameNode names no DataNode to write to"));
-    if (url.data)
-        explicit_bzero(url.data, url.cap);
     return rc;
 }
 

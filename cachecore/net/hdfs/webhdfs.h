@@ -17,9 +17,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "net/hdfs/hdfs_address.h"
-#include "net/hdfs/webhdfs_reply.h"
+#include "base/cleanup.h"
+#include "base/compiler.h"
 #include "net/http.h"
+
+/* ---- addresses: hdfs://HOST[:PORT][,HOST[:PORT]...]/PATH; swebhdfs:// is the same over TLS ---- */
+
+enum { HDFS_NAMENODES_MAX = 8 };
+
+struct hdfs_address {
+    bool tls;
+    char *namenodes[HDFS_NAMENODES_MAX]; /* "HOST:PORT" of the HTTP service; default ports 9870, with TLS 9871 */
+    size_t count;
+    char *name; /* scheme and hosts as given, for sentences */
+    char *path; /* bytes as given, without a final slash; "" is the root */
+};
+
+/* Does url begin with hdfs:// or swebhdfs://? */
+bool hdfs_address_known(const char *url);
+
+/* ---- files and directories, as the server describes them ---- */
+
+enum webhdfs_type { WEBHDFS_FILE, WEBHDFS_DIRECTORY, WEBHDFS_SYMLINK };
+
+struct webhdfs_status {
+    const char *name; /* the last component, never "." or "..", without a slash; empty in the answer to GETFILESTATUS */
+    size_t name_len;
+    enum webhdfs_type type;
+    uint32_t permission;       /* 07777 */
+    uint64_t size;             /* bytes */
+    int64_t mtime_ms;          /* milliseconds since the epoch */
+    uint64_t file_id;          /* 0: the server does not say */
+    const char *owner, *group; /* names */
+    const char *target;        /* of a symlink, else "" */
+};
+
+/* Entries with their strings. Entries are valid as long as the page. */
+struct webhdfs_page;
+void webhdfs_page_free(struct webhdfs_page *page);
+DEFINE_CLEANUP(webhdfs_page, struct webhdfs_page *, webhdfs_page_free)
+size_t webhdfs_page_count(const struct webhdfs_page *page);
+const struct webhdfs_status *webhdfs_page_status(const struct webhdfs_page *page, size_t i);
+/* Do more entries follow this page? */
+bool webhdfs_page_more(const struct webhdfs_page *page);
+
+/* ---- the client ---- */
 
 struct webhdfs;
 
@@ -28,8 +70,8 @@ struct webhdfs_config {
     struct http_config http;
 };
 
-/* Make a client for an address of hdfs_address_parse. Sends nothing yet. Errors of hdfs_address_parse,
- * hdfs_address_identity and http_new. */
+/* Make a client for an address. Sends nothing yet. -EINVAL: the address; errors of reading the token file and of
+ * http_new. */
 GR_MUST_CHECK int webhdfs_new(const char *url, const struct webhdfs_config *config, struct webhdfs **out);
 void webhdfs_free(struct webhdfs *w); /* no call may be running; NULL is allowed */
 /* Return the parsed address, valid as long as the client. */

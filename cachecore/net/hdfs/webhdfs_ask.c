@@ -21,7 +21,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "net/hdfs/webhdfs_error.h"
 
 enum { DEAD_MS = 120000, DATANODES_TRIED = 4 };
 
@@ -252,7 +251,7 @@ int webhdfs_follow(struct webhdfs *w, const struct webhdfs_question *q, struct b
 
 int webhdfs_perform(struct webhdfs *w, const struct webhdfs_question *q, struct http_response *resp)
 {
-    CLEANUP_BYTES url = BYTES_INIT(WEBHDFS_URL_MAX);
+    CLEANUP(bytes_wipe) struct bytes url = BYTES_INIT(WEBHDFS_URL_MAX); /* it may contain a token */
     bool again = true;
     int rc = 0;
     for (unsigned i = 0; again && i < DATANODES_TRIED; i++) {
@@ -261,8 +260,6 @@ int webhdfs_perform(struct webhdfs *w, const struct webhdfs_question *q, struct 
         if (!rc && webhdfs_redirects(resp))
             rc = webhdfs_follow(w, q, &url, resp, &again);
     }
-    if (url.data)
-        explicit_bzero(url.data, url.cap); /* it may contain a token */
     return rc;
 }
 

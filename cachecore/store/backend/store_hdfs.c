@@ -7,13 +7,13 @@
  *   IF_ABSENT  RENAME without it, which refuses an existing name
  *   IF_MATCH   -ENOTSUP: HDFS has no compare-and-swap, and a lock would outlive a killed holder
  *
- * So probe_conditional says no, and the last writer of a tag wins. HttpFS does not pass on the options of RENAME;
+ * So there is no probe_conditional, and the last writer of a tag wins. HttpFS does not pass on the options of RENAME;
  * through it a store is read-only.
  *
  * A RENAME whose answer was lost cannot be told from one whose source was missing. Both are -EAGAIN, and the whole put
  * is repeated with another temporary name. Files left in .granary-tmp/ by killed writers are removed by a later one
  * after a day. */
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -85,40 +85,18 @@ static int hdfs_stat(struct store *s, const char *key, struct store_item *out)
 
 /* ------------------------------------------------------------------ reading */
 
-static int shorter(struct store *s, const char *key)
-{
-    return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
-}
-
-/* Read a part of an object. WebHDFS ends a read silently at the end of the file, so the length is checked here. */
-static int store_hdfs_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
-                               void *arg)
+/* WebHDFS ends a read silently at the end of the file, so the length is checked here. */
+static int hdfs_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
     CLEANUP_PATH path = PATH_INIT;
-    struct store_item item;
+    const struct http_part part = {.off = off, .len = len, .fresh = context->fresh};
     uint64_t done = 0;
+    store_note_try(s, context);
     int rc = locate(s, key, &path);
-    if (!rc && !part->len)
-        rc = store_hdfs_look_at(s, &path, key, &item);
-    if (rc || !part->len)
-        return rc || part->off <= item.size ? rc : shorter(s, key);
-    rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, part, sink, arg, &done);
-    return rc || done == part->len ? rc : shorter(s, key);
-}
-
-static int hdfs_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_hdfs_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
-}
-
-static int hdfs_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_hdfs_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
-}
-
-static int store_hdfs_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
+    if (!rc)
+        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &part, sink, arg, &done);
+    return rc || done == len ? rc : store_shorter(s, key);
 }
 
 static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
@@ -130,16 +108,12 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
     const struct http_part all = {.len = UINT64_MAX};
     int rc = locate(s, key, &path);
     if (!rc)
-        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &all, store_hdfs_append, out, &done);
-    if (rc)
-        out->len = before;
+        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &all, store_append, out, &done);
     if (!rc && version) {
         struct digest d = digest_of(out->data + before, out->len - before);
         digest_hex(&d, version);
     }
-    return rc == -EMSGSIZE
-               ? error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max)
-               : rc;
+    return rc;
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -261,12 +235,6 @@ static int hdfs_remove(struct store *s, const char *key)
     CLEANUP_PATH path = PATH_INIT;
     int rc = locate(s, key, &path);
     return rc ? rc : webhdfs_delete(client_of(s), (const char *)path.data);
-}
-
-static int hdfs_probe_conditional(struct store *s, bool *out)
-{
-    *out = false;
-    return 0;
 }
 
 /* ------------------------------------------------------------------ listing */
@@ -409,13 +377,11 @@ int store_hdfs_open(const char *url, const struct store_options *options, struct
 {
     static const struct store_ops ops = {
         .get = hdfs_get,
-        .get_fresh = hdfs_get_fresh,
         .get_small = hdfs_get_small,
         .put = hdfs_put,
         .stat = hdfs_stat,
         .list = hdfs_list,
         .remove = hdfs_remove,
-        .probe_conditional = hdfs_probe_conditional,
         .close = hdfs_close,
         .list_after = hdfs_list_after,
     };

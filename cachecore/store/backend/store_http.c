@@ -3,7 +3,7 @@
  * bytes come from; an error names the target instead.
  *
  * The backends for S3 and HDFS share store_http_config. Shared tiers (store_tiers) are stores of this kind. */
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static int store_http_refusal(struct store *s, const char *key, const struct htt
     if (rc == -ENOENT)
         return error_set(rc, "store %s: %s is not there", s->url, key);
     if (rc == -EBADMSG)
-        return error_set(rc, "store %s: %s is shorter than it should be", s->url, key);
+        return store_shorter(s, key);
     if (rc == -EAGAIN)
         return error_retry_after(error_set(rc, "store %s: the server failed on %s (status %d)", s->url, key, status),
                                  (unsigned)GR_MAX(resp->retry_after_s, 0));
@@ -104,60 +104,26 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     return 0;
 }
 
-/* A GET with a Range. An empty range cannot be expressed in HTTP, so HEAD checks that the object is there. */
-static int store_http_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
-                               void *arg)
+static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
-    struct store_item item;
-    if (!part->len) {
-        int rc = http_stat(s, key, &item);
-        return rc || part->off <= item.size
-                   ? rc
-                   : error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
-    }
     CLEANUP(http_response_release) struct http_response resp = {0};
-    struct http_request req = {.method = "GET",
-                               .range_off = part->off,
-                               .range_len = part->len,
-                               .fresh = part->fresh,
-                               .sink = sink,
-                               .sink_arg = arg};
+    struct http_request req = {
+        .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
+    store_note_try(s, context);
     return store_http_run(s, key, &req, &resp);
-}
-
-static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_http_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
-}
-
-static int http_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_http_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
-}
-
-static int store_http_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
 }
 
 static int http_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
     /* caches in between must ask the origin */
-    struct http_request req = {.method = "GET",
-                               .lookup = true,
-                               .headers = {"Cache-Control: no-cache"},
-                               .sink = store_http_append,
-                               .sink_arg = out};
-    size_t before = out->len;
+    struct http_request req = {
+        .method = "GET", .lookup = true, .headers = {"Cache-Control: no-cache"}, .sink = store_append, .sink_arg = out};
     int rc = store_http_run(s, key, &req, &resp);
-    if (rc)
-        out->len = before;
     if (!rc && version)
         snprintf(version, STORE_VERSION_MAX, "%s", resp.etag);
-    return rc == -EMSGSIZE
-               ? error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max)
-               : rc;
+    return rc;
 }
 
 static int http_put(struct store *s, const struct store_put *put)
@@ -175,12 +141,6 @@ static int http_remove(struct store *s, const char *key)
     return read_only(s, "removing");
 }
 
-static int http_probe_conditional(struct store *s, bool *out)
-{
-    *out = false;
-    return 0;
-}
-
 static void http_close(struct store *s)
 {
     http_free(((struct store_http *)s)->http);
@@ -188,34 +148,18 @@ static void http_close(struct store *s)
     free(s);
 }
 
-/* Check the URL: -EINVAL if it has no host, or contains a query, a fragment or credentials. A URL with credentials is
- * not repeated in the sentence, because it may contain a password. */
-static int check_url(const char *url)
-{
-    const char *host = strstr(url, "://") + 3;
-    size_t len = strcspn(host, "/");
-    if (memchr(host, '@', len))
-        return error_set(-EINVAL, "http store: credentials do not belong in the address; restrict access by network");
-    if (!len || host[strcspn(host, "?# ")] || http_port_missing(url))
-        return error_set(-EINVAL, "store %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
-                         url);
-    return 0;
-}
-
 int store_http_open(const char *url, const struct store_options *options, struct store **out)
 {
     static const struct store_ops ops = {
         .get = http_get,
-        .get_fresh = http_get_fresh,
         .get_small = http_get_small,
         .put = http_put,
         .stat = http_stat,
         .list = http_list,
         .remove = http_remove,
-        .probe_conditional = http_probe_conditional,
         .close = http_close,
     };
-    int rc = check_url(url);
+    int rc = http_check_url("store", url, "restrict access by network");
     if (rc)
         return rc;
     size_t len = strlen(url);

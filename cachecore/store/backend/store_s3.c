@@ -8,7 +8,7 @@
  *           -> HONOURED         If-Match works with the quoted ETag (RFC 9110)
  *           -> HONOURED_BARE    it works with the bare one (Ceph)
  */
-#include "store/store_impl.h"
+#include "store/store_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -44,33 +44,14 @@ static size_t full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
     return (size_t)snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
 }
 
-static int store_s3_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
-                             void *arg)
+static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                        store_sink *sink, void *arg)
 {
     char full[FULL_KEY_MAX];
     size_t full_len = full_key(s, key, full);
-    if (part->len)
-        return s3_get(s3_of(s)->s3, full, full_len, part, sink, arg, NULL);
-    struct s3_meta meta; /* an empty Range cannot be expressed; the object must exist all the same */
-    int rc = s3_head(s3_of(s)->s3, full, full_len, &meta);
-    if (!rc && meta.size < part->off)
-        return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
-    return rc;
-}
-
-static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_s3_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
-}
-
-static int s3_store_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
-{
-    return store_s3_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
-}
-
-static int store_s3_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
+    const struct http_part part = {.off = off, .len = len, .fresh = context->fresh};
+    store_note_try(s, context);
+    return s3_get(s3_of(s)->s3, full, full_len, &part, sink, arg, NULL);
 }
 
 static int s3_store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
@@ -78,16 +59,11 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
     _Static_assert((int)HTTP_ETAG_MAX <= (int)STORE_VERSION_MAX, "a version holds an ETag");
     char full[FULL_KEY_MAX];
     struct s3_meta meta;
-    size_t before = out->len;
     size_t full_len = full_key(s, key, full);
-    int rc = s3_get(s3_of(s)->s3, full, full_len, &(struct http_part){0}, store_s3_append, out, &meta);
-    if (rc)
-        out->len = before;
+    int rc = s3_get(s3_of(s)->s3, full, full_len, &(struct http_part){0}, store_append, out, &meta);
     if (!rc && version)
         snprintf(version, STORE_VERSION_MAX, "%s", meta.etag);
-    return rc == -EMSGSIZE
-               ? error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max)
-               : rc;
+    return rc;
 }
 
 enum { CONDITION_MAX = STORE_VERSION_MAX + 16 };
@@ -318,7 +294,6 @@ int store_s3_open(const char *url, const struct store_options *options, struct s
 {
     static const struct store_ops ops = {
         .get = s3_store_get,
-        .get_fresh = s3_store_get_fresh,
         .get_small = s3_store_get_small,
         .put = s3_store_put,
         .stat = s3_store_stat,

@@ -147,6 +147,29 @@ static void test_map__is_as_before_without_memory(void **state)
     map_release(&m);
 }
 
+static void test_digest_map__holds_what_was_added(void **state)
+{
+    CLEANUP_DIGEST_MAP map = {0};
+    enum { N = 50000 };
+    struct digest absent = digest_of("absent", 6);
+    assert_null(digest_map_find(&map, &absent));
+    for (int i = 0; i < N; i++) {
+        struct digest d = digest_of(&i, sizeof i);
+        assert_int_equal(digest_map_add(&map, &d, i), 1);
+        assert_int_equal(digest_map_add(&map, &d, -1), 0);
+    }
+    assert_int_equal(map.map.count, N);
+    for (int i = 0; i < N; i++) {
+        struct digest d = digest_of(&i, sizeof i);
+        assert_int_equal(digest_map_find(&map, &d)->value, i);
+    }
+    assert_null(digest_map_find(&map, &absent));
+    uint64_t sum = 0;
+    for (const struct digest_slot *slot = NULL; (slot = digest_map_next(&map, slot));)
+        sum += (uint64_t)slot->value;
+    assert_int_equal(sum, (uint64_t)N * (N - 1) / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +177,7 @@ int main(void)
         cmocka_unit_test(test_map__tells_keys_of_one_hash_apart),
         cmocka_unit_test(test_map__does_what_a_model_does),
         cmocka_unit_test(test_map__is_as_before_without_memory),
+        cmocka_unit_test(test_digest_map__holds_what_was_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@
 #include "cache/index/space_internal.h"
 #include "fake/image_fake.h"
 #include "image/image_internal.h"
-#include "store/store_tiers.h"
+#include "store/store.h"
 #include "unit/counters.h"
 #include "unit/counts.h"
 #include "unit/scratch.h"
@@ -88,11 +88,12 @@ static int pass(void *arg, const void *data, size_t len)
     return p->sink(p->arg, copy, len);
 }
 
-static int wire_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int wire_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
     struct wire *w = (struct wire *)s;
     struct passing p = {.wire = w, .sink = sink, .arg = arg};
-    return store_get(w->inner, key, off, len, pass, &p);
+    return store_get_until(w->inner, key, off, len, context, pass, &p);
 }
 
 static void wire_close(struct store *s)

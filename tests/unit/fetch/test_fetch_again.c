@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "fake/http_fake.h"
-#include "store/store_tiers.h"
+#include "store/store.h"
 
 /* A web server of what a fake store holds, whose first `bad` connections spoil every answer. */
 struct server {

@@ -13,10 +13,11 @@ struct twin {
     struct store *inner;
 };
 
-static int twin_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int twin_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                    store_sink *sink, void *arg)
 {
     struct store *inner = ((struct twin *)s)->inner;
-    return store_get(inner, key, off, len, sink, arg);
+    return store_get_until(inner, key, off, len, context, sink, arg);
 }
 
 static void make_twins(struct world *w, struct twin *twins, unsigned n)

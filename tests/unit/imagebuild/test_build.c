@@ -16,10 +16,10 @@
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
 #include "imagebuild/content/content.h"
-#include "store/read/catalog_read.h"
-#include "store/repository.h"
+#include "repository/read/catalog_read.h"
+#include "repository/repository.h"
 #include "unit/read_back.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN };
 

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "store/lease.h"
+#include "repository/lease.h"
 #include "unit/rebuild_world.h"
 #include "unit/threads.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 /* How long the machine has slept since a test began. */
 static uint64_t slept_ms;

@@ -7,7 +7,7 @@
 
 #include "fake/store_fake.h"
 #include "imagebuild/sink/catalog_writer.h"
-#include "store/read/catalog_read.h"
+#include "repository/read/catalog_read.h"
 
 /* Nodes written by hand: paths ascend, ranks are counted. */
 struct maker {

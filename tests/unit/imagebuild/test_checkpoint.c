@@ -17,10 +17,10 @@
 #include "format/checkpoint_doc.h"
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
-#include "store/read/catalog_cursor.h"
-#include "store/repository.h"
+#include "repository/read/catalog_read.h"
+#include "repository/repository.h"
 #include "unit/read_back.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, FILES = 300, LARGEST = 150 << 10, EVERY = 2 << 20 };
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "unit/rebuild_world.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 /* Do these bytes stand anywhere in the image's chunks? */
 static bool image_holds(struct world *w, const struct build_result *r, const uint8_t *what, size_t len)

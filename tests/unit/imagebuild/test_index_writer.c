@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "fake/store_fake.h"
 #include "imagebuild/sink/sink_internal.h"
-#include "store/read/index_read.h"
+#include "repository/read/index_read.h"
 #include "unit/counts.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, TRIALS = 20 };

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "imagebuild/rebuild/parent_index.h"
-#include "store/read/index_read.h"
+#include "repository/read/index_read.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, LEAVES = 2 * INDEX_AHEAD + 9, HOLE_LEAF = 5, LAST_COUNT = 100 };
 

@@ -14,8 +14,7 @@
 #include "base/vec.h"
 #include "unit/counts.h"
 #include "unit/rebuild_world.h"
-#include "upkeep/image_stats.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 /* The filesystem's own checker, where it is installed, finds nothing. */
 static void check_by_fsck(struct world *w, const struct build_result *r)

@@ -11,8 +11,8 @@
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
 #include "imagebuild/check/check.h"
-#include "store/read/index_read.h"
-#include "store/repository.h"
+#include "repository/read/index_read.h"
+#include "repository/repository.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, FILES = 40 };
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/read/digest_map.h"
-#include "store/read/index_read.h"
+#include "base/map.h"
+#include "repository/read/index_read.h"
 #include "unit/read_back.h"
 #include "unit/sink_world.h"
 

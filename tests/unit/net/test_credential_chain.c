@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "fake/http_fake.h"
-#include "net/aws/credential_chain.h"
+#include "net/aws/aws_internal.h"
 #include "net/aws/s3.h"
 #include "unit/scratch.h"
 

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "net/aws/credentials.h"
+#include "net/aws/aws_internal.h"
 
 static char home[] = "/tmp/granary-test-XXXXXX";
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "net/http_error.h"
+#include "net/http.h"
 
 static int errno_of(int code, long os_errno, const char *text)
 {

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "net/http_slots.h"
+#include "net/http.h"
 
 static void *take_and_give(void *slots)
 {

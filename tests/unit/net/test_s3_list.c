@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "net/aws/s3_list.h"
+#include "net/aws/aws_internal.h"
 
 #define HEAD                                                                                                           \
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "fake/hdfs_fake.h"
-#include "net/hdfs/hadoop_token.h"
 #include "net/hdfs/webhdfs.h"
+#include "net/hdfs/webhdfs_internal.h"
 
 /* A script: what the hook does with the next requests to a node, and what it saw. */
 struct script {

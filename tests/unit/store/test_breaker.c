@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "fake/store_fake.h"
-#include "store/breaker.h"
+#include "store/store_internal.h"
 #include "unit/counters.h"
 
 enum { OPERATIONS = 16, LONG_MS = 300000, OPENING = 8 };

@@ -48,15 +48,10 @@ static void must_put(struct kind *k, const char *key, const void *data, size_t l
         fail_msg("%s", error_text());
 }
 
-static int collect(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 static void assert_reads(struct kind *k, const char *key, uint64_t off, const void *data, size_t len)
 {
     CLEANUP_BYTES got = BYTES_INIT(64 << 20);
-    if (store_get(k->reader, key, off, len, collect, &got))
+    if (store_get(k->reader, key, off, len, store_append, &got))
         fail_msg("%s", error_text());
     assert_int_equal(got.len, len);
     if (len)
@@ -66,7 +61,7 @@ static void assert_reads(struct kind *k, const char *key, uint64_t off, const vo
 static int get_fails(struct kind *k, const char *key, uint64_t off, uint64_t len)
 {
     CLEANUP_BYTES got = BYTES_INIT(64 << 20);
-    int rc = store_get(k->reader, key, off, len, collect, &got);
+    int rc = store_get(k->reader, key, off, len, store_append, &got);
     assert_int_equal(got.len, 0);
     return rc;
 }

@@ -56,11 +56,6 @@ static void assert_counted(struct both *b, uint64_t retries, uint64_t exhausted)
     assert_int_equal(values[1], exhausted);
 }
 
-static int collect(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 static void test_store_retry__a_get_goes_on_behind_what_came(void **state)
 {
     BOTH(LONG);
@@ -70,7 +65,7 @@ static void test_store_retry__a_get_goes_on_behind_what_came(void **state)
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -EAGAIN, 5);
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -ETIMEDOUT, 0);
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -EAGAIN, 3);
-    assert_int_equal(store_get(b.store, "k", 1, 14, collect, &got), 0);
+    assert_int_equal(store_get(b.store, "k", 1, 14, store_append, &got), 0);
     assert_int_equal(got.len, 14);
     assert_memory_equal(got.data, "123456789abcde", 14);
     assert_int_equal(store_fake_bytes_got(b.fake), 14); /* nothing came twice */
@@ -83,7 +78,7 @@ static void test_store_retry__a_get_that_broke_behind_its_last_byte_is_done(void
     CLEANUP_BYTES got = BYTES_INIT(100);
     store_fake_put(b.fake, "k", "0123", 4);
     fault(b.fake, FAKE_GET, FAKE_CUT, 0, -EAGAIN, 4);
-    assert_int_equal(store_get(b.store, "k", 0, 4, collect, &got), 0);
+    assert_int_equal(store_get(b.store, "k", 0, 4, store_append, &got), 0);
     assert_int_equal(got.len, 4);
     assert_int_equal(store_fake_calls(b.fake, FAKE_GET), 1);
 }

@@ -19,7 +19,7 @@
 #include "fake/image_fake.h"
 #include "format/index.h"
 #include "image/image.h"
-#include "store/store_tiers.h"
+#include "store/store.h"
 #include "unit/counters.h"
 #include "unit/counts.h"
 #include "unit/threads.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fetch/fetch.h"
-#include "store/store_tiers.h"
+#include "store/store.h"
 #include "unit/counters.h"
 
 enum { TIERS = 3, KEYS = 300, LIMIT_MS = 60000, CHUNK = 64 << 10, CHUNKS = 16 };
@@ -63,16 +63,11 @@ static char *key_of(unsigned i, char key[64])
     return key;
 }
 
-static int collect(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 /* 0, and text is what came; or what the get said. */
 static int get(struct store *s, const char *key, const char *text)
 {
     CLEANUP_BYTES got = BYTES_INIT(1000);
-    int rc = store_get(s, key, 0, strlen(text), collect, &got);
+    int rc = store_get(s, key, 0, strlen(text), store_append, &got);
     if (!rc) {
         assert_int_equal(got.len, strlen(text));
         assert_memory_equal(got.data, text, got.len);

@@ -13,11 +13,10 @@
 #include "base/parallel.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lease.h"
-#include "store/repository.h"
+#include "repository/lease.h"
+#include "repository/repository.h"
 #include "unit/threads.h"
-#include "upkeep/copy.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 struct fixture {
     struct store_fake *from, *to;

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store/gc_marks.h"
+#include "repository/gc_marks.h"
 #include "unit/gc_world.h"
 
-static const struct gc_step no_step;
+static const struct step no_step;
 
 /* A build that begins while gc is at work: at the given operation it writes its lease, and publishes
  * an image that uses what is about to go. */
@@ -158,7 +158,7 @@ static void test_gc_meanwhile__a_store_that_goes_is_no_parent_that_lacks_somethi
     put_image(f, 0, 1, NULL);
     assert_int_equal(lease_begin(f->store, &place, "x", NULL, &l), 0);
     assert_true(store_fake_remove(f->fake, "granary.json"));
-    const struct gc_step renew = {.step = renew_after_long_sleep, .arg = l};
+    const struct step renew = {.call = renew_after_long_sleep, .arg = l};
     assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true, &renew), -ESTALE);
     assert_non_null(strstr(error_text(), "is no longer a store"));
 }

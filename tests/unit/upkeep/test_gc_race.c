@@ -18,9 +18,8 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "store/repository.h"
-#include "upkeep/gc.h"
-#include "upkeep/verify.h"
+#include "repository/repository.h"
+#include "upkeep/upkeep.h"
 
 enum { BUILDERS = 2, COLLECTORS = 2, VARIANTS = 8, FILES = 6 };
 

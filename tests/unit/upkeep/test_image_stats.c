@@ -9,10 +9,9 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/lineage.h"
-#include "store/repository.h"
-#include "upkeep/extent_sweep.h"
-#include "upkeep/image_stats.h"
+#include "repository/repository.h"
+#include "upkeep/upkeep.h"
+#include "upkeep/upkeep_internal.h"
 
 enum { CHUNK = 64 << 10, BLOCK = 4096 };
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "upkeep/verify_files.h"
+#include "upkeep/upkeep_internal.h"
 
 enum { IMAGE = 1 << 20 };
 

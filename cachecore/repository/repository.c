@@ -1,0 +1,494 @@
+/* Images in a store: the store's own document, objects by content, manifests, tags. The keys are in
+ * docs/reference/format-store.md.
+ *
+ * Publishing a tag is a compare-and-swap loop over its document. The answer of a put can be lost, and store_retry may
+ * repeat a put that was carried out. So after any failed put the tag is read again, and it is ours if it contains our
+ * nonce.
+ *
+ * Objects are named by their SHA-256, so putting one twice does no harm. A put looks first, which saves the transfer
+ * when an interrupted build is repeated, and replaces an object that is damaged. */
+#include "repository/repository.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/vec.h"
+
+static const char store_doc_key[] = "granary.json";
+
+/* A thousand lost races in a row mean that something else is wrong. */
+enum { PUBLISH_TRIES = 1000, TAG_KEY_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + 16 };
+
+/* Put the store and the key in front of a decoder's sentence. */
+static int at_key(int rc, struct store *s, const char *key)
+{
+    return rc ? error_prefix(rc, "%s: %s", s->url, key) : 0;
+}
+
+static int read_store_doc(struct store *s)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(s, store_doc_key, &doc, NULL);
+    return rc ? rc : at_key(store_doc_decode(doc.data, doc.len), s, store_doc_key);
+}
+
+int repository_check(struct store *s, bool init)
+{
+    int rc = read_store_doc(s);
+    if (rc != -ENOENT)
+        return rc;
+    if (!init)
+        return error_set(-ENOENT,
+                         "%s is not a Granary store: %s is not there; check the URL, or build an image into it", s->url,
+                         store_doc_key);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    rc = store_doc_encode(&doc);
+    if (rc)
+        return rc;
+    const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
+    rc = store_put(s, &put);
+    /* Another build wrote it first: check what it wrote. */
+    return rc == -EEXIST ? read_store_doc(s) : rc;
+}
+
+static const char *tag_key(const char *name, const char *tag, char out[TAG_KEY_MAX])
+{
+    snprintf(out, TAG_KEY_MAX, "images/%s/%s", name, tag);
+    return out;
+}
+
+static int check_names(const char *name, const char *tag)
+{
+    int rc = image_ref_check_name("image name", name);
+    return rc ? rc : image_ref_check_name("tag", tag);
+}
+
+/* The sentence for a reference that names no tag. */
+static int no_such_tag(struct store *s, const char *name, const char *tag)
+{
+    return error_set(-ENOENT, "there is no image %s:%s in %s; 'granary images %s' lists what is there", name, tag,
+                     s->url, s->url);
+}
+
+/* Read and decode a tag. */
+static int read_tag(struct store *s, const char *key, struct tag *out)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(s, key, &doc, NULL);
+    return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
+}
+
+/* Check that the tag was published under this name. Without that, a tag copied by other tools would make one image
+ * pass for another. Old tags without a name are accepted. */
+static int check_place(struct store *s, const char *name, const char *tag, const struct tag *t)
+{
+    if (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, tag)))
+        return 0;
+    return error_set(-EBADMSG,
+                     "%s: images/%s/%s is the tag %s:%s, copied there by other means than Granary's: name the image by "
+                     "'granary tag %s/%s:%s' or 'granary copy', or remove the copy by 'granary rm'",
+                     s->url, name, tag, t->name, t->tag, s->url, t->name, t->tag);
+}
+
+int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
+{
+    struct tag found = {.created = 0};
+    if (!ref->by_digest) {
+        char key[TAG_KEY_MAX];
+        int rc = check_names(ref->name, ref->tag);
+        if (!rc)
+            rc = read_tag(s, tag_key(ref->name, ref->tag, key), &found);
+        if (!rc)
+            rc = check_place(s, ref->name, ref->tag, &found);
+        if (rc)
+            return rc == -ENOENT ? no_such_tag(s, ref->name, ref->tag) : rc;
+    }
+    *out = ref->by_digest ? ref->digest : found.digest;
+    if (out_tag)
+        *out_tag = found;
+    return 0;
+}
+
+int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
+                          struct bytes *out)
+{
+    char key[OBJECT_KEY_MAX];
+    object_key(kind, name, key);
+    bytes_clear(out);
+    out->max = max;
+    int rc = store_get_small(s, key, out, NULL);
+    /* The maximum is that of the format, so a longer object is damaged. */
+    if (rc == -EMSGSIZE)
+        return error_set(-EBADMSG, "%s: %s is longer than the %zu bytes it may have", s->url, key, max);
+    if (rc)
+        return rc;
+    struct digest found = digest_of(out->data, out->len);
+    if (!digest_equal(&found, name))
+        return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged", s->url, key);
+    return 0;
+}
+
+int repository_manifest_text(struct store *s, const struct digest *image, struct manifest *out, struct bytes *text)
+{
+    char key[OBJECT_KEY_MAX];
+    object_key(OBJECT_MANIFEST, image, key);
+    int rc = repository_get_object(s, OBJECT_MANIFEST, image, MANIFEST_MAX, text);
+    if (rc == -ENOENT)
+        return error_set(-ENOENT, "%s: the image sha256:%s is not there (any more): %s is missing", s->url,
+                         strchr(key, '/') + 1, key);
+    return rc ? rc : at_key(manifest_decode(text->data, text->len, out), s, key);
+}
+
+int repository_manifest(struct store *s, const struct digest *image, struct manifest *out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    return repository_manifest_text(s, image, out, &text);
+}
+
+int repository_read_end(struct store *s, const char *key, uint64_t len, struct bytes *out)
+{
+    const uint64_t n = GR_MIN(len, (uint64_t)REPOSITORY_COMPARED);
+    bytes_clear(out);
+    out->max = REPOSITORY_COMPARED;
+    return n ? store_get(s, key, len - n, n, store_append, out) : 0;
+}
+
+int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n, bool *out)
+{
+    CLEANUP_BYTES found = BYTES_INIT(REPOSITORY_COMPARED);
+    int rc = repository_read_end(s, key, len, &found);
+    *out = !rc && found.len == n && !memcmp(found.data, end, n);
+    return rc == -EBADMSG || rc == -ENOENT ? 0 : rc;
+}
+
+int repository_says_md5(struct store *s, bool *out)
+{
+    struct store_item item;
+    char md5[MD5_HEX_SIZE];
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    *out = false;
+    int rc = store_get_small(s, "granary.json", &doc, NULL);
+    if (!rc)
+        rc = store_stat(s, "granary.json", &item);
+    if (!rc)
+        *out = *item.md5 && !strcmp(item.md5, md5_hex(doc.data, doc.len, md5));
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Compare an object of the same length with data: by its MD5 if the store reports one that can be relied on, else by
+ * its end. A differing MD5 proves damage only if the store reports true MD5s. */
+static int is_whole(struct store *s, const struct store_item *item, const char *key, const void *data, bool *out)
+{
+    const size_t len = (size_t)item->size, n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
+    char md5[MD5_HEX_SIZE];
+    bool differs = false;
+    *out = *item->md5 && !strcmp(item->md5, md5_hex(data, len, md5));
+    int rc = *item->md5 && !*out ? repository_says_md5(s, &differs) : 0;
+    if (rc || *out || differs)
+        return rc;
+    return repository_has_end(s, key, len, (const uint8_t *)data + len - n, n, out);
+}
+
+int repository_look(struct store *s, const char *key, const void *data, size_t len, enum repository_found *out)
+{
+    struct store_item item;
+    bool whole = false;
+    *out = REPOSITORY_ABSENT;
+    int rc = store_stat(s, key, &item);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    if (item.size == len)
+        rc = is_whole(s, &item, key, data, &whole);
+    *out = whole ? REPOSITORY_WHOLE : REPOSITORY_DAMAGED;
+    return rc;
+}
+
+int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
+                          const struct digest *name, struct digest *out_name, enum repository_found *out_found)
+{
+    struct digest computed;
+    if (!name) {
+        computed = digest_of(data, len);
+        name = &computed;
+    }
+    if (out_name)
+        *out_name = *name;
+    char key[OBJECT_KEY_MAX];
+    object_key(kind, name, key);
+    int rc = repository_look(s, key, data, len, out_found);
+    if (rc || *out_found == REPOSITORY_WHOLE)
+        return rc;
+    /* ALWAYS instead of IF_ABSENT: it also replaces a damaged object. */
+    const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
+    return store_put(s, &put);
+}
+
+/* Fill in the time and a random nonce. */
+static int fill_in(struct tag *t)
+{
+    if (t->created == 0)
+        t->created = time(NULL);
+    if (t->nonce[0])
+        return 0;
+    uint8_t random[16];
+    int rc = io_random(random, sizeof random);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(t->nonce + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+/* Make one attempt. Return 1 if the tag is ours, 0 if another writer was faster, or -errno. */
+static int publish_once(struct store *s, const char *key, const struct tag *t, const struct bytes *doc)
+{
+    char version[STORE_VERSION_MAX] = "";
+    CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(s, key, &before, version);
+    if (rc && rc != -ENOENT)
+        return rc;
+    const struct store_put put = {
+        .key = key,
+        .data = doc->data,
+        .len = doc->len,
+        .mode = rc ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH,
+        .version = version,
+    };
+    rc = store_put(s, &put);
+    if (rc == 0)
+        return 1;
+    struct error failed;
+    error_take(&failed, rc);
+    struct tag now;
+    rc = read_tag(s, key, &now);
+    if (rc == 0 && !strcmp(now.nonce, t->nonce))
+        return 1;
+    return failed.code == -EEXIST ? 0 : error_restore(&failed);
+}
+
+/* Publish on a store that does not honour conditional puts. */
+static int publish_anyway(struct store *s, const char *key, const struct bytes *doc, bool strict)
+{
+    if (strict)
+        return error_set(-ENOTSUP,
+                         "%s does not honour conditional puts, so two builds could overwrite each other's %s: leave "
+                         "out --strict-tags to let the last writer win",
+                         s->url, key);
+    struct store_item there;
+    if (store_stat(s, key, &there) == 0)
+        log_warning("%s does not honour conditional puts: the last writer of %s wins", s->url, key);
+    const struct store_put put = {.key = key, .data = doc->data, .len = doc->len, .mode = STORE_PUT_ALWAYS};
+    return store_put(s, &put);
+}
+
+int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict)
+{
+    char key[TAG_KEY_MAX];
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    bool conditional;
+    int rc = check_names(name, tag);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    snprintf(t->tag, sizeof t->tag, "%s", tag);
+    if (!rc)
+        rc = fill_in(t);
+    if (!rc)
+        rc = tag_encode(t, &doc);
+    if (!rc)
+        rc = store_probe_conditional(s, &conditional);
+    if (rc)
+        return rc;
+    tag_key(name, tag, key);
+    if (!conditional)
+        return publish_anyway(s, key, &doc, strict);
+    for (int i = 0; i < PUBLISH_TRIES; i++) {
+        rc = publish_once(s, key, t, &doc);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+    }
+    return error_set(-EAGAIN, "%s: others keep replacing %s; try again", s->url, key);
+}
+
+int repository_remove_tag(struct store *s, const char *name, const char *tag)
+{
+    char key[TAG_KEY_MAX];
+    struct store_item item;
+    int rc = check_names(name, tag);
+    if (!rc)
+        rc = store_stat(s, tag_key(name, tag, key), &item);
+    if (rc)
+        return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
+    return store_remove(s, key);
+}
+
+/* The build tag's name has time and digest, so builds that choose the same name have the same image. It comes first: if
+ * the process is killed in between, the image still has a tag. */
+int repository_publish_both(struct store *s, const char *name, const char *tag, const struct tag *t, bool strict,
+                            char out_unique[TAG_BUILD_NAME_MAX])
+{
+    char key[TAG_KEY_MAX];
+    struct store_item item;
+    struct tag unique = *t, asked = *t;
+    tag_build_name(t->created, &t->digest, out_unique);
+    bool was_there = store_stat(s, tag_key(name, out_unique, key), &item) != -ENOENT;
+    int rc = repository_publish(s, name, out_unique, &unique, strict);
+    if (rc || !strcmp(tag, out_unique))
+        return rc;
+    rc = repository_publish(s, name, tag, &asked, strict);
+    if (!rc || was_there)
+        return rc;
+    struct error first;
+    error_take(&first, rc);
+    if (repository_remove_tag(s, name, out_unique))
+        log_warning("%s: tag %s:%s was published, but %s was not: %s", s->url, name, out_unique, tag, first.text);
+    return error_restore(&first);
+}
+
+typedef VEC(char *) key_list;
+
+static void key_list_release(key_list *keys)
+{
+    for (size_t i = 0; i < keys->len; i++)
+        free(keys->items[i]);
+    vec_release(keys);
+}
+
+/* Split "images/NAME/TAG" in place. Return false if this is not a tag's key but another program's file. */
+static bool split_tag_key(char *key, const char **name, const char **tag)
+{
+    char *first = strchr(key, '/');
+    char *second = first ? strchr(first + 1, '/') : NULL;
+    if (!second)
+        return false;
+    *second = '\0';
+    *name = first + 1;
+    *tag = second + 1;
+    return check_names(*name, *tag) == 0;
+}
+
+static int collect_key(void *arg, const struct store_item *item)
+{
+    key_list *keys = arg;
+    CLEANUP_FREE char *key = strdup(item->key);
+    if (!key || vec_push(keys, key))
+        return error_no_memory();
+    (void)steal_ptr(&key);
+    return 0;
+}
+
+/* Order keys by name, then tag: '/' sorts before every character of a name, or "a-b/x" would come before "a/x". */
+static int compare_keys(const void *a, const void *b)
+{
+    const unsigned char *x = *(const unsigned char *const *)a, *y = *(const unsigned char *const *)b;
+    while (*x && *x == *y) {
+        x++;
+        y++;
+    }
+    int cx = *x == '/' ? 0 : *x + 1, cy = *y == '/' ? 0 : *y + 1;
+    if (*x == '\0')
+        cx = -1;
+    if (*y == '\0')
+        cy = -1;
+    return cx - cy;
+}
+
+/* Counts of listed documents that are not tags of their name. Each kind is warned about once, with its first as
+ * example. */
+struct passed_over {
+    uint64_t others, copied;
+};
+
+/* Tags are fetched TAGS_BATCH at a time by several threads, and visited in order. */
+enum { TAGS_BATCH = 64, TAGS_THREADS = 16 };
+
+/* One batch; each thread fills its own docs[i]. */
+struct tag_batch {
+    struct store *store;
+    char **keys;
+    size_t count;
+    struct {
+        struct bytes doc;
+        bool there; /* false: removed since it was listed, or another program's file */
+    } docs[TAGS_BATCH];
+};
+
+/* Fetch one document of a batch, in one of several threads. A key that is not a tag's is left out. */
+static int fetch_tag(void *arg, size_t i)
+{
+    struct tag_batch *b = arg;
+    const char *name, *tag;
+    CLEANUP_FREE char *parts = strdup(b->keys[i]);
+    if (!parts)
+        return error_no_memory();
+    if (!split_tag_key(parts, &name, &tag))
+        return 0;
+    int rc = store_get_small(b->store, b->keys[i], &b->docs[i].doc, NULL);
+    b->docs[i].there = !rc;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Decode one tag's document and visit it, or warn about it. */
+static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct passed_over *passed,
+                     repository_tag_visit *visit, void *arg)
+{
+    struct tag t;
+    const char *name, *tag;
+    if (tag_is_other_document(doc->data, doc->len)) {
+        if (!passed->others++)
+            log_warning("%s: %s is no tag, and is skipped with everything else like it: another store was made "
+                        "inside this one; 'granary unnest %s' moves its images out of it",
+                        s->url, key, s->url);
+        return 0;
+    }
+    int rc = at_key(tag_decode(doc->data, doc->len, &t), s, key);
+    if (rc || !split_tag_key(key, &name, &tag))
+        return rc;
+    if (check_place(s, name, tag, &t) && !passed->copied++)
+        log_warning("%s", error_text());
+    return visit(arg, name, tag, &t);
+}
+
+/* Fetch a batch in parallel, then visit it in order in the calling thread. */
+static int visit_batch(struct store *s, char **keys, size_t count, struct passed_over *passed,
+                       repository_tag_visit *visit, void *arg)
+{
+    CLEANUP_FREE struct tag_batch *b = calloc(1, sizeof *b);
+    if (!b)
+        return error_no_memory();
+    *b = (struct tag_batch){.store = s, .keys = keys, .count = count};
+    for (size_t i = 0; i < count; i++)
+        b->docs[i].doc.max = TAG_DOC_MAX;
+    const struct parallel work = {.count = count, .threads = TAGS_THREADS, .item = fetch_tag, .arg = b};
+    int rc = parallel_run(&work);
+    for (size_t i = 0; i < count; i++) {
+        if (!rc && b->docs[i].there)
+            rc = visit_tag(s, keys[i], &b->docs[i].doc, passed, visit, arg);
+        bytes_release(&b->docs[i].doc);
+    }
+    return rc;
+}
+
+int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg)
+{
+    CLEANUP(key_list_release) key_list keys = {0};
+    struct passed_over passed = {0};
+    char prefix[TAG_KEY_MAX];
+    int rc = name ? image_ref_check_name("image name", name) : 0;
+    if (rc)
+        return rc;
+    snprintf(prefix, sizeof prefix, name ? "images/%s/" : "images/", name);
+    rc = store_list(s, prefix, collect_key, &keys);
+    if (rc)
+        return rc;
+    /* A store lists in any order. */
+    if (keys.len)
+        qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
+    for (size_t i = 0; i < keys.len && !rc; i += TAGS_BATCH)
+        rc = visit_batch(s, keys.items + i, GR_MIN(keys.len - i, (size_t)TAGS_BATCH), &passed, visit, arg);
+    return rc;
+}
