@@ -99,7 +99,7 @@ enum stack_option_type {
           STACK_OPTION_SIZE, "1M", "", false, "64M", stack.index_memory,                                               \
         "memory for index nodes, of all images together")                                                              \
     OWN(endpoint, URL, "endpoint", "endpoint", "URL", set_endpoint,                                                    \
-        "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)")                                                      \
+        "S3 server to use (default: AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)")                                                      \
     OWN(control, NONE, "control", "", "PATH", set_control,                                                             \
         "a unix socket that answers GET /metrics and GET /status, for granary status, cache, warm and trace")          \
     OWN(exports, NONE, "exports", "", "FILE", set_exports,                                                             \

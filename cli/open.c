@@ -7,7 +7,6 @@
  */
 #include "cli/open.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "repository/repository.h"
@@ -94,15 +94,6 @@ void open_image_release(struct open_image *image)
 
 enum { ENV_FILE_MAX = 1 << 20 };
 
-/* Remove blanks at both ends, in place. */
-static char *trim(char *text)
-{
-    size_t len = strlen(text);
-    while (len && isspace((unsigned char)text[len - 1]))
-        text[--len] = 0;
-    return text + strspn(text, " \t");
-}
-
 /* Remove a pair of quotes around a value, in place. Escapes are not interpreted. */
 static char *unquote(char *value)
 {
@@ -116,14 +107,14 @@ static char *unquote(char *value)
 /* Put one line into the environment. */
 static int env_file_take_line(const char *path, unsigned number, char *line)
 {
-    line = trim(line);
+    line = text_trim(line);
     if (!*line || *line == '#' || *line == ';')
         return 0;
     char *equals = strchr(line, '=');
     if (!equals || equals == line)
         return error_set(-EINVAL, "%s:%u: no NAME=VALUE", path, number);
     *equals = 0;
-    if (setenv(trim(line), unquote(trim(equals + 1)), 1))
+    if (setenv(text_trim(line), unquote(text_trim(equals + 1)), 1))
         return error_set(-errno, "%s:%u: %s", path, number, strerror(errno));
     return 0;
 }

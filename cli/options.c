@@ -265,11 +265,21 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
     return 0;
 }
 
+/* Sentences of the command line begin with the option's name. */
+int options_wrong_in_file(const struct config *c, const struct config_entry *e)
+{
+    const char *text = error_text();
+    (void)config_wrong(c, e, "%s", text + (text_begins_with(text, "--") ? 2 : 0));
+    return CLI_USAGE;
+}
+
 /* Set an option from a line of the configuration file. */
 static int set_from_file(const struct config *c, const struct config_entry *e, const struct option_row *row,
                          void *values)
 {
-    int rc;
+    int rc = row->kind == OPTION_LIST ? 0 : config_check_once(c, e);
+    if (rc)
+        return rc;
     if (row->kind != OPTION_FLAG)
         rc = options_set_value(row, e->value, values);
     else if (!strcmp(e->value, "yes"))
@@ -278,7 +288,7 @@ static int set_from_file(const struct config *c, const struct config_entry *e, c
         rc = error_set(-EINVAL, "%s: '%s' is neither yes nor no", e->key, e->value);
     else
         rc = 0;
-    return rc ? config_wrong(c, e, "%s", error_text()) : 0;
+    return rc ? options_wrong_in_file(c, e) : 0;
 }
 
 int options_read_section(const struct config *c, const char *section, const struct option_row *rows, void *values)

@@ -104,6 +104,8 @@ void options_release(struct invocation *inv);
  * frees the rest. Returns 0, or CLI_USAGE with a sentence that names file and line. */
 GR_MUST_CHECK int options_read_section(const struct config *c, const char *section, const struct option_row *rows,
                                        void *values);
+/* Put file and line before the thread's sentence about an option; returns CLI_USAGE. */
+int options_wrong_in_file(const struct config *c, const struct config_entry *e);
 /* Free the lists among values. */
 void options_release_lists(const struct option_row *rows, void *values);
 

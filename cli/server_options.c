@@ -79,6 +79,16 @@ static const char *text_of(const struct server_values *v, const struct option_ro
 
 /* ---- checks ---- */
 
+/* Whether an option has no effect without a cache on disk. */
+static bool is_of_disk_cache(const struct option_row *row)
+{
+    static const char *const names[] = {"cache-compressed", "quota", "watermark", "disk-timeout", "eviction"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++)
+        if (!strcmp(row->name, names[i]))
+            return true;
+    return false;
+}
+
 /* Parse every value as the server will, for the sentence only. */
 static int check_words(const struct server_values *v)
 {
@@ -96,16 +106,11 @@ static int check_words(const struct server_values *v)
 int server_options_check(const struct server_values *v)
 {
     bool none = server_options_no_cache(v);
-    const char *of_cache = v->quotas.count       ? "quota"
-                           : v->watermark        ? "watermark"
-                           : v->disk_timeout     ? "disk-timeout"
-                           : v->eviction         ? "eviction"
-                           : v->cache_compressed ? "cache-compressed"
-                                                 : NULL;
     if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory)
         return options_wrong("--fence needs --cache DIR:SIZE or --memory SIZE: without a cache nothing can be read");
-    if (of_cache && none)
-        return options_wrong("--%s needs --cache DIR:SIZE", of_cache);
+    for (const struct option_row *row = server_option_rows; none && row->kind; row++)
+        if (is_of_disk_cache(row) && count_of(v, row))
+            return options_wrong("--%s needs --cache DIR:SIZE", row->name);
     return check_words(v) ? CLI_USAGE : 0;
 }
 
@@ -118,7 +123,14 @@ static const char *default_cache_environment(void)
     return text && *text ? text : NULL;
 }
 
-/* Copy a row's member. A list moves: the source has none afterwards. */
+/* The source has none afterwards. */
+static void move_list(struct option_list *to, struct option_list *from)
+{
+    *to = *from;
+    *from = (struct option_list){0};
+}
+
+/* Copy a row's member; a list moves. */
 static void move_value(struct server_values *to, struct server_values *from, const struct option_row *row)
 {
     static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
@@ -130,6 +142,24 @@ static void move_value(struct server_values *to, struct server_values *from, con
     memset(member, 0, sizes[row->kind]);
 }
 
+bool server_options_in_config(const struct option_row *row)
+{
+    return strcmp(row->name, "quota") != 0 && strcmp(row->name, "endpoint") != 0;
+}
+
+/* Parse a value as the server will. A server refuses a quota of an image that it does not serve, and an endpoint is
+ * also for commands that start no server. */
+static int check_entry(const struct config *c, const struct config_entry *e, struct stack_options *parsed)
+{
+    if (!strcmp(e->key, "endpoint"))
+        (void)config_wrong(c, e, "[server] has no endpoint; set it in [s3://BUCKET], or in [s3://] for every bucket");
+    else if (!strcmp(e->key, "quota"))
+        (void)config_wrong(c, e, "[server] has no quota: that is for one server; give it --quota");
+    else
+        return stack_options_set_option(parsed, e->key, e->value) ? options_wrong_in_file(c, e) : 0;
+    return CLI_USAGE;
+}
+
 /* Parse the section's values as the server will. */
 static int check_section(const struct config *c)
 {
@@ -138,10 +168,8 @@ static int check_section(const struct config *c)
     stack_options_init(&parsed);
     for (size_t i = 0; !rc && i < c->entries.len; i++) {
         const struct config_entry *e = &c->entries.items[i];
-        if (!strcmp(e->section, "server") && stack_options_set_option(&parsed, e->key, e->value)) {
-            (void)config_wrong(c, e, "%s", error_text());
-            rc = CLI_USAGE;
-        }
+        if (!strcmp(e->section, "server"))
+            rc = check_entry(c, e, &parsed);
     }
     stack_options_release(&parsed);
     return rc;
@@ -160,9 +188,14 @@ int server_options_take_config(struct server_values *v)
     if (config_get(&c))
         return CLI_USAGE;
     int rc = server_options_read_config(c, &file);
+    if (!rc) { /* these two decide whether there is a disk cache, which others need */
+        if (!v->caches.count && !default_cache_environment())
+            move_list(&v->caches, &file.caches);
+        v->memory = v->memory ? v->memory : file.memory;
+    }
     for (const struct option_row *row = server_option_rows; !rc && row->kind; row++)
-        if (!count_of(v, row) &&
-            !(row->offset == offsetof(struct server_values, caches) && default_cache_environment()))
+        if (row->offset != offsetof(struct server_values, caches) && !count_of(v, row) &&
+            !(is_of_disk_cache(row) && server_options_no_cache(v)))
             move_value(v, &file, row);
     options_release_lists(server_option_rows, &file);
     return rc;

@@ -46,6 +46,8 @@ GR_MUST_CHECK int server_options_take_config(struct server_values *v);
 /* Read the [server] section of a file, and parse each value as the server will. out: all zero; release it by
  * options_release_lists in any case. CLI_USAGE, with a sentence. */
 GR_MUST_CHECK int server_options_read_config(const struct config *c, struct server_values *out);
+/* Whether [server] may have that option. */
+bool server_options_in_config(const struct option_row *row);
 /* Return an option's default as a user would write it; NULL: it has none. */
 const char *server_options_default(const struct option_row *row);
 

@@ -16,7 +16,7 @@
 #include "base/io.h"
 #include "base/text.h"
 
-#define STANDARD_PATH "/etc/granary/granary.conf"
+#define STANDARD_PATH "/etc/granary.conf"
 
 enum { CONFIG_MAX = 1 << 20 };
 
@@ -36,6 +36,16 @@ static int wrong_line(const struct config *c, unsigned line, const char *what)
     return error_set(-EINVAL, "%s:%u: %s", c->path, line, what);
 }
 
+int config_check_once(const struct config *c, const struct config_entry *e)
+{
+    for (size_t i = 0; i < c->entries.len; i++) {
+        const struct config_entry *o = &c->entries.items[i];
+        if (o->line < e->line && !strcmp(o->section, e->section) && !strcmp(o->key, e->key))
+            return config_wrong(c, e, "line %u sets '%s' already", o->line, e->key);
+    }
+    return 0;
+}
+
 int config_wrong(const struct config *c, const struct config_entry *e, const char *fmt, ...)
 {
     char what[ERROR_TEXT_MAX];
@@ -44,17 +54,6 @@ int config_wrong(const struct config *c, const struct config_entry *e, const cha
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     return wrong_line(c, e->line, what);
-}
-
-/* Cut white space off both ends, in place. */
-static char *trim(char *text)
-{
-    text += strspn(text, " \t\r");
-    size_t len = strlen(text);
-    while (len && strchr(" \t\r", text[len - 1]))
-        len--;
-    text[len] = 0;
-    return text;
 }
 
 /* Return the bucket that a section is about, "" for every bucket; NULL: it is about none. */
@@ -70,7 +69,7 @@ static int take_section(const struct config *c, unsigned line, char *text, const
     if (text[len - 1] != ']')
         return wrong_line(c, line, "a section's name ends with ']'");
     text[len - 1] = 0;
-    *out = trim(text + 1);
+    *out = text_trim(text + 1);
     const char *bucket = bucket_of(*out);
     if (bucket && strchr(bucket, '/'))
         return error_set(-EINVAL, "%s:%u: [%s]: settings hold for a whole bucket; write [s3://%.*s]", c->path, line,
@@ -79,6 +78,30 @@ static int take_section(const struct config *c, unsigned line, char *text, const
         return 0;
     return error_set(-EINVAL, "%s:%u: there is no section [%s]; there are [server], [mount], [s3://BUCKET] and [s3://]",
                      c->path, line, *out);
+}
+
+/* Cut off a comment: '#' behind white space. */
+static void cut_comment(char *value)
+{
+    for (char *p = value; *p; p++)
+        if (*p == '#' && (p[-1] == ' ' || p[-1] == '\t' || p == value)) {
+            *p = 0;
+            return;
+        }
+}
+
+/* Check a setting of a bucket. */
+static int check_bucket_entry(const struct config *c, const struct config_entry *e)
+{
+    size_t i = 0;
+    while (i < GR_ARRAY_SIZE(bucket_keys) && strcmp(e->key, bucket_keys[i]) != 0)
+        i++;
+    if (i == GR_ARRAY_SIZE(bucket_keys))
+        return config_wrong(c, e, "'%s' is not a bucket setting; there are endpoint and profile", e->key);
+    if (!strcmp(e->key, "endpoint") && !text_begins_with(e->value, "http://") &&
+        !text_begins_with(e->value, "https://"))
+        return config_wrong(c, e, "endpoint must look like https://HOST or http://HOST:PORT");
+    return config_check_once(c, e);
 }
 
 /* "KEY = VALUE" */
@@ -90,27 +113,21 @@ static int take_entry(struct config *c, unsigned line, const char *section, char
     if (!section)
         return wrong_line(c, line, "a [section] comes before the first KEY = VALUE");
     *equals = 0;
-    const struct config_entry e = {.section = section, .key = trim(text), .value = trim(equals + 1), .line = line};
+    cut_comment(equals + 1);
+    const struct config_entry e = {
+        .section = section, .key = text_trim(text), .value = text_trim(equals + 1), .line = line};
     if (!*e.key || !*e.value)
         return wrong_line(c, line, "a key and its value may not be empty");
-    if (bucket_of(section)) {
-        size_t i = 0;
-        while (i < GR_ARRAY_SIZE(bucket_keys) && strcmp(e.key, bucket_keys[i]) != 0)
-            i++;
-        if (i == GR_ARRAY_SIZE(bucket_keys))
-            return config_wrong(c, &e, "'%s' is no setting of a bucket; there are endpoint and profile", e.key);
-    }
-    return vec_push(&c->entries, e) ? error_no_memory() : 0;
+    int rc = bucket_of(section) ? check_bucket_entry(c, &e) : 0;
+    return rc ? rc : vec_push(&c->entries, e) ? error_no_memory() : 0;
 }
-
-/* Only whole lines can be comments: a '#' may be part of a value. */
 static int take_text(struct config *c)
 {
     const char *section = NULL;
     char *rest = (char *)c->text.data, *text;
     int rc = 0;
     for (unsigned line = 1; !rc && (text = strsep(&rest, "\n")); line++) {
-        text = trim(text);
+        text = text_trim(text);
         if (*text == '[')
             rc = take_section(c, line, text, &section);
         else if (*text && *text != '#')
@@ -127,15 +144,15 @@ static int read_text(struct config *c)
     if (fd < 0 || fstat(fd, &st))
         return error_set(-errno, "cannot read %s: %s", c->path, strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) /* /dev/null is an empty file */
-        return error_set(-EINVAL, "%s is no file", c->path);
+        return error_set(-EINVAL, "%s is not a regular file", c->path);
     if (S_ISREG(st.st_mode) && ((st.st_uid && st.st_uid != geteuid()) || st.st_mode & 022))
-        return error_set(
-            -EPERM, "%s can be written by other users, so it is not believed; chown root and chmod go-w it", c->path);
+        return error_set(-EPERM, "%s is ignored: other users can write it; run chown root and chmod go-w on it",
+                         c->path);
     int rc = io_read_rest(fd, c->path, &c->text);
     if (rc)
         return rc;
     if (memchr(c->text.data, 0, c->text.len) || !text_is_utf8((const char *)c->text.data, c->text.len))
-        return error_set(-EINVAL, "%s is no text", c->path);
+        return error_set(-EINVAL, "%s is not UTF-8 text", c->path);
     return bytes_append(&c->text, "", 1);
 }
 
@@ -158,7 +175,7 @@ void config_release(struct config *c)
     *c = (struct config){0};
 }
 
-/* The process's own file. */
+/* The process's own file: read once, by whichever part of the program needs it first, and constant from then on. */
 static struct {
     pthread_once_t once;
     struct config config;

@@ -1,8 +1,8 @@
-/* The configuration file: what holds where neither an option nor the environment says anything.
+/* The configuration file: settings that apply unless an option or the environment overrides them.
  *
- *     # /etc/granary/granary.conf
+ *     # /etc/granary.conf
  *     [server]                        options of granary serve and mount
- *     cache = /nvme0/granary:500G     a key that is there twice is a list
+ *     cache = /nvme0/granary:500G     some keys may be repeated
  *     cache = /nvme1/granary:500G
  *
  *     [s3://datasets]                 a bucket, as a store and as a source; [s3://] is every bucket
@@ -37,7 +37,7 @@ struct config {
     VEC(struct config_entry) entries; /* in the file's order */
 };
 
-/* Return the path of the file: GRANARY_CONFIG, else /etc/granary/granary.conf. NULL: GRANARY_CONFIG is "none". */
+/* Return the path of the file: GRANARY_CONFIG, else /etc/granary.conf. NULL: GRANARY_CONFIG is "none". */
 const char *config_path(void);
 
 /* Read a file; config_release it in any case. A file that is not there is an empty one, unless must_exist: -ENOENT.
@@ -53,6 +53,9 @@ GR_MUST_CHECK int config_get(const struct config **out);
 
 /* Return the entry of a key for a bucket, from [s3://BUCKET], else from [s3://]. NULL: neither has the key. */
 const struct config_entry *config_for_bucket(const struct config *c, const char *bucket, const char *key);
+
+/* Check that no earlier line of the section sets the key. -EINVAL, with a sentence. */
+GR_MUST_CHECK int config_check_once(const struct config *c, const struct config_entry *e);
 
 /* Set the sentence "FILE:LINE: what"; returns -EINVAL. */
 int config_wrong(const struct config *c, const struct config_entry *e, const char *fmt, ...) GR_PRINTF(3, 4);

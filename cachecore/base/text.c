@@ -209,3 +209,13 @@ bool text_resembles(const char *a, size_t a_len, const char *b)
     unsigned most = a_len < 6 ? 1 : (unsigned)(a_len / 3);
     return a_len > 1 && text_distance(a, a_len, b, strlen(b)) <= most;
 }
+
+char *text_trim(char *line)
+{
+    line += strspn(line, " \t\r");
+    size_t len = strlen(line);
+    while (len && strchr(" \t\r", line[len - 1]))
+        len--;
+    line[len] = 0;
+    return line;
+}

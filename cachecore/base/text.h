@@ -38,6 +38,9 @@ GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
 enum { TEXT_COUNT_MAX = 56 };
 char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX]);
 
+/* Cut white space off both ends of one line, in place; returns its new start. */
+char *text_trim(char *line);
+
 /* Does text begin with `with`? */
 bool text_begins_with(const char *text, const char *with);
 

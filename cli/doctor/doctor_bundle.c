@@ -82,8 +82,23 @@ static int add_file(struct bundle *b, const char *name, const char *path)
     return 0;
 }
 
-/* Add every regular file of a directory, or of its directories down to `depth` levels. */
-static int add_directory(struct bundle *b, const char *name, const char *path, int depth)
+/* Whether a file in the directory belongs into the bundle. */
+typedef bool bundle_choice(const char *name);
+
+/* The records of mounts and devices. */
+static bool is_state(const char *name)
+{
+    size_t len = strlen(name);
+    return !strcmp(name, "state.json") || (!strncmp(name, "nbd", 3) && len > 5 && !strcmp(name + len - 5, ".json"));
+}
+
+static bool is_log(const char *name)
+{
+    return strstr(name, ".log");
+}
+
+/* Add the chosen regular files of a directory, and of its directories down to `depth` levels. */
+static int add_directory(struct bundle *b, const char *name, const char *path, bundle_choice *chosen, int depth)
 {
     DIR *dir = opendir(path);
     struct dirent *e;
@@ -101,10 +116,10 @@ static int add_directory(struct bundle *b, const char *name, const char *path, i
             rc = error_no_memory();
         else if (lstat(from, &st))
             continue; /* gone meanwhile */
-        else if (S_ISREG(st.st_mode))
+        else if (S_ISREG(st.st_mode) && chosen(e->d_name))
             rc = add_file(b, inner, from);
         else if (S_ISDIR(st.st_mode) && depth > 0)
-            rc = add_directory(b, inner, from, depth - 1);
+            rc = add_directory(b, inner, from, chosen, depth - 1);
     }
     if (dir)
         closedir(dir);
@@ -159,9 +174,9 @@ static int fill(struct bundle *b)
     if (!rc)
         rc = add_file(b, "mountinfo", "/proc/self/mountinfo");
     if (!rc)
-        rc = add_directory(b, "state", SERVE_RUN_DIR, 1);
+        rc = add_directory(b, "state", SERVE_RUN_DIR, is_state, 1);
     if (!rc && !service_log_directory(logs))
-        rc = add_directory(b, "logs", logs, 0);
+        rc = add_directory(b, "logs", logs, is_log, 0);
     if (!rc)
         rc = add_servers(b);
     return rc ? rc : add_json(b, "doctor.json", doctor_json(b->report));

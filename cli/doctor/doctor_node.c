@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -27,11 +29,13 @@
 #include "cli/doctor/doctor.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"
+#include "cli/verbs/verbs.h"
 #include "format/cache_spec.h"
 
 enum {
     FILES_LEAST = 4096,    /* descriptors for a server with many clients */
     PROGRAM_MS = 10000,    /* for a program to tell its version */
+    STEP_US = 5000,        /* between two looks */
     PROBE = 64 << 20,      /* bytes written as a trial */
     PIECE = 1 << 20,       /* bytes of a write */
     READ = 64 << 10,       /* bytes of a read: a chunk */
@@ -63,17 +67,19 @@ static void check_kernel(struct doctor_report *r)
 {
     bool fuse = !access("/dev/fuse", F_OK) && !access("/dev/loop-control", F_OK);
     if (!device_nbd_available())
-        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts are by kernel nbd");
+        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts use kernel nbd");
     else
         doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, "kernel-nbd", NULL, "%s%s", error_text(),
-                   fuse ? "; mounts are by FUSE, which is slower, and do not outlive granary-fuse" : "");
+                   fuse ? "; mounts use FUSE, which is slower, and fail when granary-fuse ends" : "");
     if (fuse)
         doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
     else
-        doctor_add(r, DOCTOR_WARN, "fuse", "modprobe fuse loop, or give the container these devices",
+        doctor_add(r, DOCTOR_WARN, "fuse", "modprobe -a fuse loop, or give the container these devices",
                    "no /dev/fuse or no /dev/loop-control: no mounts by FUSE");
     if (has_filesystem("erofs"))
         doctor_add(r, DOCTOR_OK, "erofs", NULL, "the kernel has erofs");
+    else if (geteuid())
+        doctor_add(r, DOCTOR_WARN, "erofs", "run granary doctor as root", "erofs is not loaded, and only root can try");
     else if (has_filesystem("ext4"))
         doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or install a kernel with erofs",
                    "the kernel has no erofs, but ext4");
@@ -88,15 +94,20 @@ static void check_kernel(struct doctor_report *r)
 static int version_of(const char *program, char *out, size_t size)
 {
     const char *const argv[] = {program, "--version", NULL};
-    CLEANUP_FD int output = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    CLEANUP_FD int output = memfd_create("version", MFD_CLOEXEC);
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
-    pid_t pid;
-    int status, rc = output < 0 ? error_set(-errno, "/tmp: %s", strerror(errno)) : process_spawn(&spec, &pid);
+    uint64_t deadline = clock_now_ms() + PROGRAM_MS;
+    pid_t pid, ended = 0;
+    int status = 0, rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);
+    while (!rc && !(ended = waitpid(pid, &status, WNOHANG)) && clock_now_ms() < deadline)
+        usleep(STEP_US);
+    if (!rc && !ended) {
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        rc = error_set(-ETIMEDOUT, "%s --version does not end", program);
+    }
     if (rc)
         return rc;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return error_set(-errno, "%s: %s", program, strerror(errno));
     ssize_t n = io_pread_full(output, out, size - 1, 0);
     out[n > 0 ? n : 0] = 0;
     out[strcspn(out, "\n")] = 0;
@@ -146,11 +157,13 @@ static void check_limits(struct doctor_report *r)
     else
         doctor_add(r, DOCTOR_OK, "io-uring", NULL, "the kernel allows io_uring");
     struct timex clock = {0};
-    if (adjtimex(&clock) == TIME_ERROR)
+    int state = adjtimex(&clock);
+    if (state == TIME_ERROR || state < 0)
         doctor_add(r, DOCTOR_WARN, "clock", "run an NTP client: S3 refuses requests of a clock that is 15 minutes off",
-                   "nothing keeps the clock right");
+                   state < 0 ? "the kernel does not tell whether the clock is synchronized"
+                             : "the clock is not synchronized");
     else
-        doctor_add(r, DOCTOR_OK, "clock", NULL, "an NTP client keeps the clock right");
+        doctor_add(r, DOCTOR_OK, "clock", NULL, "the clock is synchronized");
 }
 
 void doctor_check_node(struct doctor_report *r)
@@ -173,7 +186,7 @@ static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint6
     CLEANUP_FREE uint8_t *piece = memory;
     memset(piece, 0x5a, PIECE);
     uint64_t start = clock_now_us();
-    int rc = 0;
+    int rc = fallocate(fd, 0, 0, PROBE) ? -errno : 0; /* as a server reserves it */
     for (uint64_t off = 0; !rc && off < PROBE; off += PIECE)
         rc = io_pwrite_full(fd, piece, PIECE, off);
     if (!rc && fdatasync(fd))
@@ -195,9 +208,14 @@ static void check_speed(struct doctor_report *r, const char *dir)
     uint64_t write, read;
     char w[TEXT_SIZE_MAX], d[TEXT_SIZE_MAX];
     int rc = measure_disk(dir, true, &write, &read);
-    bool direct = rc != -EINVAL && rc != -EOPNOTSUPP;
+    bool direct = rc != -EINVAL;
     if (!direct)
         rc = measure_disk(dir, false, &write, &read);
+    if (rc == -EOPNOTSUPP || rc == -EISDIR) {
+        doctor_add(r, DOCTOR_FAIL, "cache-disk", "use ext4 or XFS on an SSD",
+                   "%s: its filesystem cannot reserve space, or has no unnamed files", dir);
+        return;
+    }
     if (rc) {
         doctor_add(r, DOCTOR_FAIL, "cache-disk", "look at the disk: dmesg, smartctl", "%s: %s", dir, strerror(-rc));
         return;
@@ -217,8 +235,13 @@ static void check_speed(struct doctor_report *r, const char *dir)
 /* Return the bytes that a cache in the directory holds already. */
 static uint64_t held_by(int dir_fd)
 {
+    static const char *const files[] = {"data", "records"};
+    uint64_t held = 0;
     struct stat st;
-    return fstatat(dir_fd, "data", &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_blocks * 512;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(files); i++)
+        if (!fstatat(dir_fd, files[i], &st, AT_SYMLINK_NOFOLLOW))
+            held += (uint64_t)st.st_blocks * 512;
+    return held;
 }
 
 /* size: bytes; 0: as much as there is. */
@@ -228,7 +251,12 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
     struct statvfs fs;
     char wanted[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
     if (access(dir, F_OK) && errno == ENOENT) {
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
+        CLEANUP_FREE char *parent = strdup(dir);
+        if (parent && strrchr(parent, '/') > parent && (*strrchr(parent, '/') = 0, access(parent, F_OK)))
+            doctor_add(r, DOCTOR_FAIL, "cache", "mount its disk, or make the directory", "%s: there is no %s", dir,
+                       parent);
+        else
+            doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
         return;
     }
     if (safe_dir_open(dir, 0, &fd) || fstatvfs(fd, &fs)) {
@@ -240,10 +268,10 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
     text_format_size(size, wanted);
     if (size > free_space + held)
         doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
-                   "%s is to take %s, and has room for %s", dir, wanted, room);
+                   "%s is set to %s, but only %s is available", dir, wanted, room);
     else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s has room for %s%s%s", dir, room, size ? ", of which it takes " : "",
-                   size ? wanted : "");
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available", dir, size ? wanted : "", size ? " of " : "",
+                   room);
     if (free_space > 2 * (uint64_t)PROBE)
         check_speed(r, dir);
 }
@@ -260,11 +288,16 @@ void doctor_check_caches(struct doctor_report *r)
         return;
     }
     char count[TEXT_COUNT_MAX];
-    if (!config_get(&c) && c->entries.len)
-        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: %s, all known", c->path,
+    if (config_get(&c) || config_check_sections(c)) {
+        doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
+        options_release_lists(server_option_rows, &v);
+        return;
+    }
+    if (c->entries.len)
+        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: no errors in %s", c->path,
                    text_format_count(c->entries.len, "setting", count));
     else
-        doctor_add(r, DOCTOR_OK, "config", NULL, "there is no configuration file, or it is empty");
+        doctor_add(r, DOCTOR_OK, "config", NULL, "no configuration file, or an empty one");
     for (size_t i = 0; i < v.caches.count; i++) {
         struct cache_spec spec;
         if (!strcmp(v.caches.items[i], "none") || cache_spec_parse("cache ", v.caches.items[i], &spec))
@@ -291,23 +324,31 @@ static int check_mount(void *arg, const struct mount_state *s)
 {
     struct mounts *m = arg;
     json_t *status = NULL;
+    if (!s->mounted && process_alive(&s->mounter))
+        return 0; /* in progress */
     if (!s->mounted || !mount_device_attached(s)) {
         doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary umount that directory, then mount it again", "%s: %s",
                    s->dir, s->mounted ? "its device is gone" : "a killed mount has left parts");
         return 0;
     }
-    if (!*s->control || server_status_get(s->control, &status)) {
-        doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary serve or granary mount starts it again; see its log",
+    if (*s->control && server_status_get(s->control, &status)) { /* empty: a server without a control socket */
+        doctor_add(m->report, DOCTOR_FAIL, "mounts",
+                   "start it again: granary serve, or another granary mount; its log says why",
                    "%s: its server does not answer", s->dir);
         return 0;
     }
-    json_decref(status);
-    if (!strcmp(s->method, "nbd") && !keep_holder(s->device)) {
+    const char *health = server_status_text(status, "health");
+    if (status && !strcmp(health, "failing"))
+        doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary status says what fails", "%s: its server is failing",
+                   s->dir);
+    else if (status && !strcmp(health, "degraded"))
+        doctor_add(m->report, DOCTOR_WARN, "mounts", "granary status says why", "%s: its server is degraded", s->dir);
+    else if (!strcmp(s->method, "nbd") && !keep_holder(s->device))
         doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary keep DEVICE",
                    "%s: nothing reconnects %s when its server ends", s->dir, s->device);
-        return 0;
-    }
-    m->sound++;
+    else
+        m->sound++;
+    json_decref(status);
     return 0;
 }
 
@@ -315,8 +356,12 @@ void doctor_check_mounts(struct doctor_report *r)
 {
     struct mounts m = {.report = r};
     unsigned before = r->counts[DOCTOR_FAIL];
+    if (geteuid()) {
+        doctor_add(r, DOCTOR_WARN, "mounts", "run granary doctor as root", "only root sees the mounts of this node");
+        return;
+    }
     if (state_each(check_mount, &m))
-        doctor_add(r, DOCTOR_WARN, "mounts", "run granary doctor as root", "%s", error_text());
+        doctor_add(r, DOCTOR_WARN, "mounts", NULL, "%s", error_text());
     else if (!m.sound && before == r->counts[DOCTOR_FAIL])
         doctor_add(r, DOCTOR_OK, "mounts", NULL, "there are none");
     else if (m.sound)

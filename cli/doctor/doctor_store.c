@@ -1,6 +1,6 @@
 /* Whether an image can be read from its store, and how fast. What is read is read as a server reads it: ranges of
- * packs. Speed is measured over the image's own packs for a second by one connection and a second by many, since a
- * store that is slow by one may be fast by sixteen. Nothing is written.
+ * packs. The image's own packs are read for a second over one connection, and for a second over many: a store that is
+ * slow over one may be fast over sixteen. Nothing is written.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -80,10 +80,10 @@ static int read_range(void *arg, size_t i)
     return rc;
 }
 
-/* Measure bytes a second by so many connections. */
+/* Measure bytes a second over N connections. */
 static int measure_speed(struct target *t, unsigned connections, uint64_t *out)
 {
-    const struct parallel work = {.count = SIZE_MAX, .threads = connections, .item = read_range, .arg = t};
+    const struct parallel work = {.count = SIZE_MAX / 2, .threads = connections, .item = read_range, .arg = t};
     uint64_t start = clock_now_ms();
     t->until_ms = start + MEASURE_MS;
     atomic_store(&t->bytes, 0);
@@ -124,6 +124,9 @@ static int measure(struct doctor_report *r, struct open_image *image)
     for (size_t i = 0; (!rc || rc == DONE) && i < t.count; i++) {
         struct store_item item;
         rc = store_stat(image->store, t.packs[i].key, &item);
+        if (!rc && !item.size)
+            rc =
+                error_set(-EBADMSG, "%s is empty; granary verify --repair restores it from the source", t.packs[i].key);
         t.packs[i].size = rc ? 0 : item.size;
     }
     if (rc && rc != DONE)
@@ -144,7 +147,7 @@ static int measure(struct doctor_report *r, struct open_image *image)
     if (!rc)
         rc = measure_speed(&t, MANY, &many);
     if (!rc)
-        doctor_add(r, DOCTOR_OK, "store-speed", NULL, "%s/s by one connection, %s/s by %d",
+        doctor_add(r, DOCTOR_OK, "store-speed", NULL, "%s/s over one connection, %s/s over %d",
                    text_format_size(one, by_one), text_format_size(many, by_many), MANY);
     return rc;
 }
@@ -166,7 +169,7 @@ void doctor_check_image(struct doctor_report *r, const char *image, const struct
     if (!rc)
         rc = read_chunk(&opened);
     if (!rc) {
-        doctor_add(r, DOCTOR_OK, "image", NULL, "%s is %s, %llu files, %s; a chunk was read and is right", image,
+        doctor_add(r, DOCTOR_OK, "image", NULL, "%s is %s, %llu files, %s; one chunk read and verified", image,
                    print_digest(&opened.digest, digest), (unsigned long long)opened.manifest.counts.files,
                    text_format_size(opened.manifest.counts.bytes, size));
         rc = measure(r, &opened);

@@ -1,8 +1,8 @@
 /* granary config show, granary config check
  *
  * A setting comes from the first of: the command line, which is not known here; the environment; the configuration file
- * (base/config.h); the default. show prints for each what holds and from where, as lines that the file could have. No
- * setting is a secret, but a URL may hold one by mistake: what stands before an '@' is not shown.
+ * (base/config.h); the default. show prints each value that applies and where it comes from, in the form of the file.
+ * No setting is a secret, but a URL may contain one by mistake: a URL with an '@' is not shown.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void show(struct listing *l, const char *section, const char *key, const 
     value = value ? without_secret(value) : NULL;
     if (l->settings) {
         json_array_append_new(l->settings, json_pack("{s:s,s:s,s:o,s:s,s:o,s:o}", "section", section, "key", key,
-                                                     "value", value ? json_string(value) : json_null(), "from", from,
+                                                     "value", value ? json_lossy(value) : json_null(), "from", from,
                                                      "variable", name ? json_string(name) : json_null(), "line",
                                                      line ? INTEGER(line) : json_null()));
         return;
@@ -88,23 +88,22 @@ static bool show_lines(struct listing *l, const struct config *c, const char *se
 /* Show the section of a table of options. */
 static void show_section(struct listing *l, const struct config *c, const char *section, const struct option_row *rows)
 {
-    static const char *const cache[] = {"GRANARY_CACHE", NULL}, *const endpoint[] = {"AWS_ENDPOINT_URL_S3",
-                                                                                     "AWS_ENDPOINT_URL", NULL};
+    static const char *const cache[] = {"GRANARY_CACHE", NULL};
     for (const struct option_row *row = rows; row->kind; row++) {
         bool server = rows == server_option_rows;
+        if (server && !server_options_in_config(row))
+            continue;
         const char *standard = server ? server_options_default(row) : NULL;
         if (server && !strcmp(row->name, "cache") && show_variable(l, section, row->name, cache))
             continue;
         if (show_lines(l, c, section, row->name))
-            continue;
-        if (server && !strcmp(row->name, "endpoint") && show_variable(l, section, row->name, endpoint))
             continue;
         show(l, section, row->name, standard, standard ? "default" : "unset", NULL, 0);
     }
 }
 
 /* Check every section of a file that was read. */
-static int check_config(const struct config *c)
+int config_check_sections(const struct config *c)
 {
     struct server_values unused = {0};
     int rc = server_options_read_config(c, &unused);
@@ -115,11 +114,14 @@ static int check_config(const struct config *c)
 /* Show every setting that holds. */
 static void show_all(struct listing *l, const struct config *c)
 {
+    static const char *const endpoint[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL}, *const profile[] = {
+                                                                                                 "AWS_PROFILE", NULL};
     show_section(l, c, "server", server_option_rows);
     show_section(l, c, "mount", mount_config_rows);
     for (size_t i = 0; i < c->entries.len; i++) {
         const struct config_entry *e = &c->entries.items[i];
-        if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0)
+        if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0 &&
+            !show_variable(l, e->section, e->key, strcmp(e->key, "profile") ? endpoint : profile))
             show(l, e->section, e->key, e->value, "file", NULL, e->line);
     }
 }
@@ -136,7 +138,7 @@ static int run_show(const struct invocation *inv)
     const struct config_values *v = inv->values;
     const struct config *c;
     struct listing l = {0};
-    if (config_get(&c) || check_config(c))
+    if (config_get(&c) || config_check_sections(c))
         return CLI_USAGE;
     if (v->json)
         return print_json(config_settings(c));
@@ -149,9 +151,8 @@ static int run_show(const struct invocation *inv)
 static const struct verb verb_config_show = {
     .name = "config show",
     .operands = "",
-    .summary = "Print every setting that holds without options, and where it is from",
-    .details =
-        "The environment goes before the file, options go before both. Secrets are in neither, and are not shown.",
+    .summary = "Print every setting that applies without options, and where it comes from",
+    .details = "The environment takes precedence over the file, and options over both. A URL with an @ is not shown.",
     .options = show_rows,
     .values_size = sizeof(struct config_values),
     .run = run_show,
@@ -163,10 +164,10 @@ static int run_check(const struct invocation *inv)
     CLEANUP_CONFIG c = {0};
     if (!path)
         return options_wrong("GRANARY_CONFIG is none, so no file is read; name one");
-    if (config_read(path, true, &c) || check_config(&c))
+    if (config_read(path, true, &c) || config_check_sections(&c))
         return CLI_USAGE;
     char count[TEXT_COUNT_MAX];
-    printf("%s: %s, all known\n", path, text_format_count(c.entries.len, "setting", count));
+    printf("%s: no errors in %s\n", path, text_format_count(c.entries.len, "setting", count));
     return 0;
 }
 
@@ -177,7 +178,7 @@ static const struct verb verb_config_check = {
     .operands = "[FILE]",
     .max_operands = 1,
     .summary = "Check a configuration file before it is used",
-    .details = "FILE is /etc/granary/granary.conf, or what GRANARY_CONFIG names, unless given.",
+    .details = "FILE is /etc/granary.conf, or what GRANARY_CONFIG names, unless given.",
     .options = no_rows,
     .run = run_check,
 };

@@ -161,13 +161,9 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
 
 /* The server gets the image by digest: it, and each restart of it, serves exactly this image. */
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
-                  const struct manifest *m, const struct bytes *resolved)
+                  const struct manifest *m, const struct bytes *resolved, const string_list *words)
 {
     struct mount_state state;
-    CLEANUP_STRING_LIST words = {0};
-    int rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
-    if (rc)
-        return rc;
     struct mount_config config = {.dir = inv->operands[1],
                                   .image = inv->operands[0],
                                   .pinned = pin->text,
@@ -181,8 +177,8 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .metadata_len = m->metadata_len,
                                   .front_len = m->front_len,
                                   .socket = v->socket,
-                                  .server_options = (const char *const *)words.items,
-                                  .server_option_count = words.len,
+                                  .server_options = (const char *const *)words->items,
+                                  .server_option_count = words->len,
                                   .joins = v->joins,
                                   .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
                                   .noexec = v->noexec,
@@ -192,7 +188,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .dead_s = DEVICE_NBD_DEAD_S,
                                   .cancel = interrupt_watch()};
     keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
-    rc = mount_image(&config, &state);
+    int rc = mount_image(&config, &state);
     if (rc)
         return rc;
     rc = print_mounted(v, &state);
@@ -302,6 +298,13 @@ static int run_mount(const struct invocation *inv)
     if (v->socket && given)
         return options_wrong("--%s is the server's: with --socket the running server has its own", given);
     struct mount_values file;
+    CLEANUP_STRING_LIST words = {0};
+    if (!v->socket) /* the server reads the file itself: mounts with equal options share one, whatever the file says */
+        rc = server_options_take_environment(&v->server);
+    if (!rc)
+        rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
+    if (rc)
+        return rc;
     if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
     if (v->fuse && keep_times_given(&v->times))
@@ -318,8 +321,6 @@ static int run_mount(const struct invocation *inv)
         rc = choose_method(v, file.fuse);
     if (!rc)
         take_nbd_config(v, &file);
-    if (!rc && !v->socket) /* becomes part of the server's options, by which mounts share one */
-        rc = server_options_take_environment(&v->server);
     if (rc)
         return rc;
     CLEANUP_PINNER pinner;
@@ -333,7 +334,7 @@ static int run_mount(const struct invocation *inv)
         rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
     if (!rc)
         rc = resolver_hand(pinner.resolver, &resolved);
-    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved);
+    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved, &words);
 }
 
 const struct verb verb_mount = {

@@ -38,7 +38,7 @@ static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
 
 #define AT(field) offsetof(struct serve_values, field), 0, 0
 
-static const struct serve_values defaults = {.server = {.warm = "metadata"}, .threads = SERVER_THREADS};
+static const struct serve_values defaults = {.threads = SERVER_THREADS};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
@@ -265,7 +265,11 @@ static int cmd_serve_run(const struct invocation *inv)
 {
     struct serve_values *v = inv->values;
     CLEANUP_SERVER_CACHE chosen = SERVER_CACHE_NONE;
-    if (server_options_take_config(&v->server) || check(v))
+    if (server_options_take_config(&v->server))
+        return CLI_USAGE;
+    if (!v->server.warm)
+        v->server.warm = "metadata";
+    if (check(v))
         return CLI_USAGE;
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)

@@ -22,7 +22,9 @@ extern const struct verb verb_cache_fsck, verb_cache_simulate;
 extern const struct option_row mount_config_rows[];
 GR_MUST_CHECK int mount_check_config(const struct config *c);
 
-/* Return every setting that holds without options, as `granary config show --json` prints it. NULL: out of memory. */
+/* Check every section of a file. CLI_USAGE, with a sentence. */
+GR_MUST_CHECK int config_check_sections(const struct config *c);
+/* Return every setting that applies without options, as `granary config show --json` prints it. NULL: out of memory. */
 json_t *config_settings(const struct config *c);
 
 /* Ends with NULL. */

@@ -52,7 +52,17 @@ GRANARY_CACHE=$W/c:64M start options --cache "$W/d:64M" --slow-read 44s
 runs_with slow-read=44s || fail "$(cat "$W/words")"
 end_background
 
-echo "== show says what holds, and from where"
+echo "== what is for a disk cache is left out without one; a set default yields to the file"
+GRANARY_CACHE=none start none
+[ -z "$(dirs none)" ] || fail "$(dirs none)"
+end_background
+write '[server]' 'cache = none' 'warm = none # not at the start'
+start warm
+runs_with warm=none || fail "$(cat "$W/words")"
+end_background
+write '# of a test' '[server]' "cache = $W/a:64M" "cache = $W/b:128M"
+
+echo "== show says what applies, and where it comes from"
 has "server cache $W/a:64M file - 3"
 has "server cache $W/b:128M file - 4"
 has "server readahead 1M default - -"
@@ -65,15 +75,15 @@ write '[server]' 'metrics = 127.0.0.1:1' '[s3://data]' 'endpoint = https://user:
 grep -q '^metrics = 127.0.0.1:1 .*# line 2$' "$W/shown" || fail "$(cat "$W/shown")"
 ! grep -q hidden "$W/shown" || fail "a secret is shown: $(cat "$W/shown")"
 "$GRANARY" config check >"$W/checked" || fail "check"
-[ "$(cat "$W/checked")" = "$GRANARY_CONFIG: 2 settings, all known" ] || fail "$(cat "$W/checked")"
+[ "$(cat "$W/checked")" = "$GRANARY_CONFIG: no errors in 2 settings" ] || fail "$(cat "$W/checked")"
 GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
 ! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
 
 echo "== the example that is installed holds nothing, and each of its lines would be right"
-[ "$("$GRANARY" config check "$GRANARY_SOURCE/deploy/granary.conf")" = "$GRANARY_SOURCE/deploy/granary.conf: 0 settings, all known" ]
+[ "$("$GRANARY" config check "$GRANARY_SOURCE/deploy/granary.conf")" = "$GRANARY_SOURCE/deploy/granary.conf: no errors in 0 settings" ]
 sed -n 's/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p' "$GRANARY_SOURCE/deploy/granary.conf" >"$W/example"
 "$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
-grep -q ': 1[0-9] settings, all known$' "$W/checked" || fail "$(cat "$W/checked" "$W/example")"
+grep -q ': no errors in 1[0-9] settings$' "$W/checked" || fail "$(cat "$W/checked" "$W/example")"
 
 echo "== a wrong file stops every command that would use it, with its line"
 # wrong SENTENCE COMMAND...: exit 2, nothing made
@@ -89,19 +99,25 @@ wrong "config check: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you 
 wrong "config show: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you mean 'cache'?" "$GRANARY" config show
 wrong "serve: $GRANARY_CONFIG:2: [server] has no setting 'cach'; did you mean 'cache'?" "$GRANARY" serve "$W/store/img" --socket "$W/none"
 write '[server]' 'memory = 12Q'
-wrong "config check: $GRANARY_CONFIG:2: --memory 12Q: write a size of at least 16M, or 0 for none" "$GRANARY" config check
+wrong "config check: $GRANARY_CONFIG:2: memory 12Q: write a size of at least 16M, or 0 for none" "$GRANARY" config check
 write '[server]' 'cache-compressed = maybe'
 wrong "config check: $GRANARY_CONFIG:2: cache-compressed: 'maybe' is neither yes nor no" "$GRANARY" config check
 write '[mount]' 'connections = 100'
-wrong "config check: $GRANARY_CONFIG:2: --connections: '100' is not a number from 1 to 64" "$GRANARY" config check
+wrong "config check: $GRANARY_CONFIG:2: connections: '100' is not a number from 1 to 64" "$GRANARY" config check
 write '[mount]' 'nbd-timeout = 2h'
 wrong "config check: $GRANARY_CONFIG: --nbd-timeout must be from 1s to 1h: without one a lost request would wait for ever" "$GRANARY" config check
+write '[server]' 'endpoint = http://h'
+wrong "config check: $GRANARY_CONFIG:2: [server] has no endpoint; set it in [s3://BUCKET], or in [s3://] for every bucket" "$GRANARY" config check
+write '[server]' 'quota = faces:1G'
+wrong "config check: $GRANARY_CONFIG:2: [server] has no quota: that is for one server; give it --quota" "$GRANARY" config check
+write '[server]' 'memory = 1G' 'warm = none' 'memory = 2G'
+wrong "config check: $GRANARY_CONFIG:4: line 2 sets 'memory' already" "$GRANARY" config check
 write '[mount]' 'json = yes'
 wrong "config check: $GRANARY_CONFIG:2: [mount] has no setting 'json'; 'granary config show' lists them" "$GRANARY" config check
 wrong "config check: cannot read $W/nothing: No such file or directory" "$GRANARY" config check "$W/nothing"
 write '[server]'
 chmod 622 "$GRANARY_CONFIG"
-wrong "config check: $GRANARY_CONFIG can be written by other users, so it is not believed; chown root and chmod go-w it" "$GRANARY" config check
+wrong "config check: $GRANARY_CONFIG is ignored: other users can write it; run chown root and chmod go-w on it" "$GRANARY" config check
 rm "$GRANARY_CONFIG"
 wrong "config show: cannot read $GRANARY_CONFIG: No such file or directory" "$GRANARY" config show
 
@@ -121,16 +137,21 @@ grep -q 's3://raw.*AWS_ACCESS_KEY_ID' "$W/err" || fail "$(cat "$W/err")"
 write '[s3://]' "endpoint = $url" 'profile = work'
 "$GRANARY" build -q s3://raw s3://lake/raw >"$W/built" || fail "the profile of all buckets is not used"
 ! AWS_PROFILE=default "$GRANARY" images s3://lake >"$W/out" 2>"$W/err" || fail "the environment does not go before the file"
-AWS_ENDPOINT_URL=$url "$GRANARY" images s3://lake --endpoint "$url" >"$W/images" || fail "with an endpoint in all three places"
+dead=http://127.0.0.1:9
+write '[s3://]' "endpoint = $dead" 'profile = work'
+AWS_ENDPOINT_URL=$url "$GRANARY" images s3://lake >"$W/images" || fail "the file's endpoint goes before the environment's"
+AWS_ENDPOINT_URL=$dead "$GRANARY" images s3://lake --endpoint "$url" >"$W/images" || fail "the option does not go before both"
+AWS_ENDPOINT_URL=$url settings >"$W/settings"
+grep -qxF "s3:// endpoint $url environment AWS_ENDPOINT_URL -" "$W/settings" || fail "$(cat "$W/settings")"
 write '[s3://]' 'endpoint = host'
 ! "$GRANARY" images s3://lake 2>"$W/err" || fail "a wrong endpoint is taken"
-grep -q "must look like https://host" "$W/err" || fail "$(cat "$W/err")"
+grep -q "$GRANARY_CONFIG:2: endpoint must look like https://HOST" "$W/err" || fail "$(cat "$W/err")"
 ! grep -rq hidden "$W/err" "$W/out" || fail "a secret in a message"
 end_background
 
 [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "the rest needs root, /dev/fuse and /dev/loop-control"
 echo "== mounts share a server without an option, and take what [mount] says"
-extra_cleanup() { for d in "$W/one" "$W/two"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
+extra_cleanup() { for d in "$W/one" "$W/two" "$W/three"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
 "$GRANARY" build -q "$W/tree" "$W/store/more" >"$W/built"
 write '[server]' "cache = $W/shared:64M" "disk-timeout = $DISK_TIMEOUT" '[mount]' 'fuse = yes' 'noexec = yes' 'dead-timeout = 1h' 'connections = 2'
 "$GRANARY" mount --mkdir --json "$W/store/img" "$W/one" >"$W/one.json"
@@ -140,5 +161,9 @@ write '[server]' "cache = $W/shared:64M" "disk-timeout = $DISK_TIMEOUT" '[mount]
 [ "$(jq -r '.caches[].path' "$W/one.json")" = "$W/shared" ] || fail "$(cat "$W/one.json")"
 grep -q " $W/one [^ ]* [^ ]*noexec" /proc/self/mounts || fail "$(grep -F " $W/one " /proc/self/mounts)"
 cmp "$W/tree/one" "$W/one/one"
+sed -i 's/^fuse = yes/fuse = no/' "$GRANARY_CONFIG"
+"$GRANARY" mount --fuse --mkdir --json "$W/store/more" "$W/three" >"$W/three.json"
+[ "$(jq .server_pid "$W/one.json")" = "$(jq .server_pid "$W/three.json")" ] || fail "another server after the file was changed"
 "$GRANARY" umount "$W/one"
 "$GRANARY" umount "$W/two"
+"$GRANARY" umount "$W/three"

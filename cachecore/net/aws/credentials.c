@@ -36,17 +36,6 @@ void aws_profile_release(struct aws_profile *p)
         text_wipe(owned[i]);
 }
 
-/* Cut white space off both ends, in place. */
-static char *trim(char *text)
-{
-    text += strspn(text, " \t\r");
-    size_t len = strlen(text);
-    while (len && strchr(" \t\r", text[len - 1]))
-        len--;
-    text[len] = 0;
-    return text;
-}
-
 /* Take one line NAME=VALUE. Within a file the last line wins; a value that an earlier file set (`before`) stays.
  * -ENOMEM.
  */
@@ -70,7 +59,7 @@ static int aws_profile_take_line(char *line, struct aws_profile *p, const struct
     if (!equals)
         return 0;
     *equals = 0;
-    const char *name = trim(line), *value = trim(equals + 1);
+    const char *name = text_trim(line), *value = text_trim(equals + 1);
     for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
         if (strcmp(name, table[i].name) == 0 && !table[i].set) {
             text_wipe(table[i].value);
@@ -84,9 +73,9 @@ static int aws_profile_take_line(char *line, struct aws_profile *p, const struct
 /* Is this the title of the profile's section: "name", or in the config file "profile name"? */
 static bool is_section_of(char *title, const char *name)
 {
-    title = trim(title);
+    title = text_trim(title);
     if (strncmp(title, "profile", 7) == 0 && (title[7] == ' ' || title[7] == '\t'))
-        title = trim(title + 7);
+        title = text_trim(title + 7);
     return strcmp(title, name) == 0;
 }
 
@@ -98,7 +87,7 @@ static int take_text(char *text, struct aws_profile *p)
     char *rest = text, *line;
     int rc = 0;
     while (!rc && (line = strsep(&rest, "\n"))) {
-        line = trim(line);
+        line = text_trim(line);
         if (*line == '#' || *line == ';')
             continue;
         char *end = *line == '[' ? strchr(line, ']') : NULL;

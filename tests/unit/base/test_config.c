@@ -48,7 +48,7 @@ static void test_config__lines_become_entries(void **state)
     CLEANUP_CONFIG c = {0};
     scratch_make(p.dir);
     assert_int_equal(read_as(&p,
-                             "# a comment\n\n[server]\ncache=/a:1G\n  cache =  /b b#c:2G \t\r\n"
+                             "# a comment\n\n[server]\ncache=/a:1G # why\n  cache =  /b b#c:2G \t\r\n"
                              "[ s3://data ]\nendpoint = http://h:1/?a=b",
                              &c),
                      0);
@@ -76,12 +76,16 @@ static void test_config__other_lines_are_refused(void **state)
     refused(&p, "[sever]\n", ":1: there is no section [sever]; there are [server], [mount], [s3://BUCKET] and [s3://]");
     refused(&p, "[mount]\n= 3\n", ":2: a key and its value may not be empty");
     refused(&p, "[mount]\nfuse =\n", ":2: a key and its value may not be empty");
+    refused(&p, "[mount]\nfuse = # yes\n", ":2: a key and its value may not be empty");
+    refused(&p, "[s3://b]\nendpoint = host:9000\n", ":2: endpoint must look like https://HOST or http://HOST:PORT");
+    refused(&p, "[s3://b]\nprofile = a\n[server]\nwarm = none\n[s3://b]\nprofile = b\n",
+            ":6: line 2 sets 'profile' already");
     refused(&p, "[s3://b]\nsecret_key = x\n",
-            ":2: 'secret_key' is no setting of a bucket; there are endpoint and profile");
+            ":2: 'secret_key' is not a bucket setting; there are endpoint and profile");
     CLEANUP_CONFIG c = {0};
     put(&p, "[server]\0x", 10);
     assert_int_equal(config_read(p.file, true, &c), -EINVAL);
-    assert_non_null(strstr(error_text(), "is no text"));
+    assert_non_null(strstr(error_text(), "is not UTF-8 text"));
     scratch_remove(p.dir);
 }
 
@@ -155,7 +159,7 @@ static void test_config__a_bucket_has_its_own_settings_first(void **state)
 static void test_config__granary_config_names_another_file(void **state)
 {
     unsetenv("GRANARY_CONFIG");
-    assert_string_equal(config_path(), "/etc/granary/granary.conf");
+    assert_string_equal(config_path(), "/etc/granary.conf");
     setenv("GRANARY_CONFIG", "/x", 1);
     assert_string_equal(config_path(), "/x");
     setenv("GRANARY_CONFIG", "none", 1);
