@@ -27,8 +27,8 @@ struct aws_profile {
     bool named; /* it was chosen by name */
 };
 
-/* Load the profile; the caller releases *out. configured: from the configuration file, or NULL. A missing file is no error. -EMSGSIZE, -EACCES, ...: a file cannot be
- * read; -ENOMEM; with a sentence. */
+/* Load the profile; the caller releases *out. configured: from the configuration file, or NULL. A missing file is no
+ * error. -EMSGSIZE, -EACCES, ...: a file cannot be read; -ENOMEM; with a sentence. */
 GR_MUST_CHECK int aws_profile_load(const char *configured, struct aws_profile *out);
 void aws_profile_release(struct aws_profile *p); /* wipes */
 
