@@ -427,7 +427,9 @@ static void read_slots(struct cache *c, struct hit *hits, size_t n, uint64_t *le
     histogram_add(&c->disk_reads, now_us - began_us);
     *left_ms = b.deadline_ms > now ? b.deadline_ms - now : 0;
     for (size_t i = 0; i < n; i++) {
-        if (!hits[i].rc && hits[i].packed)
+        if (!hits[i].packed)
+            continue;
+        if (!hits[i].rc)
             hits[i].rc = unpack(&hits[i]);
         pages_put(hits[i].packed, hits[i].slot.stored_len);
     }

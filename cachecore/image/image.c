@@ -296,7 +296,7 @@ static void describe_slowest(const struct cache_served *served, char *out, size_
 
 /* One line: the whole time, split into index, disk, queue and store; "other" is the rest. The chunk with the longest
  * wait is named, with the object it is in. Counted before the rate limit, so that the counter also covers reads that
- * were not logged. */
+ * were not logged. Leaves the thread's error message as it is. */
 static void say_slow(struct slow_reads *s, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
 {
     const struct cache_served *served = &b->served;
