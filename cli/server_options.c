@@ -32,7 +32,6 @@
 #include "base/safe_dir.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "format/cache_spec.h"
 
 static const struct option_row rows[] = {SERVER_ROWS{0}};
 
