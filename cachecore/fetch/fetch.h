@@ -21,7 +21,6 @@
 #define GRANARY_FETCH_FETCH_H
 
 #include "base/counter.h"
-#include "base/histogram.h"
 #include "fetch/inflight.h"
 #include "format/chunk.h"
 #include "store/store.h"
