@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/rate.h"
 #include "base/text.h"
-#include "format/cache_spec.h"
 #include "net/listen.h"
 
 void stack_options_release(struct stack_options *o)
@@ -74,6 +73,45 @@ static int set_image(struct stack_options *o, const char *what, const char *valu
     return 0;
 }
 
+/* ---- caches ---- */
+
+enum { SIZE_LEAST = 16 << 20 }; /* bytes, of a cache and of a quota */
+
+/* Parse "DIR:SIZE" or "DIR:PERCENT%". */
+static int parse_plain(const char *what, const char *text, struct cache_spec *out)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text || !colon[1])
+        return error_set(-EINVAL, "%s%s: write %sDIR:SIZE, e.g. %s/var/cache/granary:200G or :90%%", what, text, what,
+                         what);
+    *out = (struct cache_spec){.dir_len = (size_t)(colon - text)};
+    size_t len = strlen(colon + 1);
+    if (colon[len] == '%')
+        return text_parse_percent("cache size", colon + 1, 1, 99, &out->percent);
+    int rc = text_parse_size("cache size", colon + 1, &out->size);
+    if (!rc && out->size < SIZE_LEAST)
+        rc = error_set(-EINVAL, "%s%s: at least 16M", what, text);
+    return rc;
+}
+
+static bool ends_with(const char *text, size_t len, const char *end)
+{
+    return len > strlen(end) && !strcmp(text + len - strlen(end), end);
+}
+
+int cache_spec_parse(const char *what, const char *text, struct cache_spec *out)
+{
+    static const char hdd[] = ":hdd", ssd[] = ":ssd";
+    size_t len = strlen(text);
+    /* ":hdd" and ":ssd" have the same length, so one cut serves both */
+    bool slow = ends_with(text, len, hdd), named = slow || ends_with(text, len, ssd);
+    CLEANUP_FREE char *plain = strndup(text, named ? len - strlen(hdd) : len);
+    int rc = plain ? parse_plain(what, plain, out) : error_no_memory();
+    if (!rc)
+        out->hdd = slow;
+    return rc;
+}
+
 static int set_cache(struct stack_options *o, const char *what, const char *value)
 {
     struct cache_config *c = &o->stack.cache;
@@ -104,15 +142,20 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
 static int set_quota(struct stack_options *o, const char *what, const char *value)
 {
     struct cache_config *c = &o->stack.cache;
-    size_t name_len;
+    const char *colon = strrchr(value, ':');
     uint64_t size;
-    int rc = quota_spec_parse(what, value, &name_len, &size);
+    if (!colon || colon == value || !colon[1])
+        return error_set(-EINVAL, "%s%s: write %sNAME:SIZE with the name of an image, e.g. %sfaces:200G", what, value,
+                         what, what);
+    int rc = text_parse_size("quota", colon + 1, &size);
+    if (!rc && size < SIZE_LEAST)
+        rc = error_set(-EINVAL, "%s%s: at least 16M", what, value);
     if (rc)
         return rc;
     if (c->quota_count == CACHE_QUOTAS_MAX)
         return error_set(-EINVAL, "%s%s: more than %d quotas", what, value, CACHE_QUOTAS_MAX);
     c->quotas[c->quota_count].size = size;
-    c->quotas[c->quota_count].name = stack_options_keep(o, value, name_len);
+    c->quotas[c->quota_count].name = stack_options_keep(o, value, (size_t)(colon - value));
     if (!c->quotas[c->quota_count].name)
         return error_no_memory();
     c->quota_count++;
@@ -121,8 +164,15 @@ static int set_quota(struct stack_options *o, const char *what, const char *valu
 
 static int set_watermark(struct stack_options *o, const char *what, const char *value)
 {
-    struct cache_config *c = &o->stack.cache;
-    return watermark_spec_parse(what, value, &c->watermark.high, &c->watermark.low);
+    const char *colon = strchr(value, ':');
+    CLEANUP_FREE char *before = colon ? strndup(value, (size_t)(colon - value)) : NULL;
+    uint64_t high, low;
+    /* The sentences of text_parse_uint are replaced by this one. */
+    if (!before || text_parse_uint("", before, 2, 99, &high) || text_parse_uint("", colon + 1, 1, high - 1, &low))
+        return error_set(-EINVAL, "%s%s: write %sHIGH:LOW in percent, e.g. %s95:90", what, value, what, what);
+    o->stack.cache.watermark.high = (unsigned)high;
+    o->stack.cache.watermark.low = (unsigned)low;
+    return 0;
 }
 
 static int set_eviction(struct stack_options *o, const char *what, const char *value)
@@ -148,9 +198,12 @@ static int set_endpoint(struct stack_options *o, const char *what, const char *v
 static int set_l2(struct stack_options *o, const char *what, const char *value)
 {
     struct stack_config *c = &o->stack;
-    int rc = tier_spec_check(what, value);
-    if (rc)
-        return rc;
+    /* The sentence does not show the address, since it may contain a password. */
+    if (!text_begins_with(value, "http://") && !text_begins_with(value, "https://"))
+        return error_set(-EINVAL,
+                         "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
+                         "%shttp://cache1:8080/faces",
+                         what, what);
     if (c->tier_count == STORE_TIERS_MAX)
         return error_set(-EINVAL, "%s...: more than %d shared cache proxies", what, STORE_TIERS_MAX);
     c->tiers[c->tier_count] = stack_options_keep(o, value, strlen(value));

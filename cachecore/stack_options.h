@@ -123,6 +123,19 @@ GR_MUST_CHECK int stack_options_set_option(struct stack_options *o, const char *
 /* Check, after the last parameter, that they fit together, and complete o->stack. -EINVAL. */
 GR_MUST_CHECK int stack_options_complete(struct stack_options *o);
 
+/* A cache directory as a user writes it. */
+struct cache_spec {
+    size_t dir_len;   /* the first dir_len bytes of the text are the directory */
+    uint64_t size;    /* bytes; 0: percent is set instead */
+    unsigned percent; /* 1 to 99, of the space on its filesystem that is free or already the cache's */
+    bool hdd;         /* marked as slow by ":hdd" */
+};
+
+/* Parse "DIR:SIZE" or "DIR:PERCENT%", then ":ssd", ":hdd" or nothing. DIR may contain colons. what: the option as the
+ * user writes it, with its separator: "cache=" or "--cache ". -EINVAL, with a sentence that shows the right form;
+ * -ENOMEM. */
+GR_MUST_CHECK int cache_spec_parse(const char *what, const char *text, struct cache_spec *out);
+
 /* Return the default of a VALUE row by its key, written as a user would; NULL: none. */
 const char *stack_options_default(const char *key);
 

@@ -32,7 +32,6 @@
 #include "base/safe_dir.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
-#include "format/cache_spec.h"
 
 const struct option_row server_option_rows[] = {SERVER_ROWS{0}};
 

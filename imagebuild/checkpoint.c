@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "format/checkpoint_doc.h"
+#include "format/manifest.h"
 #include "imagebuild/sink/catalog_writer.h"
 
 /* The checkpoints of one build. */

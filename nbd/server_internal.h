@@ -26,7 +26,7 @@
 
 #include "base/buf.h"
 #include "base/client.h"
-#include "base/log_limit.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "nbd/handshake.h"
 #include "nbd/request.h"

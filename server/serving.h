@@ -9,7 +9,7 @@
 #define GRANARY_SERVER_SERVING_H
 
 #include "base/compiler.h"
-#include "base/log_limit.h"
+#include "base/log.h"
 #include "stack_options.h"
 
 /* Room for "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" and its NUL.

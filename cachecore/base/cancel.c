@@ -3,12 +3,18 @@
  */
 #include "base/cancel.h"
 
+#include <errno.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/compiler.h"
+#include "base/error.h"
 
 enum { STEP_US = 100000 };
+
+int cancel_check(const volatile int *cancel)
+{
+    return cancel_asked(cancel) ? error_set(-ECANCELED, "interrupted") : 0;
+}
 
 bool cancel_sleep_until(uint64_t when_us, const volatile int *cancel)
 {

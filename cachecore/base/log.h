@@ -4,8 +4,11 @@
 #ifndef GRANARY_BASE_LOG_H
 #define GRANARY_BASE_LOG_H
 
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/compiler.h"
-#include "base/log_limit.h"
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -23,6 +26,30 @@ void log_line(enum log_level level, const char *fmt, ...) GR_PRINTF(2, 3);
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* ---- limits ----
+ *
+ * Limits the log lines of an error storm: LOG_LIMIT_BURST at once, then one a second. Lines that are not logged are
+ * counted, and the next line that passes reports how many there were. */
+
+enum { LOG_LIMIT_BURST = 100 };
+
+/* A token bucket. Declare one with LOG_LIMIT_INIT. */
+struct log_limit {
+    pthread_mutex_t lock; /* guards the rest */
+    unsigned left;        /* lines that may be logged at once */
+    uint64_t refilled_ms; /* the time up to which `left` is counted; 0: never used */
+    uint64_t passed_over; /* lines not logged since the last one that was */
+};
+
+#define LOG_LIMIT_INIT                                                                                                 \
+    {                                                                                                                  \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .left = LOG_LIMIT_BURST                                                     \
+    }
+
+/* May a line be logged at now_ms (clock_now_ms)? If so, *out_passed_over is the number of lines not logged since the
+ * last one. Any thread. */
+bool log_limit_pass(struct log_limit *l, uint64_t now_ms, uint64_t *out_passed_over);
 
 /* Log a line if the limit allows it. The line also says how many were dropped since the last one. Any thread. */
 void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...) GR_PRINTF(3, 4);

@@ -14,7 +14,6 @@
 #define GRANARY_CACHE_CACHE_H
 
 #include "base/counter.h"
-#include "base/histogram.h"
 #include "cache/policy/evict.h"
 #include "fetch/fetch.h"
 

@@ -23,7 +23,6 @@
 #include "base/buf.h"
 #include "base/compiler.h"
 #include "base/counter.h"
-#include "base/histogram.h"
 #include "format/chunk.h"
 #include "store/store.h"
 

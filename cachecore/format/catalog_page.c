@@ -13,8 +13,7 @@
 
 #include "base/error.h"
 #include "base/le.h"
-#include "format/catalog_form.h"
-#include "format/zstd_frame.h"
+#include "format/format_internal.h"
 
 struct catalog_page {
     struct catalog_header header;

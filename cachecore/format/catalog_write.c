@@ -19,8 +19,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "format/catalog_form.h"
-#include "format/zstd_frame.h"
+#include "format/format_internal.h"
 
 enum { CATALOG_ZSTD_LEVEL = 3 };
 

@@ -15,7 +15,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "format/zstd_frame.h"
+#include "format/format_internal.h"
 
 bool chunk_size_valid(uint64_t size)
 {

@@ -103,8 +103,8 @@ static int refuse_scheme(const char *whole)
                      whole, form);
 }
 
-/* Copy the store, the first len bytes of text, to out. Put file:// before a plain path, drop final slashes, and check
- * that every part is there that a URL of its scheme needs. */
+/* Copy the store, the first len bytes of text, to out, with file:// before a plain path and without final slashes.
+ * Check that the URL has every part that its scheme needs. */
 static int set_store(const char *whole, const char *text, size_t len, char out[IMAGE_STORE_MAX])
 {
     const char *prefix = text[0] == '/' ? "file://" : "";
@@ -121,7 +121,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     if (!colon || !scheme_known(out, (size_t)(colon - out)))
         return refuse_scheme(whole);
     const char *rest = colon + 3;
-    /* file:// has a path and no host, all others a host */
+    /* file:// has a path and no host; all others have a host. */
     bool local = !strncmp(out, "file://", 7);
     size_t host = strcspn(rest, "/");
     if (rest[0] == '\0' || local != (host == 0))
@@ -138,7 +138,7 @@ static int set_digest(const char *whole, const char *at, struct image_ref *out)
     static const char algorithm[] = "@sha256:";
     size_t skip = sizeof algorithm - 1;
     if (strncmp(at, algorithm, skip) || digest_parse(at + skip, strlen(at + skip), &out->digest))
-        return error_set(-EINVAL, "reference \"%s\": behind '@' stands sha256: and 64 lower-case hex digits", whole);
+        return error_set(-EINVAL, "reference \"%s\": write sha256: and 64 lower-case hex digits after '@'", whole);
     out->by_digest = true;
     return 0;
 }

@@ -4,7 +4,7 @@
  * Decoding is a single pass into a buffer of the expected size: zstd allocates no window, and a frame that announces
  * another size is refused before it is decoded.
  */
-#include "format/zstd_frame.h"
+#include "format/format_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

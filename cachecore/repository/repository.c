@@ -173,9 +173,9 @@ int repository_says_md5(struct store *s, bool *out)
     char md5[MD5_HEX_SIZE];
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     *out = false;
-    int rc = store_get_small(s, "granary.json", &doc, NULL);
+    int rc = store_get_small(s, store_doc_key, &doc, NULL);
     if (!rc)
-        rc = store_stat(s, "granary.json", &item);
+        rc = store_stat(s, store_doc_key, &item);
     if (!rc)
         *out = *item.md5 && !strcmp(item.md5, md5_hex(doc.data, doc.len, md5));
     return rc == -ENOENT ? 0 : rc;

@@ -69,17 +69,13 @@ static void copy_release(struct copying *c)
     pthread_mutex_destroy(&c->lock);
 }
 
-static bool cancelled(const struct copying *c)
-{
-    return cancel_asked(c->options->cancel);
-}
-
 /* Called now and then in the calling thread while others work: cancellation, progress, lease. */
 static int copy_step(void *arg)
 {
     struct copying *c = arg;
-    if (cancelled(c))
-        return error_set(-ECANCELED, "interrupted");
+    int rc = cancel_check(c->options->cancel);
+    if (rc)
+        return rc;
     if (c->options->progress) {
         pthread_mutex_lock(&c->lock);
         uint64_t done = c->bytes;
@@ -261,9 +257,8 @@ static int copy_receive(void *arg, const void *data, size_t len)
 {
     struct receiving *r = arg;
     /* An interrupt does not wait for the end of a large object. */
-    if (cancelled(r->c))
-        return error_set(-ECANCELED, "interrupted");
-    return bytes_append(r->body, data, len);
+    int rc = cancel_check(r->c->options->cancel);
+    return rc ? rc : bytes_append(r->body, data, len);
 }
 
 /* Get an object from the source, check it, put it into the target. */

@@ -67,7 +67,7 @@ static void gc_release(struct gc *g)
 static int gc_check_cancel(void *arg)
 {
     const struct gc *g = arg;
-    return cancel_asked(g->options->cancel) ? error_set(-ECANCELED, "interrupted") : 0;
+    return cancel_check(g->options->cancel);
 }
 
 /* Add what the images of these tags need to the live set. */

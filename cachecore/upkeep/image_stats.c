@@ -37,11 +37,10 @@ static void image_stats_release(struct counting *c)
 static int image_stats_step(void *arg)
 {
     struct counting *c = arg;
-    if (cancel_asked(c->options->cancel))
-        return error_set(-ECANCELED, "interrupted");
-    if (c->options->progress)
+    int rc = cancel_check(c->options->cancel);
+    if (!rc && c->options->progress)
         c->options->progress(c->options->progress_arg, c->entries, c->m->catalog_entries);
-    return 0;
+    return rc;
 }
 
 /* Return the number of bits of size. */

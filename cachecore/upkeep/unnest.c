@@ -449,7 +449,8 @@ static int unnest_step(void *arg)
     if (o->progress)
         o->progress(o->progress_arg, u->removed_bytes, u->result->removed_bytes);
     bool last = u->pieces.items[u->first].rank >= RANK_STORE;
-    return !last && cancel_asked(o->cancel) ? error_set(-ECANCELED, "interrupted") : unnest_renew(u);
+    int rc = last ? 0 : cancel_check(o->cancel);
+    return rc ? rc : unnest_renew(u);
 }
 
 /* Step 3. The leases come before the tags, because a build that ended meanwhile has published one. */

@@ -52,11 +52,6 @@ static int found_if_image(struct verifying *v, int rc)
     return 0;
 }
 
-static bool cancelled(const struct verifying *v)
-{
-    return cancel_asked(v->options->cancel);
-}
-
 /* Count an entry, and collect it for a deep check. */
 static int count_entry(void *arg, const struct catalog_entry *e)
 {
@@ -74,9 +69,8 @@ static int count_entry(void *arg, const struct catalog_entry *e)
         v->counts.others++;
     if (S_ISREG(e->mode) && !e->hard_link)
         v->counts.bytes += e->size;
-    if (cancelled(v))
-        return error_set(-ECANCELED, "interrupted");
-    return v->files ? verify_files_add(v->files, e) : 0;
+    int rc = cancel_check(v->options->cancel);
+    return rc || !v->files ? rc : verify_files_add(v->files, e);
 }
 
 /* Read the whole catalog, and compare its counts with the manifest's. */
@@ -112,7 +106,7 @@ static int collect_packs(void *arg, uint64_t first, uint64_t count, const struct
         if (rc)
             return rc;
     }
-    return cancelled(v) ? error_set(-ECANCELED, "interrupted") : 0;
+    return cancel_check(v->options->cancel);
 }
 
 /* Check that a pack is there and long enough. */
@@ -131,7 +125,9 @@ static int check_pack(struct verifying *v, const struct pack_need *need)
 static int check_nth_pack(void *arg, size_t i)
 {
     struct verifying *v = arg;
-    int rc = cancelled(v) ? error_set(-ECANCELED, "interrupted") : check_pack(v, &v->packs.needs.items[i]);
+    int rc = cancel_check(v->options->cancel);
+    if (!rc)
+        rc = check_pack(v, &v->packs.needs.items[i]);
     if (!rc)
         return 0;
     SCOPED_LOCK(&v->lock);

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "format/checkpoint_doc.h"
+#include "format/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

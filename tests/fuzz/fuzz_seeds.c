@@ -10,7 +10,6 @@
 #include "base/le.h"
 #include "cache/disk/cache_meta.h"
 #include "format/catalog.h"
-#include "format/checkpoint_doc.h"
 #include "format/chunk.h"
 #include "format/export_table.h"
 #include "format/index.h"

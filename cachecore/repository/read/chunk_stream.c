@@ -8,8 +8,6 @@
  */
 #include "repository/read/chunk_read.h"
 
-#include <errno.h>
-
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/in_order.h"
@@ -91,14 +89,12 @@ static int hand_on_chunks(struct stream *st, struct job *job)
 static int hand_on_oldest(struct stream *st)
 {
     struct job *job = in_order_take(st->jobs);
-    int rc = 0;
     if (!job)
         return 0;
-    if (cancel_asked(st->options->cancel))
-        rc = error_set(-ECANCELED, "interrupted");
-    else if (job->hole)
+    int rc = cancel_check(st->options->cancel);
+    if (!rc && job->hole)
         rc = st->visit(st->arg, &(struct chunk_item){.number = job->first, .count = job->count});
-    else
+    else if (!rc)
         rc = hand_on_chunks(st, job);
     in_order_drop(st->jobs);
     return rc;

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "format/catalog.h"
-#include "format/checkpoint_doc.h"
 #include "format/manifest.h"
 #include "unit/mangle.h"
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
-#include "format/checkpoint_doc.h"
+#include "format/manifest.h"
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
 #include "repository/read/catalog_read.h"

@@ -1,7 +1,7 @@
-/* Counting is on the read path. Stripes keep the CPUs from fighting over one cache line; a thread that moves to another
- * CPU between two statements still counts correctly, since the counters are atomic.
+/* Histograms. Counting is on the read path. Stripes keep the CPUs from fighting over one cache line; a thread that
+ * moves to another CPU between two statements still counts correctly, since the counters are atomic.
  */
-#include "base/histogram.h"
+#include "base/counter.h"
 
 #include <sched.h>
 
