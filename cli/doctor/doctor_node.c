@@ -30,7 +30,6 @@
 #include "cli/server_options.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
-#include "format/cache_spec.h"
 
 enum {
     FILES_LEAST = 4096,    /* descriptors for a server with many clients */
@@ -205,7 +204,7 @@ static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint6
 /* Measure a directory that is safe and has room. */
 static void check_speed(struct doctor_report *r, const char *dir)
 {
-    uint64_t write, read;
+    uint64_t write = 0, read = 0;
     char w[TEXT_SIZE_MAX], d[TEXT_SIZE_MAX];
     int rc = measure_disk(dir, true, &write, &read);
     bool direct = rc != -EINVAL;
