@@ -78,7 +78,8 @@ examine 1 "$W/store/none"
 found "FAIL image .*none.*"
 background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "lake=$W/store"
 wait_for 60 test -s "$W/port"
-export AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port") AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=hidden
+AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port")
+export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=hidden
 unset http_proxy https_proxy AWS_PROFILE AWS_SESSION_TOKEN
 examine 0 s3://lake/img
 found "OK store-speed .*"
