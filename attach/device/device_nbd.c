@@ -79,8 +79,9 @@ const char *nbd_remedy(const char *os_release, const char *release, char out[NBD
         const char *id, *text;
     } table[] = {
         {"ubuntu", "Ubuntu: apt install linux-modules-extra-%s, then modprobe nbd"},
-        {"debian", "Debian: modprobe nbd; where that fails, apt install linux-image-amd64 or -arm64: kernel %s is "
-                   "without, as cloud kernels are"},
+        {"debian",
+         "Debian: modprobe nbd; where that fails, apt install linux-image-amd64 or -arm64 and boot it: kernel %s "
+         "has no nbd"},
         {"fedora", "Fedora: dnf install kernel-modules-%s, then modprobe nbd"},
         {"rhel", "RHEL and its relatives have no nbd in their kernels, nor has %s"},
         {"suse",
