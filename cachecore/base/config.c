@@ -151,7 +151,8 @@ static int read_text(struct config *c)
     int rc = io_read_rest(fd, c->path, &c->text);
     if (rc)
         return rc;
-    if (memchr(c->text.data, 0, c->text.len) || !text_is_utf8((const char *)c->text.data, c->text.len))
+    const char *text = (const char *)c->text.data;
+    if (c->text.len && (memchr(text, 0, c->text.len) || !text_is_utf8(text, c->text.len)))
         return error_set(-EINVAL, "%s is not UTF-8 text", c->path);
     return bytes_append(&c->text, "", 1);
 }
