@@ -9,7 +9,7 @@
 
 /* How a verb's options say to access stores. */
 struct open_access {
-    const char *endpoint; /* S3 server; NULL: from the environment */
+    const char *endpoint; /* S3 server; NULL: environment, then configuration file */
     uint64_t timeout_s;   /* limit of waiting and retries for a request; 0: 5 minutes */
 };
 void open_store_options(const struct open_access *access, struct store_options *out);

@@ -146,7 +146,7 @@ static int read_text(struct config *c)
     if (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) /* /dev/null is an empty file */
         return error_set(-EINVAL, "%s is not a regular file", c->path);
     if (S_ISREG(st.st_mode) && ((st.st_uid && st.st_uid != geteuid()) || st.st_mode & 022))
-        return error_set(-EPERM, "%s is ignored: other users can write it; run chown root and chmod go-w on it",
+        return error_set(-EPERM, "%s is refused: other users can write it; run chown root and chmod go-w on it",
                          c->path);
     int rc = io_read_rest(fd, c->path, &c->text);
     if (rc)

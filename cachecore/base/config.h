@@ -8,8 +8,9 @@
  *     [s3://datasets]                 a bucket, as a store and as a source; [s3://] is every bucket
  *     endpoint = https://s3.example.com
  *
- * docs/reference/configuration.md lists the sections and keys. This file knows their form alone; each reader checks the
- * keys of its sections. The file is never a place for secrets: a bucket's section names a profile of the AWS files.
+ * docs/reference/configuration.md lists the sections and keys. config.c checks the names of sections and the keys of
+ * buckets; the readers of [server] and [mount] check theirs. The file is never a place for secrets: a bucket's section
+ * names a profile of the AWS files.
  *
  * A file belongs to root or to the effective user, and nobody else may write it, since it decides where data comes from
  * and where it is kept. */

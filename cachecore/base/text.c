@@ -1,6 +1,6 @@
-/* Parsers are stricter than the C library: strtod and strtoull also take signs, hex digits, "inf" and "nan", and stop
- * silently at the first other character. All of that is refused here, so that a mistyped option is an error and never
- * another number.
+/* Parse and print sizes, times and numbers; below, suggestions for mistyped words. Parsers are stricter than the C
+ * library: strtod and strtoull also take signs, hex digits, "inf" and "nan", and stop silently at the first other
+ * character. All of that is refused here, so that a mistyped option is an error and never another number.
  */
 #include "base/text.h"
 

@@ -1,6 +1,7 @@
-/* An image's ancestry from tags. A tag records its image's parent, so the tags of a name form chains. All tags of the
- * name are read once; each step searches them in memory for the next digest. Tags written by other tools may form a
- * circle or a long chain, so every loop is bounded by LINEAGE_MAX or stops at an image that it has seen. */
+/* An image's ancestry, and the newest image of a name, from tags. A tag records its image's parent, so the tags of a
+ * name form chains. All tags of the name are read once; each step searches them in memory for the next digest. Tags
+ * written by other tools may form a circle or a long chain, so every loop is bounded by LINEAGE_MAX or stops at an
+ * image that it has seen. */
 #include "repository/repository.h"
 
 #include <errno.h>

@@ -145,7 +145,7 @@ static inline void store_note_try(const struct store *s, struct request_context 
 
 /* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */
 struct store_options {
-    const char *endpoint;        /* s3: --endpoint; NULL: environment */
+    const char *endpoint;        /* s3: --endpoint; NULL: as in s3_config */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
     unsigned connections;        /* connections at a time; 0: 64 */
     /* Connection slots that several stores share, instead of `connections`; must outlive them. NULL: none. */

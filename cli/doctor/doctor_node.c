@@ -1,6 +1,7 @@
 /* What a node needs: a kernel with nbd (or FUSE and loop devices) and erofs, Granary's programs in one version,
  * io_uring, enough descriptors, a clock that is right enough for S3's signatures, and a cache directory that is this
- * user's alone, has room and is not slower than the store.
+ * user's alone, has room and is not slower than the store. And its mounts: each needs its device, a server that
+ * answers, and with kernel nbd a reconnect daemon.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* A merge of two sorted sequences: the listing's nodes, and the parent's catalog entries. `theirs` is the next entry
- * of the parent.
+/* The plan, and compaction (below). The plan is a merge of two sorted sequences: the listing's nodes, and the parent's
+ * catalog entries. `theirs` is the next entry of the parent.
  *
  *   listing:  a  b     d  e          entry only in the listing:     added
  *   catalog:  a     c  d  e          only in the catalog:           removed

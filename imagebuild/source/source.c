@@ -1,5 +1,6 @@
 /* The only callers of the operations of sources (tests/style/banned.sh checks it). What is the same for all kinds is
- * here once: defaults for operations that a kind lacks, and small helpers for implementations. */
+ * here once: defaults for operations that a kind lacks, small helpers for implementations, and the pauses between
+ * retries. */
 #include "imagebuild/source/source.h"
 
 #include <errno.h>

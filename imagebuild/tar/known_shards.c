@@ -25,7 +25,8 @@ struct known_shards {
     bool of_no_use;           /* skipping shards would not be safe */
 };
 
-/* Device number of hard-linked members listed from the catalog: unlike those of sources and of archive_index.c. */
+/* Device number of hard-linked members listed from the catalog: unlike those of sources and of ingest.c
+ * (LINKS_OF_ARCHIVES). */
 #define LINKS_OF_KNOWN (UINT64_C(3) << 62)
 
 /* Return the length of the shard's key in a validator; 0: it is not a member's. */

@@ -117,7 +117,7 @@ wrong "config check: $GRANARY_CONFIG:2: [mount] has no setting 'json'; 'granary 
 wrong "config check: cannot read $W/nothing: No such file or directory" "$GRANARY" config check "$W/nothing"
 write '[server]'
 chmod 622 "$GRANARY_CONFIG"
-wrong "config check: $GRANARY_CONFIG is ignored: other users can write it; run chown root and chmod go-w on it" "$GRANARY" config check
+wrong "config check: $GRANARY_CONFIG is refused: other users can write it; run chown root and chmod go-w on it" "$GRANARY" config check
 rm "$GRANARY_CONFIG"
 wrong "config show: cannot read $GRANARY_CONFIG: No such file or directory" "$GRANARY" config show
 

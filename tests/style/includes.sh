@@ -35,7 +35,7 @@ check_includes() {
             sees["cli"] = stack " upkeep imagebuild attach cli"
         }
         BEGIN {
-            # base and format are a floor: each of their headers is a door
+            # every header of base and format is a door
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
             doors["store"] = "store/store.h"
             doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \
