@@ -36,7 +36,7 @@ void doctor_check_mounts(struct doctor_report *r);
 
 /* ---- one image and its store (doctor_store.c) ---- */
 
-/* Credentials, tag, manifest, a verified chunk; latency, and speed by one connection and by many. */
+/* Credentials, tag, manifest, a verified chunk; latency, and speed over one connection and over many. */
 void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access);
 
 /* ---- for a bug report (doctor_bundle.c) ---- */

@@ -82,7 +82,7 @@ static int add_file(struct bundle *b, const char *name, const char *path)
     return 0;
 }
 
-/* Whether a file in the directory belongs into the bundle. */
+/* Whether a file in the directory belongs in the bundle. */
 typedef bool bundle_choice(const char *name);
 
 /* The records of mounts and devices. */
@@ -182,21 +182,26 @@ static int fill(struct bundle *b)
     return rc ? rc : add_json(b, "doctor.json", doctor_json(b->report));
 }
 
+/* Write the whole archive to fd. */
+static int write_archive(struct bundle *b, int fd)
+{
+    if (archive_write_add_filter_gzip(b->archive) != ARCHIVE_OK ||
+        archive_write_set_format_pax_restricted(b->archive) != ARCHIVE_OK ||
+        archive_write_open_fd(b->archive, fd) != ARCHIVE_OK)
+        return error_set(-EIO, "%s", archive_error_string(b->archive));
+    int rc = fill(b);
+    if (!rc && archive_write_close(b->archive) != ARCHIVE_OK)
+        return error_set(-EIO, "%s", archive_error_string(b->archive));
+    return rc;
+}
+
 int doctor_bundle(struct doctor_report *r, const char *file)
 {
     CLEANUP_FD int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set(-errno, "cannot make %s: %s", file, strerror(errno));
     struct bundle b = {.archive = archive_write_new(), .report = r};
-    if (!b.archive)
-        return error_no_memory();
-    int rc = archive_write_add_filter_gzip(b.archive) != ARCHIVE_OK ||
-                     archive_write_set_format_pax_restricted(b.archive) != ARCHIVE_OK ||
-                     archive_write_open_fd(b.archive, fd) != ARCHIVE_OK
-                 ? error_set(-EIO, "%s", archive_error_string(b.archive))
-                 : fill(&b);
-    if (!rc && archive_write_close(b.archive) != ARCHIVE_OK)
-        rc = error_set(-EIO, "%s", archive_error_string(b.archive));
+    int rc = b.archive ? write_archive(&b, fd) : error_no_memory();
     archive_write_free(b.archive);
     if (!rc)
         return 0;

@@ -6,7 +6,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <liburing.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,27 +42,25 @@ enum {
     PIECE = 1 << 20,       /* bytes of a write */
     READ = 64 << 10,       /* bytes of a read: a chunk */
     READ_MS = 500,         /* how long reads are measured */
-    SLOW_WRITE = 100 << 20 /* bytes a second: slower than most links to a store */
+    SLOW_WRITE = 100 << 20 /* bytes a second, about 1 Gbit/s: a store may be faster */
 };
 
 /* ---- the kernel ---- */
 
-/* Whether the kernel has a filesystem, or a module for it. */
-static bool has_filesystem(const char *name)
+static bool is_loaded(const char *filesystem)
 {
     CLEANUP_BYTES text = BYTES_INIT(64 << 10);
     char word[32];
-    snprintf(word, sizeof word, "\t%s\n", name);
-    for (int i = 0; i < 2; i++) {
-        bytes_clear(&text);
-        if (!io_read_file("/proc/filesystems", &text) && !bytes_append(&text, "", 1) &&
-            strstr((const char *)text.data, word))
-            return true;
-        const char *const argv[] = {"modprobe", name, NULL};
-        if (i || process_run(argv, PROGRAM_MS))
-            break;
-    }
-    return false;
+    snprintf(word, sizeof word, "\t%s\n", filesystem);
+    return !io_read_file("/proc/filesystems", &text) && !bytes_append(&text, "", 1) &&
+           strstr((const char *)text.data, word);
+}
+
+/* Whether the kernel has a filesystem, or a module for it, which is loaded then. */
+static bool has_filesystem(const char *name)
+{
+    const char *const argv[] = {"modprobe", name, NULL};
+    return is_loaded(name) || (!process_run(argv, PROGRAM_MS) && is_loaded(name));
 }
 
 static void check_kernel(struct doctor_report *r)
@@ -153,7 +153,7 @@ static void check_limits(struct doctor_report *r)
         doctor_add(r, DOCTOR_WARN, "io-uring",
                    "sysctl kernel.io_uring_disabled=0, a seccomp profile that allows io_uring, or, before Linux 5.12, "
                    "a higher memlock limit (ulimit -l)",
-                   "io_uring is refused here (%s): the cache reads by threads", strerror(-rc));
+                   "io_uring is refused here (%s): the cache reads by pread", strerror(-rc));
     else
         doctor_add(r, DOCTOR_OK, "io-uring", NULL, "the kernel allows io_uring");
     struct timex clock = {0};
@@ -194,7 +194,7 @@ static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint6
     *out_write = (uint64_t)PROBE * 1000000 / GR_MAX(clock_now_us() - start, (uint64_t)1);
     uint64_t begin = clock_now_us(), bytes = 0, place = 0;
     while (!rc && clock_now_us() - begin < READ_MS * 1000) {
-        place = (place + 7919) % (PROBE / READ); /* every chunk once, in no order of the disk */
+        place = (place + 7919) % (PROBE / READ); /* every chunk once, scattered */
         rc = io_pread_full(fd, piece, READ, place * READ) == READ ? 0 : -EIO;
         bytes += READ;
     }
@@ -244,19 +244,25 @@ static uint64_t held_by(int dir_fd)
     return held;
 }
 
+/* A server makes a missing directory, but not its parent: without that, a disk is probably not mounted. */
+static void check_missing(struct doctor_report *r, const char *dir)
+{
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", dir);
+    if (access(dirname(parent), F_OK))
+        doctor_add(r, DOCTOR_FAIL, "cache", "mount its disk, or make the directory", "%s: there is no %s", dir, parent);
+    else
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
+}
+
 /* size: bytes; 0: as much as there is. */
 static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
 {
     CLEANUP_FD int fd = -1;
     struct statvfs fs;
-    char wanted[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
+    char configured[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
     if (access(dir, F_OK) && errno == ENOENT) {
-        CLEANUP_FREE char *parent = strdup(dir);
-        if (parent && strrchr(parent, '/') > parent && (*strrchr(parent, '/') = 0, access(parent, F_OK)))
-            doctor_add(r, DOCTOR_FAIL, "cache", "mount its disk, or make the directory", "%s: there is no %s", dir,
-                       parent);
-        else
-            doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
+        check_missing(r, dir);
         return;
     }
     if (safe_dir_open(dir, 0, &fd) || fstatvfs(fd, &fs)) {
@@ -265,50 +271,55 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
     }
     uint64_t free_space = (uint64_t)fs.f_bavail * fs.f_frsize, held = held_by(fd);
     text_format_size(free_space + held, room);
-    text_format_size(size, wanted);
+    text_format_size(size, configured);
     if (size > free_space + held)
         doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
-                   "%s is set to %s, but only %s is available", dir, wanted, room);
+                   "%s is set to %s, but only %s is available", dir, configured, room);
     else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available", dir, size ? wanted : "", size ? " of " : "",
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available", dir, size ? configured : "", size ? " of " : "",
                    room);
     if (free_space > 2 * (uint64_t)PROBE)
         check_speed(r, dir);
+}
+
+/* Check every directory that a server without options would use. */
+static void check_each_cache(struct doctor_report *r, const struct server_values *v)
+{
+    char standard[PATH_MAX];
+    for (size_t i = 0; i < v->caches.count; i++) {
+        struct cache_spec spec;
+        if (!strcmp(v->caches.items[i], "none") || cache_spec_parse("cache ", v->caches.items[i], &spec))
+            continue; /* the values were parsed before */
+        CLEANUP_FREE char *dir = strndup(v->caches.items[i], spec.dir_len);
+        if (dir)
+            check_cache(r, dir, spec.size);
+    }
+    if (!v->caches.count && !server_options_no_cache(v) && server_options_default_cache(standard))
+        check_cache(r, standard, 0);
 }
 
 void doctor_check_caches(struct doctor_report *r)
 {
     const struct config *c;
     struct server_values v = {0};
-    int rc = server_options_take_config(&v);
+    char count[TEXT_COUNT_MAX];
+    int rc = config_get(&c);
+    if (!rc)
+        rc = config_check_sections(c);
+    if (!rc)
+        rc = server_options_take_config(&v);
     if (!rc)
         rc = server_options_take_environment(&v);
     if (rc) {
         doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
-        return;
+    } else {
+        if (c->entries.len)
+            doctor_add(r, DOCTOR_OK, "config", NULL, "%s: no errors in %s", c->path,
+                       text_format_count(c->entries.len, "setting", count));
+        else
+            doctor_add(r, DOCTOR_OK, "config", NULL, "no configuration file, or an empty one");
+        check_each_cache(r, &v);
     }
-    char count[TEXT_COUNT_MAX];
-    if (config_get(&c) || config_check_sections(c)) {
-        doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
-        options_release_lists(server_option_rows, &v);
-        return;
-    }
-    if (c->entries.len)
-        doctor_add(r, DOCTOR_OK, "config", NULL, "%s: no errors in %s", c->path,
-                   text_format_count(c->entries.len, "setting", count));
-    else
-        doctor_add(r, DOCTOR_OK, "config", NULL, "no configuration file, or an empty one");
-    for (size_t i = 0; i < v.caches.count; i++) {
-        struct cache_spec spec;
-        if (!strcmp(v.caches.items[i], "none") || cache_spec_parse("cache ", v.caches.items[i], &spec))
-            continue; /* the values were parsed before */
-        CLEANUP_FREE char *dir = strndup(v.caches.items[i], spec.dir_len);
-        if (dir)
-            check_cache(r, dir, spec.size);
-    }
-    char standard[PATH_MAX];
-    if (!v.caches.count && !server_options_no_cache(&v) && server_options_default_cache(standard))
-        check_cache(r, standard, 0);
     options_release_lists(server_option_rows, &v);
 }
 
