@@ -121,6 +121,7 @@ static int take_entry(struct config *c, unsigned line, const char *section, char
     int rc = bucket_of(section) ? check_bucket_entry(c, &e) : 0;
     return rc ? rc : vec_push(&c->entries, e) ? error_no_memory() : 0;
 }
+
 static int take_text(struct config *c)
 {
     const char *section = NULL;
@@ -136,7 +137,7 @@ static int take_text(struct config *c)
     return rc;
 }
 
-/* Read the text of a file that nobody but root and the user can have written. */
+/* Read the text of a file that only root and the user can have written. */
 static int read_text(struct config *c)
 {
     struct stat st;

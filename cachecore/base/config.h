@@ -12,7 +12,7 @@
  * buckets; the readers of [server] and [mount] check theirs. The file is never a place for secrets: a bucket's section
  * names a profile of the AWS files.
  *
- * A file belongs to root or to the effective user, and nobody else may write it, since it decides where data comes from
+ * A file belongs to root or to the effective user, and no one else may write it, since it decides where data comes from
  * and where it is kept. */
 #ifndef GRANARY_BASE_CONFIG_H
 #define GRANARY_BASE_CONFIG_H

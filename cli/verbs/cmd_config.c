@@ -31,7 +31,7 @@ struct listing {
 /* Return the value without user name and password. */
 static const char *without_secret(const char *value)
 {
-    return strstr(value, "://") && strchr(value, '@') ? "(not shown: it holds an '@')" : value;
+    return strstr(value, "://") && strchr(value, '@') ? "(not shown: it has an '@')" : value;
 }
 
 /* Show one setting. value: NULL if there is none; from: "file", "environment", "default" or "unset"; name: the
@@ -111,11 +111,11 @@ int config_check_sections(const struct config *c)
     return rc ? rc : mount_check_config(c);
 }
 
-/* Show every setting that holds. */
+/* Show every setting that applies. */
 static void show_all(struct listing *l, const struct config *c)
 {
-    static const char *const endpoint[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL}, *const profile[] = {
-                                                                                                 "AWS_PROFILE", NULL};
+    static const char *const endpoint[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
+    static const char *const profile[] = {"AWS_PROFILE", NULL};
     show_section(l, c, "server", server_option_rows);
     show_section(l, c, "mount", mount_config_rows);
     for (size_t i = 0; i < c->entries.len; i++) {
