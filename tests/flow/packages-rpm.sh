@@ -17,11 +17,10 @@ for component in granary granary-fuse nbdkit-plugin-granary; do
 done
 
 echo "== installed and removed"
-root=(--root "$W/root" --nodeps --noscripts)
-mkdir "$W/root"
+root=(--root "$W/installed" --nodeps --noscripts)
+mkdir "$W/installed"
 rpm "${root[@]}" -i "$W/rpms"/*.rpm || fail "rpm -i"
-[ "$("$W/root/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
-rpm --root "$W/root" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
+[ "$("$W/installed/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
+rpm --root "$W/installed" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
 rpm "${root[@]}" -e granary granary-fuse nbdkit-plugin-granary || fail "rpm -e"
-find "$W/root" -name '*granary*' | grep . && fail "files are left"
-exit 0
+[ -z "$(find "$W/installed" -name '*granary*')" ] || fail "files are left"
