@@ -20,11 +20,11 @@
  *    | blocks of hit 1 | blocks of hit 2 | ... free ... | record 2 | record 1 |
  *    front ------------------------------->             <----------------- back
  *
- * There they are checked, and the wanted bytes are copied out. The disk never writes to dst directly: dst belongs to
+ * There they are checked, and the requested bytes are copied out. The disk never writes to dst directly: dst belongs to
  * the caller, who must be able to leave while the disk still owes an answer.
  *
  * Nothing is allocated: windows live on the stack. The one exception is a chunk kept compressed, which is read and
- * decoded whole, whichever part of it is wanted.
+ * decoded whole, whichever part of it is requested.
  */
 #include <errno.h>
 #include <string.h>
@@ -245,7 +245,8 @@ static int check_record(const struct cache *c, const struct hit *hit)
     return good ? 0 : -EBADMSG;
 }
 
-/* Copy the wanted part of bytes [off, off+len) of the slot: to dst, or all of it to `packed` for a compressed chunk. */
+/* Copy the requested part of bytes [off, off+len) of the slot: to dst, or all of it to `packed` for a compressed chunk.
+ */
 static void copy_wanted(const struct hit *hit, uint32_t off, const uint8_t *data, uint32_t len)
 {
     const struct cache_piece *p = hit->piece;
@@ -272,7 +273,7 @@ static int take_blocks(const struct hit *hit, uint32_t off, const uint8_t *data,
     return 0;
 }
 
-/* Check what was read and copy the wanted bytes out. */
+/* Check what was read and copy the requested bytes out. */
 static void take_part(const struct cache *c, const struct part *part, const struct ring_read *read)
 {
     struct hit *hit = part->hit;
@@ -365,7 +366,8 @@ static int blocks_of(struct hit *hit, uint32_t *off, uint32_t *end)
     return hit->packed ? 0 : -ECANCELED;
 }
 
-/* Decode a compressed chunk and copy the wanted part. Decodes straight into dst when the whole chunk is wanted. */
+/* Decode a compressed chunk and copy the requested part. Decodes straight into dst when the whole chunk is requested.
+ */
 static int unpack(const struct hit *hit)
 {
     const struct cache_piece *p = hit->piece;
