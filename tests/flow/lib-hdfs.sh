@@ -24,6 +24,9 @@ put_tree() {
     hdfs put "$W/tree" /data
 }
 
+# web METHOD PATH QUERY: of the NameNode
+web() { curl -sf --noproxy '*' -X "$1" "http://$HDFS_NN/webhdfs/v1$2?user.name=$(id -un)&$3"; }
+
 # build SOURCE IMAGE ARG...: its digest
 build() { "$GRANARY" build -q --json "$@" | jq -r .digest; }
 MAP=(--map-user alice=1234 --map-group analysts=4321 --map-group supergroup=0)

@@ -77,9 +77,12 @@ until [ -s "$W/endpoint.port" ]; do
     kill -0 "$endpoint" || fail "the endpoint for keys does not start"
     sleep 0.1
 done
-env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY HOME="$W" AWS_CONTAINER_AUTHORIZATION_TOKEN=pod \
-    AWS_CONTAINER_CREDENTIALS_FULL_URI="http://127.0.0.1:$(cat "$W/endpoint.port")/keys" \
-    GRANARY_TEST_S3=s3://lake/lent "$CONFORMANCE" || fail "keys of a container's endpoint are not taken"
+lent() {
+    env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY HOME="$W" AWS_CONTAINER_AUTHORIZATION_TOKEN=pod \
+        AWS_CONTAINER_CREDENTIALS_FULL_URI="http://127.0.0.1:$(cat "$W/endpoint.port")/keys" "$GRANARY" "$@"
+}
+lent build -q "$GRANARY_SOURCE/tests/flow" s3://lake/lent/x >"$W/null" && lent verify -q --deep s3://lake/lent/x ||
+    fail "keys of a container's endpoint are not taken"
 grep -q 'GET /keys' "$W/endpoint.log" || fail "the container's endpoint was not asked"
 
 # Refusals. refused SENTENCE-PART ENV-ARGUMENT...: with this environment the store answers so, at once, without a secret

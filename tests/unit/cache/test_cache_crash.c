@@ -3,7 +3,7 @@
  * (crash_disk.h). What little is synced (when resizing) is not counted on: a crash may leave any of the versions each
  * sector ever had. Made from the record, and opened:
  *
- *   - every third prefix of the writes (all with GRANARY_FULL), which is also kill -9 at that moment, as it is and with
+ *   - every fifth prefix of the writes (all with GRANARY_FULL), which is also kill -9 at that moment, as it is and with
  *     the next write torn: some sectors of it, or up to a byte (sanitizers: every 21st or less);
  *   - random subsets of the next writes on top of a prefix, reordered, whole or torn, and random subsets of all writes
  *     there ever were: as many as there is time for (GRANARY_FULL: minutes; GRANARY_SEED=N: others).
@@ -221,7 +221,7 @@ static void check_state(struct crash *c, uint64_t budget)
 
 static void try_prefixes(struct crash *c)
 {
-    const size_t step = full_or(PREFIX_STEP, 3 * PREFIX_STEP), torn_step = full_or(PREFIX_STEP, TORN_STEP);
+    const size_t step = full_or(PREFIX_STEP, 5 * PREFIX_STEP), torn_step = full_or(PREFIX_STEP, 2 * TORN_STEP);
     disk_rewind();
     for (size_t i = 0; i < the_disk.events.len; i++) {
         const struct disk_event *e = &the_disk.events.items[i];
@@ -299,7 +299,7 @@ static void test_cache_crash__whatever_a_power_loss_leaves_is_right_or_a_miss(vo
     uint64_t start = clock_now_ms();
     try_prefixes(c);
     uint64_t prefixes = c->states, after_prefixes = clock_now_ms();
-    try_random(c, after_prefixes + full_or(40 * RANDOM_MS, RANDOM_MS));
+    try_random(c, after_prefixes + full_or(40 * RANDOM_MS, RANDOM_MS / 2));
     print_message("%zu writes; %llu states of prefixes in %llu ms, %llu random ones; %llu reads right, %llu misses\n",
                   the_disk.events.len, (unsigned long long)prefixes, (unsigned long long)(after_prefixes - start),
                   (unsigned long long)(c->states - prefixes), (unsigned long long)c->hits,
