@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# Root directories in which this tree is built for another architecture. tools/package sources this file, in the directory
-# of the source.
+# Root directories in which this tree is built for another architecture. tools/package sources this file, in
+# the directory of the source.
 #
 #   debian_root ARCH         has the path of one in ROOT: build-roots/RELEASE-ARCH, with this machine's release of
-#                            Debian, a cross compiler, and what debian/control names. It is made where it is not there
-#                            yet, or where debian/control has changed since
+#                            Debian, a cross compiler, what debian/control and the unit tests need, and qemu to run
+#                            what is made. It is made where it is not there yet, or where debian/control has changed
+#                            since
 #   in_root DIR COMMAND...   runs COMMAND in ROOT. There, DIR of this machine is /srv, and the working directory
 
 debian_root() {
@@ -21,7 +22,7 @@ debian_root() {
         rm -rf --one-file-system "$ROOT" "$ROOT.new"
         # shellcheck disable=SC2016
         mmdebstrap --quiet --mode=root --variant=apt --architectures="$(dpkg --print-architecture),$arch" \
-            --include="crossbuild-essential-$arch" \
+            --include="crossbuild-essential-$arch,libcmocka-dev:$arch,qemu-user" \
             --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Retries "3"' \
             --customize-hook='mkdir "$1/srv/debian"' --customize-hook='copy-in debian/control /srv/debian' \
             --customize-hook='chroot "$1" apt-get -q -y build-dep --host-architecture '"$arch"' /srv' \
