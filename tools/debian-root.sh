@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Root directories in which this tree is built for another architecture. tools/package sources this file, in
+# Root directories in which this tree is built for another architecture. tools/package and flow/arm64 source this file, in
 # the directory of the source.
 #
 #   debian_root ARCH         has the path of one in ROOT: build-roots/RELEASE-ARCH, with this machine's release of
