@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/attach_internal.h"
@@ -101,6 +102,14 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
 
 /* ---- the mount ---- */
 
+bool mount_erofs_fits(void)
+{
+    struct utsname kernel;
+    unsigned major = 0, minor = 0;
+    return sysconf(_SC_PAGESIZE) == 4096 || uname(&kernel) || sscanf(kernel.release, "%u.%u", &major, &minor) != 2 ||
+           major > 6 || (major == 6 && minor >= 4);
+}
+
 /* Mount the device, and let umount(8) know of us. */
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
@@ -108,6 +117,11 @@ static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
     if (mount(s->device, s->dir, c->fs, flags, NULL)) {
         if (errno == ENODEV)
             return error_set(-ENODEV, "this kernel cannot mount %s; load its module (modprobe %s)", c->fs, c->fs);
+        if (errno == EINVAL && !strcmp(c->fs, "erofs") && !mount_erofs_fits())
+            return error_set(-EINVAL,
+                             "this kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4; "
+                             "build with --fs ext4 for this machine",
+                             sysconf(_SC_PAGESIZE));
         return error_set(-errno, "cannot mount %s on %s: %s", s->device, s->dir, strerror(errno));
     }
     s->mounted = true;

@@ -32,6 +32,10 @@ struct mount_config {
 /* Check that dir can be mounted on: an empty directory that is not a mount point. -ENOENT, -ENOTEMPTY, -EBUSY. */
 GR_MUST_CHECK int mount_check_dir(const char *dir);
 
+/* Whether this kernel's erofs mounts images: their blocks have 4096 bytes, and before Linux 6.4 it takes only blocks of
+ * the size of its pages, which on arm64 may be 16 or 64 KiB. */
+bool mount_erofs_fits(void);
+
 /* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 

@@ -1,5 +1,5 @@
-/* SSE4.2's crc32 instruction takes 8 bytes. Its result is there after 3 cycles, but a new one can start every cycle, so
- * three independent streams run side by side:
+/* The CRC instruction of x86-64 (SSE4.2) and of arm64 takes 8 bytes. Its result is there after 3 cycles or so, but a
+ * new one can start every cycle, so three independent streams run side by side:
  *
  *   data:  | a: LANE bytes | b: LANE bytes | c: LANE bytes | next round ...
  *   join:  skip(skip(a) ^ b) ^ c
@@ -14,6 +14,48 @@
 #include <stdbool.h>
 
 #include "base/le.h"
+
+/* The CPU's instruction: the register after 8 bytes, and after one. */
+#if defined(__x86_64__)
+#define WITH_CRC __attribute__((target("sse4.2")))
+
+WITH_CRC static inline uint64_t crc_of_8(uint64_t reg, uint64_t bytes)
+{
+    return __builtin_ia32_crc32di(reg, bytes);
+}
+
+WITH_CRC static inline uint32_t crc_of_1(uint32_t reg, uint8_t byte)
+{
+    return __builtin_ia32_crc32qi(reg, byte);
+}
+
+static bool cpu_has_crc(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#define WITH_CRC
+
+/* In assembler, because gcc and clang name the builtin differently. */
+static inline uint64_t crc_of_8(uint64_t reg, uint64_t bytes)
+{
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(reg) : "r"(bytes));
+    return reg;
+}
+
+static inline uint32_t crc_of_1(uint32_t reg, uint8_t byte)
+{
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(reg) : "r"(byte));
+    return reg;
+}
+
+static bool cpu_has_crc(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_CRC32;
+}
+#endif
 
 /* Bytes of one stream. A 4 KiB block, the cache's unit, is one round of three streams and 16 bytes. */
 enum { LANE = 1360 };
@@ -43,26 +85,26 @@ static void init_tables(void)
     for (int lane = 0; lane < 4; lane++)
         for (uint32_t i = 0; i < 256; i++)
             lane_table[lane][i] = software(i << (8 * lane), zeros, LANE);
-#if defined(__x86_64__)
-    have_instruction = __builtin_cpu_supports("sse4.2");
+#ifdef WITH_CRC
+    have_instruction = cpu_has_crc();
 #endif
 }
 
-#if defined(__x86_64__)
+#ifdef WITH_CRC
 static uint32_t skip_lane(uint32_t reg)
 {
     return lane_table[0][reg & 0xff] ^ lane_table[1][reg >> 8 & 0xff] ^ lane_table[2][reg >> 16 & 0xff] ^
            lane_table[3][reg >> 24];
 }
 
-__attribute__((target("sse4.2"))) static uint32_t hardware(uint32_t reg, const uint8_t *p, size_t len)
+WITH_CRC static uint32_t hardware(uint32_t reg, const uint8_t *p, size_t len)
 {
     while (len >= 3 * LANE) {
         uint64_t a = reg, b = 0, c = 0;
         for (size_t i = 0; i < LANE; i += 8) {
-            a = __builtin_ia32_crc32di(a, le64_get(p + i));
-            b = __builtin_ia32_crc32di(b, le64_get(p + LANE + i));
-            c = __builtin_ia32_crc32di(c, le64_get(p + 2 * LANE + i));
+            a = crc_of_8(a, le64_get(p + i));
+            b = crc_of_8(b, le64_get(p + LANE + i));
+            c = crc_of_8(c, le64_get(p + 2 * LANE + i));
         }
         reg = skip_lane(skip_lane((uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
         p += 3 * LANE;
@@ -70,10 +112,10 @@ __attribute__((target("sse4.2"))) static uint32_t hardware(uint32_t reg, const u
     }
     uint64_t r = reg;
     for (; len >= 8; p += 8, len -= 8)
-        r = __builtin_ia32_crc32di(r, le64_get(p));
+        r = crc_of_8(r, le64_get(p));
     reg = (uint32_t)r;
     while (len--)
-        reg = __builtin_ia32_crc32qi(reg, *p++);
+        reg = crc_of_1(reg, *p++);
     return reg;
 }
 #endif
@@ -81,7 +123,7 @@ __attribute__((target("sse4.2"))) static uint32_t hardware(uint32_t reg, const u
 uint32_t crc32c_raw(uint32_t reg, const void *data, size_t len)
 {
     pthread_once(&once, init_tables);
-#if defined(__x86_64__)
+#ifdef WITH_CRC
     if (have_instruction)
         return hardware(reg, data, len);
 #endif

@@ -6,6 +6,8 @@
  *   kept[1]   8 KiB    NULL
  *   ...
  *   kept[10]  4 MiB    piece -> NULL
+ *
+ * A kernel whose pages are larger (16 or 64 KiB, on arm64) maps whole ones: the sizes below its page stay unused.
  */
 #include "base/pages.h"
 
@@ -14,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/compiler.h"
 
@@ -26,7 +29,7 @@
 #endif
 
 enum {
-    SHIFT = 12,                 /* log2 of the smallest size, a page */
+    SHIFT = 12,                 /* log2 of the smallest size */
     HEAP_BLOCK_MAX = 128 << 10, /* bytes; larger blocks of malloc are mapped (pages_settle_heap) */
     SIZES = 11,                 /* sizes that are kept: 4 KiB to 4 MiB */
 };
@@ -42,9 +45,10 @@ static struct {
     size_t bytes; /* of all kept pieces */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Return the least k with len <= 4096 << k. */
+/* Return the least k with len <= 4096 << k and a whole page of the kernel. */
 static unsigned size_class(size_t len)
 {
+    len = GR_MAX(len, (size_t)sysconf(_SC_PAGESIZE));
     return len <= PAGES_ALIGN ? 0 : 64 - SHIFT - (unsigned)__builtin_clzll(len - 1);
 }
 

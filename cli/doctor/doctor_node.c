@@ -76,7 +76,11 @@ static void check_kernel(struct doctor_report *r)
     else
         doctor_add(r, DOCTOR_WARN, "fuse", "modprobe -a fuse loop, or give the container these devices",
                    "no /dev/fuse or no /dev/loop-control: no mounts by FUSE");
-    if (has_filesystem("erofs"))
+    if (has_filesystem("erofs") && !mount_erofs_fits())
+        doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or boot a kernel with pages of 4 KiB",
+                   "the kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4",
+                   sysconf(_SC_PAGESIZE));
+    else if (has_filesystem("erofs"))
         doctor_add(r, DOCTOR_OK, "erofs", NULL, "the kernel has erofs");
     else if (geteuid())
         doctor_add(r, DOCTOR_WARN, "erofs", "run granary doctor as root", "erofs is not loaded, and only root can try");
