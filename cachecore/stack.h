@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "image/image.h"
+#include "repository/trust.h"
 #include "store/store.h"
 
 struct stack;
@@ -30,6 +31,7 @@ struct stack_config {
     uint32_t readahead;    /* bytes; see image_config */
     uint64_t slow_read_ms; /* reads that take at least this long are logged; 0: none */
     bool no_completion;    /* no background completion; readahead 0 turns it off too */
+    struct trust trust;    /* only images that one of these keys has signed; no keys: any image */
     const char *handed;    /* resolver_config's; NULL: none */
     int64_t resolved;      /* when the tags of references by digest were resolved, seconds since the epoch; 0: now */
 };

@@ -346,6 +346,7 @@ const struct resolver_config *stack_resolving(const struct stack *s, const volat
                                                .dir_count = GR_MIN(cache->dir_count, (size_t)CACHE_DIRS_MAX),
                                                .handed = s->config.handed,
                                                .store = s->config.store,
+                                               .trust = &s->config.trust,
                                                .resolved = s->config.resolved}};
     for (size_t i = 0; i < out->config.dir_count; i++)
         out->dirs[i] = cache->dirs[i].path;

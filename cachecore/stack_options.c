@@ -195,6 +195,12 @@ static int set_endpoint(struct stack_options *o, const char *what, const char *v
     return o->endpoint ? 0 : error_no_memory();
 }
 
+/* The file is read now: a server that runs keeps the keys that it was started with. */
+static int set_trust(struct stack_options *o, const char *what, const char *value)
+{
+    return trust_add(&o->stack.trust, what, value);
+}
+
 static int set_l2(struct stack_options *o, const char *what, const char *value)
 {
     struct stack_config *c = &o->stack;

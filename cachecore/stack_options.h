@@ -98,6 +98,9 @@ enum stack_option_type {
     VALUE(index_memory, TEXT, "index-memory", "index-memory", "SIZE",                                                  \
           STACK_OPTION_SIZE, "1M", "", false, "64M", stack.index_memory,                                               \
         "memory for index nodes, of all images together")                                                              \
+    OWN(trust, LIST, "trust", "trust", "KEY", set_trust,                                                               \
+        "only images that this key has signed (granary sign): a public key file of minisign, or the key itself; may "  \
+        "be repeated")                                                                                                 \
     OWN(endpoint, URL, "endpoint", "endpoint", "URL", set_endpoint,                                                    \
         "S3 server to use (default: AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)")                                                      \
     OWN(control, NONE, "control", "", "PATH", set_control,                                                             \

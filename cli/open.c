@@ -84,6 +84,26 @@ int open_image(const char *text, const struct open_access *access, struct open_i
     return rc;
 }
 
+int open_check_trust(const struct open_image *image, const struct trust *trust)
+{
+    struct image_ref ref = image->ref;
+    struct tag tag = image->tag;
+    struct digest now = image->digest;
+    int rc = 0;
+    if (!trust->count)
+        return 0;
+    if (ref.by_digest && !*ref.tag)
+        return trust_refuse(trust, &ref, "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
+    if (ref.by_digest) {
+        ref.by_digest = false;
+        rc = repository_resolve(image->store, &ref, &now, &tag);
+    }
+    if (!rc && !digest_equal(&now, &image->digest))
+        rc = trust_refuse(trust, &ref, "its tag names another image by now, and has the signature of that");
+    ref.digest = image->digest;
+    return rc ? rc : trust_check(trust, &ref, tag.signature);
+}
+
 void open_image_release(struct open_image *image)
 {
     store_close(image->store);

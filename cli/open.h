@@ -5,6 +5,7 @@
 #include "format/image_ref.h"
 #include "format/manifest.h"
 #include "format/tag.h"
+#include "repository/trust.h"
 #include "store/store.h"
 
 /* How a verb's options say to access stores. */
@@ -26,6 +27,9 @@ struct open_image {
 /* Parse a reference, open its store, resolve the tag once, load and verify the manifest. Returns 0, a negative errno,
  * or CLI_USAGE for a malformed reference. open_image_release it in any case. */
 GR_MUST_CHECK int open_image(const char *text, const struct open_access *access, struct open_image *out);
+/* Check that a trusted key has signed the image. A reference by digest must have a tag that names that digest. No keys:
+ * 0. -EKEYREJECTED, and errors of repository_resolve. */
+GR_MUST_CHECK int open_check_trust(const struct open_image *image, const struct trust *trust);
 void open_image_release(struct open_image *image);
 #define CLEANUP_OPEN_IMAGE CLEANUP(open_image_release) struct open_image
 

@@ -413,11 +413,35 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     return rc;
 }
 
+static int add_keys(const struct option_list *keys, struct trust *out)
+{
+    for (size_t i = 0; i < keys->count; i++)
+        if (trust_add(out, "--trust ", keys->items[i]))
+            return CLI_USAGE;
+    return 0;
+}
+
+int server_options_trust(const struct option_list *given, struct trust *out)
+{
+    const struct config *c;
+    struct server_values file = {0};
+    if (given->count)
+        return add_keys(given, out);
+    int rc = config_get(&c) ? CLI_USAGE : server_options_read_config(c, &file);
+    if (!rc)
+        rc = add_keys(&file.trust, out);
+    options_release_lists(server_option_rows, &file);
+    return rc;
+}
+
 /* The directories are needed before the options are complete, so the default cache is named here but not created. */
 int pinner_init(struct pinner *p, const struct server_values *server)
 {
     *p = (struct pinner){.config.store.endpoint = server->endpoint};
-    int rc = add_caches(p, server);
+    p->config.trust = &p->trust;
+    int rc = add_keys(&server->trust, &p->trust);
+    if (!rc)
+        rc = add_caches(p, server);
     if (rc)
         return rc;
     p->config.dirs = (const char *const *)p->dirs.items;

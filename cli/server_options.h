@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 #include "repository/resolver.h"
+#include "repository/trust.h"
 #include "stack_options.h"
 
 /* The values of the options in stack_options.h, the table that front ends share: a verb with SERVER_ROWS has this as
@@ -48,6 +49,8 @@ GR_MUST_CHECK int server_options_take_config(struct server_values *v);
 GR_MUST_CHECK int server_options_read_config(const struct config *c, struct server_values *out);
 /* Whether [server] may have that option. */
 bool server_options_in_config(const struct option_row *row);
+/* Fill in the keys that --trust names, else those of the [server] section. 0, or CLI_USAGE with a sentence. */
+GR_MUST_CHECK int server_options_trust(const struct option_list *given, struct trust *out);
 /* Return an option's default as a user would write it; NULL: it has none. */
 const char *server_options_default(const struct option_row *row);
 
@@ -100,6 +103,7 @@ struct pin {
 struct pinner {
     struct resolver_config config;
     struct resolver *resolver;
+    struct trust trust;
     string_list dirs;
 };
 

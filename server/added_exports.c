@@ -147,7 +147,7 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
     int rc = stack_adding_add(adding, &image, &e, &added);
     if (!rc)
         return added ? list(a, e, purpose) : 0; /* not added: given at this start too, so it is no added export */
-    if (rc != -ENOENT && rc != -EBADMSG && rc != -EINVAL && rc != -EEXIST)
+    if (rc != -ENOENT && rc != -EBADMSG && rc != -EINVAL && rc != -EEXIST && rc != -EKEYREJECTED)
         return error_prefix(rc, "export '%s', noted in %s", name, a->file);
     log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
     return 0;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A handle around OpenSSL's context, so that no other file includes OpenSSL's headers. */
+/* A handle around OpenSSL's context, so that only this file and ed25519.c include OpenSSL's headers. */
 struct hasher {
     EVP_MD_CTX *context;
 };

@@ -4,11 +4,13 @@
  *   {"format":"granary-exports","version":1,"generation":N,"exports":[{...},...]}
  *
  * The sum detects a torn or edited file. Manifests are JSON strings, byte for byte, because the SHA-256 of those bytes
- * is the image's digest; each is checked against it.
+ * is the image's digest; each is checked against it. A signature is not checked here: it proves itself to those who
+ * trust its key.
  */
 #include "format/export_table.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -20,10 +22,16 @@ enum { VERSION = 1, SUM_LINE = 7 + DIGEST_HEX_SIZE /* "sha256:", hex, newline */
 
 static const char what[] = "exports", format[] = "granary-exports";
 
+static void release_entry(struct export_entry *e)
+{
+    bytes_release(&e->manifest);
+    free(e->signature);
+}
+
 void export_table_release(struct export_table *t)
 {
     for (size_t i = 0; i < t->entries.len; i++)
-        bytes_release(&t->entries.items[i].manifest);
+        release_entry(&t->entries.items[i]);
     vec_release(&t->entries);
 }
 
@@ -60,32 +68,34 @@ static bool replaces(const struct image_ref *ref, const struct image_ref *old)
     return same_name(ref, old) && (ref->tag[0] || digest_equal(&ref->digest, &old->digest));
 }
 
-/* Make an entry with a copy of the manifest, and reserve room for it in the table. */
-static int make_entry(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
-                      size_t len, struct export_entry *out)
+/* Copy an entry, and reserve room for it in the table. */
+static int copy_entry(struct export_table *t, const struct export_entry *e, struct export_entry *out)
 {
-    struct export_entry fresh = {.ref = *ref, .resolved = resolved, .manifest = BYTES_INIT(MANIFEST_MAX)};
+    struct export_entry fresh = {.ref = e->ref, .resolved = e->resolved, .manifest = BYTES_INIT(MANIFEST_MAX)};
     if (vec_reserve(&t->entries, 1))
         return error_no_memory();
-    int rc = bytes_append(&fresh.manifest, manifest, len);
-    if (!rc)
+    int rc = bytes_append(&fresh.manifest, e->manifest.data, e->manifest.len);
+    if (!rc && e->signature && !(fresh.signature = strdup(e->signature)))
+        rc = error_no_memory();
+    if (rc)
+        release_entry(&fresh);
+    else
         *out = fresh;
     return rc;
 }
 
-int export_table_put(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
-                     size_t len)
+int export_table_put(struct export_table *t, const struct export_entry *e)
 {
     struct export_entry fresh, *items;
-    int rc = make_entry(t, ref, resolved, manifest, len, &fresh);
+    int rc = copy_entry(t, e, &fresh);
     if (rc)
         return rc;
-    /* Close the gaps of replaced entries, then move all up by one; make_entry has reserved the room. */
+    /* Close the gaps of replaced entries, then move all up by one; copy_entry has reserved the room. */
     items = t->entries.items;
     size_t kept = 0;
     for (size_t i = 0; i < t->entries.len; i++)
-        if (replaces(ref, &items[i].ref))
-            bytes_release(&items[i].manifest);
+        if (replaces(&fresh.ref, &items[i].ref))
+            release_entry(&items[i]);
         else
             items[kept++] = items[i];
     memmove(items + 1, items, kept * sizeof *items);
@@ -103,7 +113,10 @@ static int encode_entry(const struct export_entry *e, struct bytes *out)
                   json_doc_from_digest(&e->ref.digest), "resolved", (json_int_t)e->resolved, "manifest",
                   (const char *)e->manifest.data, e->manifest.len);
     json_name_set(object, "store", e->ref.store, strlen(e->ref.store));
-    return json_doc_dump(what, json_object_get(object, "store") ? object : NULL, out);
+    if (e->signature)
+        json_object_set_new(object, "signature", json_string(e->signature));
+    bool made = json_object_get(object, "store") && (!e->signature || json_object_get(object, "signature"));
+    return json_doc_dump(what, made ? object : NULL, out);
 }
 
 int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept)
@@ -170,21 +183,27 @@ static void decode_ref(struct json_doc *doc, const json_t *object, struct image_
  * table was not written by this program. */
 static void decode_entry(struct json_doc *doc, const json_t *object, struct export_table *t)
 {
-    struct image_ref ref = {.by_digest = true};
-    decode_ref(doc, object, &ref);
-    int64_t resolved = json_doc_int(doc, object, "resolved", 0, INT64_MAX);
+    struct export_entry e = {.ref.by_digest = true}; /* its pointers are the document's */
+    char signature[SIGNATURE_TEXT_MAX];
+    decode_ref(doc, object, &e.ref);
+    e.resolved = json_doc_int(doc, object, "resolved", 0, INT64_MAX);
+    if (json_object_get(object, "signature")) {
+        json_doc_string(doc, object, "signature", signature, sizeof signature);
+        e.signature = signature;
+    }
     const json_t *manifest = json_object_get(object, "manifest");
     if (!json_is_string(manifest) || json_string_length(manifest) > MANIFEST_MAX)
         json_doc_fail(doc, "an entry has no manifest");
     if (doc->rc)
         return;
-    size_t len = json_string_length(manifest);
-    struct digest found = digest_of(json_string_value(manifest), len);
-    struct export_entry entry;
-    if (!digest_equal(&found, &ref.digest))
+    e.manifest.data = (uint8_t *)json_string_value(manifest);
+    e.manifest.len = json_string_length(manifest);
+    struct digest found = digest_of(e.manifest.data, e.manifest.len);
+    struct export_entry copy;
+    if (!digest_equal(&found, &e.ref.digest))
         json_doc_fail(doc, "a manifest differs from its digest");
-    else if (!(doc->rc = make_entry(t, &ref, resolved, json_string_value(manifest), len, &entry)))
-        t->entries.items[t->entries.len++] = entry;
+    else if (!(doc->rc = copy_entry(t, &e, &copy)))
+        t->entries.items[t->entries.len++] = copy;
 }
 
 int export_table_decode(const void *data, size_t len, struct export_table *out)

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
+#include "format/signature.h"
 
 enum { EXPORT_TABLE_MAX = 1 << 20 /* bytes; about 700 images */ };
 
@@ -20,6 +21,7 @@ struct export_entry {
     struct image_ref ref;  /* by digest; its tag, if any, named this image when the store was asked */
     int64_t resolved;      /* when the store was asked, in seconds since the epoch; 0: no tag */
     struct bytes manifest; /* owned; its SHA-256 is ref.digest */
+    char *signature;       /* owned; the tag's, as in struct tag; NULL: none */
 };
 
 struct export_table {
@@ -37,10 +39,9 @@ const struct export_entry *export_table_find_tag(const struct export_table *t, c
 const struct export_entry *export_table_find_image(const struct export_table *t, const char *store,
                                                    const struct digest *image);
 
-/* Put an image in front. ref is by digest; the manifest is copied. Removes an older entry with the same tag, or, if ref
- * has no tag, one with the same name and digest. -ENOMEM; -EMSGSIZE: the manifest is longer than MANIFEST_MAX. */
-GR_MUST_CHECK int export_table_put(struct export_table *t, const struct image_ref *ref, int64_t resolved,
-                                   const void *manifest, size_t len);
+/* Put a copy of an entry in front; its ref is by digest. Removes an older entry with the same tag, or, if ref has no
+ * tag, one with the same name and digest. -ENOMEM; -EMSGSIZE: the manifest is longer than MANIFEST_MAX. */
+GR_MUST_CHECK int export_table_put(struct export_table *t, const struct export_entry *e);
 
 /* Append the encoded table to *out. The oldest entries are dropped if they do not fit in out->max; *out_kept: the
  * number of entries written. -EMSGSIZE: not even an empty table fits; -ENOMEM. On failure *out is unchanged. */

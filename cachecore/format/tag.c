@@ -1,6 +1,6 @@
 /* Tags, leases and granary.json as JSON, each with its "format" and "version":
  *
- *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag
+ *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag, signature
  *   granary-lease   started, renewed, host, pid, image
  *   granary-store   nothing else
  *
@@ -28,6 +28,8 @@ int tag_encode(const struct tag *t, struct bytes *out)
     if (root && t->name[0])
         failed |= json_object_set_new(root, "name", json_string(t->name)) ||
                   json_object_set_new(root, "tag", json_string(t->tag));
+    if (root && t->signature[0])
+        failed |= json_object_set_new(root, "signature", json_string(t->signature));
     if (failed) /* out of memory: a document without one of its keys must not be written */
         return json_doc_dump("tag", NULL, out);
     return json_doc_dump("tag", root, out);
@@ -56,6 +58,8 @@ int tag_decode(const void *data, size_t len, struct tag *out)
         if (!doc.rc && (!t.name[0] || !t.tag[0]))
             json_doc_fail(&doc, "\"name\" or \"tag\" is empty");
     }
+    if (json_object_get(root, "signature"))
+        json_doc_string(&doc, root, "signature", t.signature, sizeof t.signature);
     if (digest_is_zero(&t.digest))
         json_doc_fail(&doc, "\"digest\" is all zero");
     if (doc.rc)

@@ -245,22 +245,19 @@ static int fill_in(struct tag *t)
     return 0;
 }
 
-/* Make one attempt. Return 1 if the tag is ours, 0 if another writer was faster, or -errno. */
-static int publish_once(struct store *s, const char *key, const struct tag *t, const struct bytes *doc)
+/* Replace the version of the tag that was read ("": it was absent). Return 1 if the tag is ours, 0 if another writer
+ * was faster, or -errno. */
+static int replace_version(struct store *s, const char *key, const char *version, const struct tag *t,
+                           const struct bytes *doc)
 {
-    char version[STORE_VERSION_MAX] = "";
-    CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
-    int rc = store_get_small(s, key, &before, version);
-    if (rc && rc != -ENOENT)
-        return rc;
     const struct store_put put = {
         .key = key,
         .data = doc->data,
         .len = doc->len,
-        .mode = rc ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH,
+        .mode = *version ? STORE_PUT_IF_MATCH : STORE_PUT_IF_ABSENT,
         .version = version,
     };
-    rc = store_put(s, &put);
+    int rc = store_put(s, &put);
     if (rc == 0)
         return 1;
     struct error failed;
@@ -270,6 +267,15 @@ static int publish_once(struct store *s, const char *key, const struct tag *t, c
     if (rc == 0 && !strcmp(now.nonce, t->nonce))
         return 1;
     return failed.code == -EEXIST ? 0 : error_restore(&failed);
+}
+
+/* Make one attempt; returns as replace_version. */
+static int publish_once(struct store *s, const char *key, const struct tag *t, const struct bytes *doc)
+{
+    char version[STORE_VERSION_MAX] = "";
+    CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(s, key, &before, version);
+    return rc && rc != -ENOENT ? rc : replace_version(s, key, rc ? "" : version, t, doc);
 }
 
 /* Publish on a store that does not honour conditional puts. */
@@ -293,6 +299,8 @@ int repository_publish(struct store *s, const char *name, const char *tag, struc
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     bool conditional;
     int rc = check_names(name, tag);
+    if (strcmp(t->name, name) != 0 || strcmp(t->tag, tag) != 0)
+        t->signature[0] = '\0';
     snprintf(t->name, sizeof t->name, "%s", name);
     snprintf(t->tag, sizeof t->tag, "%s", tag);
     if (!rc)
@@ -312,6 +320,57 @@ int repository_publish(struct store *s, const char *name, const char *tag, struc
             return rc > 0 ? 0 : rc;
     }
     return error_set(-EAGAIN, "%s: others keep replacing %s; try again", s->url, key);
+}
+
+/* Make one attempt to sign; returns as replace_version. Everything but signature and nonce is as it was read. */
+static int sign_once(struct store *s, const char *name, const char *tag, const struct digest *image,
+                     const char *signature, bool conditional)
+{
+    char key[TAG_KEY_MAX], version[STORE_VERSION_MAX] = "";
+    CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t;
+    int rc = store_get_small(s, tag_key(name, tag, key), &before, version);
+    if (rc)
+        return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
+    rc = at_key(tag_decode(before.data, before.len, &t), s, key);
+    if (!rc)
+        rc = check_place(s, name, tag, &t);
+    if (!rc && !digest_equal(&t.digest, image))
+        rc = error_set(-ESTALE, "%s: %s:%s names another image by now; look at that one, and sign again", s->url, name,
+                       tag);
+    if (rc)
+        return rc;
+    snprintf(t.name, sizeof t.name, "%s", name);
+    snprintf(t.tag, sizeof t.tag, "%s", tag);
+    snprintf(t.signature, sizeof t.signature, "%s", signature);
+    t.nonce[0] = '\0';
+    rc = fill_in(&t);
+    if (!rc)
+        rc = tag_encode(&t, &doc);
+    if (rc)
+        return rc;
+    if (conditional)
+        return replace_version(s, key, version, &t, &doc);
+    rc = publish_anyway(s, key, &doc, false);
+    return rc ? rc : 1;
+}
+
+int repository_sign(struct store *s, const char *name, const char *tag, const struct digest *image,
+                    const char *signature)
+{
+    bool conditional;
+    int rc = check_names(name, tag);
+    if (!rc)
+        rc = store_probe_conditional(s, &conditional);
+    if (rc)
+        return rc;
+    for (int i = 0; i < PUBLISH_TRIES; i++) {
+        rc = sign_once(s, name, tag, image, signature, conditional);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+    }
+    return error_set(-EAGAIN, "%s: others keep replacing %s:%s; try again", s->url, name, tag);
 }
 
 int repository_remove_tag(struct store *s, const char *name, const char *tag)

@@ -30,7 +30,8 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * compare-and-swap, repeated until it succeeds (-EAGAIN if others replace the tag a thousand times). A put that failed
  * but whose document, recognised by our nonce, is in the store counts as success. On other stores the last writer
  * wins, with a warning if a tag is replaced, or -ENOTSUP if strict. Fills in t->nonce and t->created if they are
- * empty, and always t->name and t->tag, so name and tag must not point there. -EINVAL: a name is not valid. */
+ * empty, and always t->name and t->tag, so name and tag must not point there. A signature that was made for another
+ * name or tag is dropped. -EINVAL: a name is not valid. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
 /* Publish an image under its build tag, whose name (tag_build_name of t, whose time is set) goes to out_unique, and
@@ -38,6 +39,11 @@ GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const ch
  * build tag is removed again, unless it was there before. Errors as those of repository_publish. */
 GR_MUST_CHECK int repository_publish_both(struct store *s, const char *name, const char *tag, const struct tag *t,
                                           bool strict, char out_unique[TAG_BUILD_NAME_MAX]);
+
+/* Put a signature into a tag, in place of the one that it has. The tag stays as it is otherwise. -ENOENT: no such tag;
+ * -ESTALE: it names another image than `image`; else as repository_publish. */
+GR_MUST_CHECK int repository_sign(struct store *s, const char *name, const char *tag, const struct digest *image,
+                                  const char *signature);
 
 /* Visit every tag of image `name` (NULL: of every image), in byte order of name and tag. visit runs in the calling
  * thread; its non-zero result ends the walk and is returned. A tag that cannot be decoded ends it with -EBADMSG. Other

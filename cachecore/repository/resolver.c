@@ -39,9 +39,16 @@ struct source {
 struct asked {
     struct image_ref ref; /* with its digest once known */
     struct store *store;
+    struct tag tag;
     struct manifest manifest;
     struct bytes text;  /* of the manifest; empty: not requested, or failed */
     struct error error; /* code 0: none */
+};
+
+/* An image and the signature of its tag. */
+struct signed_image {
+    struct image_ref ref; /* by digest, with its tag */
+    char *text;
 };
 
 /* Used by one thread; resolver_ahead's threads touch only their own `asked`. */
@@ -52,6 +59,7 @@ struct resolver {
     struct export_table wanted; /* resolved by this process */
     VEC(struct source) sources;
     VEC(struct asked) asked;
+    VEC(struct signed_image) signatures; /* that tags had; noted for resolver_save */
 };
 
 /* ---- tables ---- */
@@ -143,6 +151,9 @@ void resolver_free(struct resolver *r)
     for (size_t i = 0; i < r->asked.len; i++)
         bytes_release(&r->asked.items[i].text);
     vec_release(&r->asked);
+    for (size_t i = 0; i < r->signatures.len; i++)
+        free(r->signatures.items[i].text);
+    vec_release(&r->signatures);
     export_table_release(&r->known);
     export_table_release(&r->handed);
     export_table_release(&r->wanted);
@@ -241,7 +252,7 @@ static bool no_answer(struct source *source, int rc)
 
 /* Resolve a tag on the hasty handle. 0: *out is the store's answer; 1: no answer, and the sentence says why; -errno:
  * the store answered with this error. */
-static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct digest *out)
+static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
 {
     struct source *source;
     struct store_options options = r->config->store;
@@ -255,7 +266,7 @@ static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct d
     if (!rc && !source->hasty)
         rc = store_open(ref->store, &options, &source->hasty);
     if (!rc)
-        rc = repository_resolve(source->hasty, ref, out, NULL);
+        rc = repository_resolve(source->hasty, ref, out, out_tag);
     if (!rc || !source->hasty || !no_answer(source, rc))
         return rc;
     error_take(&source->away, rc);
@@ -309,7 +320,7 @@ static int ask_one(void *arg, size_t i)
     struct asked *a = &asking->items[i];
     int rc = a->error.code; /* its store failed */
     if (!rc && !a->ref.by_digest)
-        rc = repository_resolve(a->store, &a->ref, &a->ref.digest, NULL);
+        rc = repository_resolve(a->store, &a->ref, &a->ref.digest, &a->tag);
     if (!rc && asking->manifests)
         rc = repository_manifest_text(a->store, &a->ref.digest, &a->manifest, &a->text);
     if (rc && !a->error.code) {
@@ -356,37 +367,125 @@ static void say_unasked(const struct image_ref *ref, const struct export_entry *
                 text_format_time(known->resolved, when), (long long)age / 3600);
 }
 
+/* The request for a tag, for ask_patiently. */
+struct tag_question {
+    const struct image_ref *ref;
+    struct digest digest;
+    struct tag tag;
+};
+
 static int ask_tag(void *arg, struct store *store)
 {
-    struct image_ref *ref = arg;
-    return repository_resolve(store, ref, &ref->digest, NULL);
+    struct tag_question *q = arg;
+    return repository_resolve(store, q->ref, &q->digest, &q->tag);
 }
+
+/* ---- signatures ---- */
+
+/* Are both the same image under the same tag? */
+static bool same_image(const struct image_ref *a, const struct image_ref *b)
+{
+    return digest_equal(&a->digest, &b->digest) && !strcmp(a->tag, b->tag) && !strcmp(a->name, b->name) &&
+           !strcmp(a->store, b->store);
+}
+
+/* Return the signature of an image's tag that is known from the store or a table; NULL: none. */
+static char *known_signature(const struct resolver *r, const struct image_ref *ref)
+{
+    const struct export_table *const tables[] = {&r->known, &r->handed};
+    for (size_t i = 0; i < r->signatures.len; i++)
+        if (same_image(&r->signatures.items[i].ref, ref))
+            return r->signatures.items[i].text;
+    for (size_t k = 0; k < GR_ARRAY_SIZE(tables); k++)
+        for (size_t i = 0; i < tables[k]->entries.len; i++)
+            if (tables[k]->entries.items[i].signature && same_image(&tables[k]->entries.items[i].ref, ref))
+                return tables[k]->entries.items[i].signature;
+    return NULL;
+}
+
+/* Check an answer of the store's, and note its signature. ref: by digest, with its tag. */
+static int take_signature(struct resolver *r, const struct image_ref *ref, const char *text)
+{
+    int rc = r->config->trust ? trust_check(r->config->trust, ref, text) : 0;
+    if (rc || !*text)
+        return rc;
+    struct signed_image fresh = {.ref = *ref, .text = strdup(text)};
+    if (!fresh.text || vec_push(&r->signatures, fresh)) {
+        free(fresh.text);
+        return error_no_memory();
+    }
+    return 0;
+}
+
+/* Does a table hold this image with a signature that is trusted? Under any tag, if ref has none. */
+static bool is_trusted_by_table(const struct resolver *r, const struct image_ref *ref)
+{
+    const struct export_table *const tables[] = {&r->known, &r->handed};
+    for (size_t k = 0; k < GR_ARRAY_SIZE(tables); k++)
+        for (size_t i = 0; i < tables[k]->entries.len; i++) {
+            const struct export_entry *e = &tables[k]->entries.items[i];
+            struct image_ref wanted = *ref;
+            if (!*wanted.tag)
+                memcpy(wanted.tag, e->ref.tag, sizeof wanted.tag);
+            if (e->signature && same_image(&e->ref, &wanted) && !trust_check(r->config->trust, &e->ref, e->signature))
+                return true;
+        }
+    return false;
+}
+
+/* Check a reference by digest: by a table, else by what its tag says now. */
+static int check_digest(struct resolver *r, const struct image_ref *ref)
+{
+    if (!r->config->trust || !r->config->trust->count || is_trusted_by_table(r, ref))
+        return 0;
+    if (!*ref->tag)
+        return trust_refuse(r->config->trust, ref,
+                            "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
+    struct image_ref by_tag = *ref;
+    struct tag_question q = {.ref = &by_tag};
+    by_tag.by_digest = false;
+    int rc = ask_patiently(r, ref->store, ask_tag, &q);
+    if (rc)
+        return rc;
+    if (!digest_equal(&q.digest, &ref->digest))
+        return trust_refuse(r->config->trust, ref, "its tag names another image by now, and has the signature of that");
+    return take_signature(r, ref, q.tag.signature);
+}
+
+/* ---- resolving ---- */
 
 int resolver_resolve(struct resolver *r, struct image_ref *ref)
 {
     if (ref->by_digest)
-        return 0;
+        return check_digest(r, ref);
     const struct export_entry *known = export_table_find_tag(&r->known, ref);
     struct asked *asked = find_tag(r, ref);
+    struct tag_question q = {.ref = ref};
     int rc;
     if (asked) {
         rc = digest_is_zero(&asked->ref.digest) ? error_restore(&asked->error) : 0;
-        ref->digest = asked->ref.digest;
+        q.digest = asked->ref.digest;
+        q.tag = asked->tag;
     } else if (known) {
-        rc = ask_hastily(r, ref, &ref->digest);
+        rc = ask_hastily(r, ref, &q.digest, &q.tag);
     } else {
-        rc = ask_patiently(r, ref->store, ask_tag, ref);
+        rc = ask_patiently(r, ref->store, ask_tag, &q);
     }
     if (rc < 0)
         return rc;
     if (rc) {
         /* No answer: use the table's digest, and clear the tag, which the store did not confirm. */
         say_unasked(ref, known);
+        if (r->config->trust)
+            rc = trust_check(r->config->trust, &known->ref, known->signature);
         ref->digest = known->ref.digest;
         ref->tag[0] = '\0';
+        ref->by_digest = true;
+        return rc < 0 ? rc : 0;
     }
+    ref->digest = q.digest;
     ref->by_digest = true;
-    return 0;
+    return take_signature(r, ref, q.tag.signature);
 }
 
 /* ---- manifests ---- */
@@ -406,9 +505,11 @@ static int resolver_note(struct resolver *r, const struct image_ref *ref, const 
                          const struct bytes *text)
 {
     if (!ref->tag[0] && known) /* resolved from the table: keep the tag and its time */
-        return export_table_put(&r->wanted, &known->ref, known->resolved, text->data, text->len);
+        return export_table_put(&r->wanted, known);
     int64_t now = r->config->resolved ? r->config->resolved : (int64_t)time(NULL);
-    return export_table_put(&r->wanted, ref, ref->tag[0] ? now : 0, text->data, text->len);
+    const struct export_entry e = {
+        .ref = *ref, .resolved = ref->tag[0] ? now : 0, .manifest = *text, .signature = known_signature(r, ref)};
+    return export_table_put(&r->wanted, &e);
 }
 
 /* The request for a manifest, for ask_patiently. */
@@ -454,22 +555,18 @@ int resolver_hand(const struct resolver *r, struct bytes *out)
 
 static bool same_entry(const struct export_entry *a, const struct export_entry *b)
 {
-    return a->resolved == b->resolved && digest_equal(&a->ref.digest, &b->ref.digest) &&
-           !strcmp(a->ref.tag, b->ref.tag) && !strcmp(a->ref.name, b->ref.name) && !strcmp(a->ref.store, b->ref.store);
+    const char *x = a->signature ? a->signature : "", *y = b->signature ? b->signature : "";
+    return a->resolved == b->resolved && same_image(&a->ref, &b->ref) && !strcmp(x, y);
 }
 
 /* Make the table to write. Each put goes to the front, so this runs backwards: the old entries first, then our own. */
 static int merge(struct resolver *r, struct export_table *out)
 {
     int rc = 0;
-    for (size_t i = r->known.entries.len; !rc && i-- > 0;) {
-        const struct export_entry *e = &r->known.entries.items[i];
-        rc = export_table_put(out, &e->ref, e->resolved, e->manifest.data, e->manifest.len);
-    }
-    for (size_t i = r->wanted.entries.len; !rc && i-- > 0;) {
-        const struct export_entry *e = &r->wanted.entries.items[i];
-        rc = export_table_put(out, &e->ref, e->resolved, e->manifest.data, e->manifest.len);
-    }
+    for (size_t i = r->known.entries.len; !rc && i-- > 0;)
+        rc = export_table_put(out, &r->known.entries.items[i]);
+    for (size_t i = r->wanted.entries.len; !rc && i-- > 0;)
+        rc = export_table_put(out, &r->wanted.entries.items[i]);
     out->generation = r->known.generation + 1;
     return rc;
 }

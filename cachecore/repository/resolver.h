@@ -9,12 +9,17 @@
  * A process can pass what it resolved to another one as such a table (resolver_hand, `handed`), which saves the other
  * one the requests for manifests. Each manifest is checked against its digest, so a table need not be trusted.
  *
+ * With trusted keys, resolver_resolve refuses an image that none of them has signed. A signature is in the tag's
+ * document, and in the tables: so an image that was signed when it was resolved can be served again while its store is
+ * away, or when its tag names another image. Tables need not be trusted for that either.
+ *
  * Used by one thread. No locks: tables are replaced as a whole. */
 #ifndef GRANARY_REPOSITORY_RESOLVER_H
 #define GRANARY_REPOSITORY_RESOLVER_H
 
 #include "format/image_ref.h"
 #include "format/manifest.h"
+#include "repository/trust.h"
 #include "store/store.h"
 
 /* For a tag that a table knows: the store's time to answer, and the limit for one request in seconds. */
@@ -26,6 +31,7 @@ struct resolver_config {
     size_t dir_count;
     const char *handed;         /* a file written from resolver_hand, used for manifests only; NULL or absent: none */
     struct store_options store; /* options of the stores */
+    const struct trust *trust;  /* the keys that are trusted; NULL: signatures are not looked at */
     int64_t resolved; /* when the tags of references by digest were resolved, seconds since the epoch; 0: now */
 };
 
@@ -38,7 +44,8 @@ void resolver_free(struct resolver *r);
 DEFINE_CLEANUP(resolver, struct resolver *, resolver_free)
 
 /* Turn *ref into a reference by digest. Its tag is kept if the store confirmed it now (or ref was by digest already),
- * and cleared if only the table knows it. The errors are those of repository_resolve and repository_check. */
+ * and cleared if only the table knows it. -EKEYREJECTED: no trusted key has signed it. Other errors are those of
+ * repository_resolve and repository_check. */
 GR_MUST_CHECK int resolver_resolve(struct resolver *r, struct image_ref *ref);
 
 /* Request in parallel what resolver_resolve and, with manifests, resolver_manifest would request for these references

@@ -327,10 +327,14 @@ static int unmark(struct copying *c)
 /* Put the build tag and the requested tag. */
 static int publish_tags(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
-    const struct tag tag = {.digest = *image,
-                            .content_root = c->manifest.content_root,
-                            .created = name->created ? name->created : time(NULL),
-                            .parent = name->parent};
+    struct tag tag = {.digest = *image,
+                      .content_root = c->manifest.content_root,
+                      .created = name->created ? name->created : time(NULL),
+                      .parent = name->parent};
+    /* Under its own name the signature stays; the build tag gets none. */
+    snprintf(tag.name, sizeof tag.name, "%s", name->name);
+    snprintf(tag.tag, sizeof tag.tag, "%s", name->tag);
+    snprintf(tag.signature, sizeof tag.signature, "%s", name->signature ? name->signature : "");
     return repository_publish_both(c->to, name->name, name->tag, &tag, c->options->strict_tags, c->result->unique_tag);
 }
 

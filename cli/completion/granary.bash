@@ -1,8 +1,8 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor help"
-_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
+_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor help"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 _granary_config_commands="show check"
@@ -19,9 +19,10 @@ _granary_options() {
         diff) echo "--stat --exit-code --json --endpoint --timeout";;
         verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint --timeout" \
             "--json --quiet";;
-        export) echo "--jobs --endpoint --timeout --json --quiet";;
+        export) echo "--jobs --trust --endpoint --timeout --json --quiet";;
         copy) echo "--jobs --strict-tags --endpoint --timeout --to-endpoint --json --quiet";;
         tag) echo "--endpoint --timeout --strict-tags --json";;
+        sign) echo "--key --trusted-comment --signature --message --endpoint --timeout --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
@@ -64,7 +65,7 @@ _granary() {
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --cache | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac

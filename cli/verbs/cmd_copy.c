@@ -120,8 +120,12 @@ static int cmd_copy_run(const struct invocation *inv)
                                          .progress = on_progress,
                                          .progress_arg = &progress,
                                          .cancel = cancel};
-    const struct copy_name name = {
-        .name = target.name, .tag = target.tag, .created = image.tag.created, .parent = image.tag.parent};
+    bool renamed = strcmp(image.tag.name, target.name) != 0 || strcmp(image.tag.tag, target.tag) != 0;
+    const struct copy_name name = {.name = target.name,
+                                   .tag = target.tag,
+                                   .created = image.tag.created,
+                                   .parent = image.tag.parent,
+                                   .signature = renamed ? NULL : image.tag.signature};
     rc = copy_image(image.store, &image.digest, to, &name, &options, &result);
     progress_end(&progress);
     return rc ? rc : cmd_copy_print_result(&image, &target, &result, v->json);

@@ -6,11 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
 #include "upkeep/upkeep.h"
 
 struct export_values {
     uint64_t jobs;
+    struct option_list trust;
     struct open_access access;
     bool json, quiet;
 };
@@ -22,6 +24,8 @@ static const struct export_values defaults = {.jobs = 8};
 static const struct option_row rows[] = {
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct export_values, jobs), 1, 256,
      "ranges read at the same time (default 8)"},
+    {OPTION_LIST, 0, "trust", "KEY", AT(trust),
+     "only an image that this key has signed, as for serve; may be repeated"},
     STORE_ROWS(struct export_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object; not with FILE -"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
@@ -43,8 +47,13 @@ static int cmd_export_run(const struct invocation *inv)
         return options_wrong("--json and FILE - would both write to standard output");
     if (to_stdout && isatty(STDOUT_FILENO))
         return options_wrong("standard output is a terminal; redirect it, or give a file name");
+    struct trust trust = {.count = 0};
+    if (server_options_trust(&v->trust, &trust))
+        return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], &v->access, &image);
+    if (!rc)
+        rc = open_check_trust(&image, &trust);
     if (rc)
         return rc;
     struct progress progress;

@@ -39,7 +39,7 @@ check_includes() {
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
             doors["store"] = "store/store.h"
             doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \
-                " repository/nesting.h repository/gc_marks.h" \
+                " repository/nesting.h repository/gc_marks.h repository/trust.h" \
                 " repository/read/catalog_read.h repository/read/chunk_read.h repository/read/index_read.h"
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"

@@ -18,10 +18,20 @@ static struct image_ref ref_of(const char *reference, const char *text)
     return ref;
 }
 
+static void put_ref(struct export_table *t, const struct image_ref *ref, int64_t resolved, const char *text,
+                    const char *signature)
+{
+    const struct export_entry e = {.ref = *ref,
+                                   .resolved = resolved,
+                                   .manifest = {.data = (uint8_t *)text, .len = strlen(text)},
+                                   .signature = (char *)signature};
+    assert_int_equal(export_table_put(t, &e), 0);
+}
+
 static void put(struct export_table *t, const char *reference, int64_t resolved, const char *text)
 {
     struct image_ref ref = ref_of(reference, text);
-    assert_int_equal(export_table_put(t, &ref, resolved, text, strlen(text)), 0);
+    put_ref(t, &ref, resolved, text, NULL);
 }
 
 static void expect(const struct export_entry *e, const char *tag, int64_t resolved, const char *text)
@@ -62,9 +72,9 @@ static void test_export_table__without_a_tag_each_image_has_its_own_entry(void *
     for (int i = 0; i < 2; i++) {
         ref.tag[0] = '\0';
         ref.digest = digest_of("{one}", 5);
-        assert_int_equal(export_table_put(&t, &ref, 0, "{one}", 5), 0);
+        put_ref(&t, &ref, 0, "{one}", NULL);
         ref.digest = digest_of("{two}", 5);
-        assert_int_equal(export_table_put(&t, &ref, 0, "{two}", 5), 0);
+        put_ref(&t, &ref, 0, "{two}", NULL);
     }
     assert_int_equal(t.entries.len, 2);
     expect(&t.entries.items[0], "", 0, "{two}");

@@ -1,0 +1,97 @@
+#!/bin/bash
+# Signatures of images, made and verified by granary and by minisign; and that --trust refuses all that is not signed.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+command -v minisign >/dev/null || skip "no minisign (apt-get install minisign)"
+mkdir "$W/tree"
+seq 2000 >"$W/tree/numbers"
+store=$W/store
+"$GRANARY" build -q "$W/tree" "$store/faces:v1" >"$W/out"
+for key in mine other; do minisign -G -W -p "$W/$key.pub" -s "$W/$key.key" >"$W/out"; done
+KEY=$(tail -n 1 "$W/mine.pub")
+
+# refused WORD COMMAND...: it fails with a sentence that has this word
+refused() {
+    local word=$1
+    shift
+    if "$@" >"$W/out" 2>"$W/err"; then fail "not refused: $*"; fi
+    grep -q -- "$word" "$W/err" || fail "no '$word': $(cat "$W/err")"
+}
+read_by() { "$GRANARY" export -q --trust "$1" "$2" "$W/image"; }
+
+echo "== without a signature"
+refused "has no signature" read_by "$W/mine.pub" "$store/faces:v1"
+refused "has no signature" "$GRANARY" serve "$store/faces:v1" --socket "$W/nbd.sock" --memory 64M --trust "$KEY"
+
+echo "== signed by granary"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" --trusted-comment "a release" >"$W/out"
+"$GRANARY" sign "$store/faces:v1" --message >"$W/message"
+jq -j .signature "$store/images/faces/v1" >"$W/message.minisig"
+minisign -V -p "$W/mine.pub" -m "$W/message" >"$W/out" || fail "minisign does not take granary's signature"
+grep -q "a release" "$W/out"
+read_by "$W/mine.pub" "$store/faces:v1"
+read_by "$KEY" "$store/faces:v1"
+refused "add that key" read_by "$W/other.pub" "$store/faces:v1"
+"$GRANARY" export -q --trust "$W/other.pub" --trust "$KEY" "$store/faces:v1" "$W/image"
+refused "as NAME:TAG@" read_by "$KEY" "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v1")"
+
+echo "== signed by minisign"
+minisign -S -s "$W/other.key" -m "$W/message" -x "$W/other.minisig" >"$W/out"
+"$GRANARY" sign "$store/faces:v1" --signature "$W/other.minisig" >"$W/out"
+read_by "$W/other.pub" "$store/faces:v1"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+
+echo "== copies keep it, other names do not"
+"$GRANARY" copy -q "$store/faces:v1" "$W/store2" >"$W/out"
+read_by "$KEY" "$W/store2/faces:v1"
+"$GRANARY" tag "$store/faces:v1" v2 >"$W/out"
+refused "has no signature" read_by "$KEY" "$store/faces:v2"
+
+echo "== another tag's signature, another image"
+jq -c --slurpfile from "$store/images/faces/v1" '.signature = $from[0].signature' "$store/images/faces/v2" >"$W/doc"
+cp "$W/doc" "$store/images/faces/v2"
+refused "for another image or tag" read_by "$KEY" "$store/faces:v2"
+seq 3000 >"$W/tree/numbers"
+"$GRANARY" build -q "$W/tree" "$store/faces:v3" >"$W/out"
+cp "$store/images/faces/v1" "$W/kept"
+jq -c --slurpfile from "$store/images/faces/v3" '.digest = $from[0].digest' "$W/kept" >"$store/images/faces/v1"
+refused "for another image or tag" read_by "$KEY" "$store/faces:v1"
+cp "$W/kept" "$store/images/faces/v1"
+
+echo "== a server: it starts again with its tag moved to an unsigned image, by what its cache remembers"
+cat >"$W/granary.conf" <<END
+[server]
+trust = $W/mine.pub
+END
+serve() {
+    : >"$W/serve.out"
+    GRANARY_CONFIG=$W/granary.conf background "$GRANARY" serve "$1" --socket "$W/nbd.sock" --cache "$W/cache:64M" \
+        >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+}
+digest=$(jq -r .digest "$store/images/faces/v1")
+serve "$store/faces:v1"
+curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode "image=$store/faces:v3" http://granary/exports/three >"$W/out"
+grep -q "has no signature" "$W/out" || fail "an export without a signature: $(cat "$W/out")"
+kill "$SERVE"
+wait "$SERVE" || true
+"$GRANARY" build -q "$W/tree" "$store/faces:v1" >"$W/out"
+GRANARY_CONFIG=$W/granary.conf refused "has no signature" "$GRANARY" serve "$store/faces:v1" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+serve "$store/faces:v1@sha256:$digest"
+kill "$SERVE"
+wait "$SERVE" || true
+rm -r "$W/cache"
+GRANARY_CONFIG=$W/granary.conf refused "another image by now" "$GRANARY" serve "$store/faces:v1@sha256:$digest" --socket "$W/nbd.sock" --memory 64M
+
+echo "== keys and signatures that are none"
+refused "no secret key" "$GRANARY" sign "$store/faces:v1" --key "$W/mine.pub"
+refused "no signature" "$GRANARY" sign "$store/faces:v1" --signature "$W/mine.pub"
+refused "no public key" read_by "$W/mine.key" "$store/faces:v1"
+refused "tag is signed" "$GRANARY" sign "$store/faces@sha256:$digest" --key "$W/mine.key"
+refused "another image by now" "$GRANARY" sign "$store/faces:v1@sha256:$digest" --key "$W/mine.key"
+
+echo "== rm takes it away with the tag"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+"$GRANARY" rm "$store/faces:v1" >"$W/out"
+refused "no image" read_by "$KEY" "$store/faces:v1"
