@@ -1,5 +1,5 @@
 #!/bin/bash
-# ctest: lock=hdfs
+# ctest: lock=hdfs long
 # HDFS as a source and as a store, by a real NameNode and DataNode of Hadoop's: the image has what was put, owners, tar
 # shards, the store's conformance. hdfs-gateway.sh has the rest.
 . "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-hdfs.sh"

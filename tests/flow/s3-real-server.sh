@@ -1,26 +1,20 @@
 #!/bin/bash
 # The S3 store against a real server (Ceph): the conformance program with its 2,500 keys, objects that another client
 # (curl) put and gets, and every refusal with its one clear sentence.
+# ctest: needs=ceph
 . "$(dirname "$0")/../lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
-command -v radosgw >/dev/null || skip "no Ceph here (apt-get install ceph-mon ceph-osd radosgw)"
-SERVERS=$GRANARY_SOURCE/tests/servers
 CONFORMANCE=$GRANARY_BUILD/tests/unit/test_store_conformance
-export DIR=$W/ceph
-extra_cleanup() { bash "$SERVERS/ceph-s3.sh" stop; }
-bash "$SERVERS/ceph-s3.sh" start || fail "Ceph does not start"
-eval "$(bash "$SERVERS/ceph-s3.sh" env)"
-bash "$SERVERS/ceph-s3.sh" bucket lake
-unset http_proxy
-
-GRANARY_TEST_S3=s3://lake/prefix "$CONFORMANCE" || fail "the S3 store does not conform"
+use_ceph conformance
+GRANARY_TEST_S3=s3://conformance/prefix "$CONFORMANCE" || fail "the S3 store does not conform"
 
 # curl's own signature over what our client wrote and will read
 s3curl() { # s3curl PATH ARG...; prints the status
     local path=$1
     shift
     curl -s -w '%{http_code}' --aws-sigv4 aws:amz:us-east-1:s3 --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \
-        -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$@" "$AWS_ENDPOINT_URL/lake$path"
+        -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$@" "$AWS_ENDPOINT_URL/conformance$path"
 }
 answers() { # answers STATUS PATH ARG...
     local want=$1 got
@@ -71,7 +65,6 @@ python3 "$W/endpoint.py" >"$W/endpoint.port" 2>"$W/endpoint.log" &
 endpoint=$!
 extra_cleanup() {
     kill "$endpoint" 2>/dev/null || true
-    bash "$SERVERS/ceph-s3.sh" stop
 }
 until [ -s "$W/endpoint.port" ]; do
     kill -0 "$endpoint" || fail "the endpoint for keys does not start"
@@ -81,12 +74,12 @@ lent() {
     env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY HOME="$W" AWS_CONTAINER_AUTHORIZATION_TOKEN=pod \
         AWS_CONTAINER_CREDENTIALS_FULL_URI="http://127.0.0.1:$(cat "$W/endpoint.port")/keys" "$GRANARY" "$@"
 }
-lent build -q "$GRANARY_SOURCE/tests/flow" s3://lake/lent/x >"$W/null" && lent verify -q --deep s3://lake/lent/x ||
+lent build -q "$GRANARY_SOURCE/tests/flow" s3://conformance/lent/x >"$W/null" && lent verify -q --deep s3://conformance/lent/x ||
     fail "keys of a container's endpoint are not taken"
 grep -q 'GET /keys' "$W/endpoint.log" || fail "the container's endpoint was not asked"
 
 # Refusals. refused SENTENCE-PART ENV-ARGUMENT...: with this environment the store answers so, at once, without a secret
-export GRANARY_TEST_S3=s3://lake/refused
+export GRANARY_TEST_S3=s3://conformance/refused
 refused() {
     local part=$1
     shift

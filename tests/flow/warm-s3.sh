@@ -1,17 +1,12 @@
 #!/bin/bash
 # granary warm of an image in a real S3 server (Ceph): what a dry run says is what is fetched then; a reader beside it gets
 # the right bytes, and nothing is fetched twice for the two; killed clients and killed servers leave what came.
+# ctest: needs=ceph
 . "$(dirname "$0")/lib-warm.sh"
-command -v radosgw >"$W/null" || skip "no Ceph here (apt-get install ceph-mon ceph-osd radosgw)"
+. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
-export DIR=$W/ceph
-CEPH=$GRANARY_SOURCE/tests/servers/ceph-s3.sh
-extra_cleanup() { bash "$CEPH" stop; }
-bash "$CEPH" start || fail "Ceph does not start"
-eval "$(bash "$CEPH" env)"
-bash "$CEPH" bucket lake
-unset http_proxy
-export STORE=s3://lake/store
+use_ceph warm
+export STORE=s3://warm/store
 
 make_faces "$W/tree"
 for i in $(seq 200); do seq $((i * 1000)) $((i * 1000 + 3000)) >"$W/tree/val/$i"; done # stored smaller than they are

@@ -64,7 +64,7 @@ static void test_content_reader__the_sequence_does_not_depend_on_jobs(void **sta
         bool near;
     } cases[] = {{1, false}, {16, false}, {0, false}, {1, true}, {16, true}, {0, true}};
     CLEANUP_BYTES all = BYTES_INIT(1 << 20);
-    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i += full_or(1, 2)) {
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i += full_or(1, 4)) {
         CLEANUP_BYTES one = BYTES_INIT(1 << 20);
         struct setup s = {.source = mixture()};
         s.source->near = cases[i].near;
@@ -96,7 +96,7 @@ static void test_content_reader__any_budget_gives_the_same_bytes(void **state)
 {
     CLEANUP_BYTES all = BYTES_INIT(1 << 20);
     static const size_t budgets[] = {0, 1, 5000, PART, 3u * PART + 1, 64u << 20};
-    for (size_t i = 0; i < 2 * GR_ARRAY_SIZE(budgets); i += full_or(1, 3)) {
+    for (size_t i = 0; i < 2 * GR_ARRAY_SIZE(budgets); i += full_or(1, 5)) {
         const size_t budget = budgets[i / 2];
         CLEANUP_BYTES one = BYTES_INIT(1 << 20);
         struct setup s = {.source = mixture()};
@@ -329,7 +329,7 @@ static void test_content_reader__hard_links_are_read_once(void **state)
 
 static void test_content_reader__free_stops_readers_at_any_moment(void **state)
 {
-    for (unsigned parts = 0; parts < 12; parts++) {
+    for (unsigned parts = 0; parts < 12; parts += full_or(1, 3)) {
         struct setup s = {.source = mixture()};
         load(&s);
         start_with(&s, 8, MEMORY, false);

@@ -357,7 +357,8 @@ static void test_index_writer__merged_leaves_are_fetched_ahead(void **state)
 /* From one level to three and back, and to nothing but chunk 0. */
 static void test_index_writer__images_grow_and_shrink(void **state)
 {
-    static const uint64_t sizes[] = {10, 1100 * INDEX_FANOUT, 1500, 1, INDEX_FANOUT, INDEX_FANOUT + 1};
+    const uint64_t sizes[] = {
+        10, UINT64_C(1) * INDEX_FANOUT * full_or(1100, 100), 1500, 1, INDEX_FANOUT, INDEX_FANOUT + 1};
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct image images[GR_ARRAY_SIZE(sizes)];
     uint32_t seed = 0;
