@@ -18,10 +18,20 @@ refused() {
     grep -q -- "$word" "$W/err" || fail "no '$word': $(cat "$W/err")"
 }
 read_by() { "$GRANARY" export -q --trust "$1" "$2" "$W/image"; }
+# inspected FILTER IMAGE OPTION...: what inspect says of the image's signature fulfils this filter of jq
+inspected() {
+    local filter=$1
+    shift
+    "$GRANARY" inspect -q --json "$@" >"$W/out"
+    jq -e ".signature | $filter" "$W/out" >"$W/null" || fail "inspect $*: $(jq -c .signature "$W/out")"
+}
 
 echo "== without a signature"
 refused "has no signature" read_by "$W/mine.pub" "$store/faces:v1"
 refused "has no signature" "$GRANARY" serve "$store/faces:v1" --socket "$W/nbd.sock" --memory 64M --trust "$KEY"
+
+inspected '. == null' "$store/faces:v1"
+inspected '.key == null and .trusted == false and (.error | contains("has no signature"))' "$store/faces:v1" --trust "$KEY"
 
 echo "== signed by granary"
 "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" --trusted-comment "a release" >"$W/out"
@@ -33,6 +43,13 @@ read_by "$W/mine.pub" "$store/faces:v1"
 read_by "$KEY" "$store/faces:v1"
 refused "add that key" read_by "$W/other.pub" "$store/faces:v1"
 "$GRANARY" export -q --trust "$W/other.pub" --trust "$KEY" "$store/faces:v1" "$W/image"
+id=$(base64 -d <<<"$KEY" | od -An -tx8 -j2 -N8 | tr -d ' ' | tr a-f A-F)
+inspected ".key == \"$id\" and .trusted_comment == \"a release\" and .trusted == true and .error == null" "$store/faces:v1" --trust "$KEY"
+inspected ".key == \"$id\" and .trusted == null and .error == null" "$store/faces:v1"
+inspected '.trusted == false and (.error | contains("add that key"))' "$store/faces:v1" --trust "$W/other.pub"
+"$GRANARY" inspect -q "$store/faces:v1" >"$W/out"
+grep -q "^signature .*of key $id, trusted comment: a release$" "$W/out" || fail "$(cat "$W/out")"
+grep -q "not checked" "$W/out"
 refused "as NAME:TAG@" read_by "$KEY" "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v1")"
 
 echo "== signed by minisign"
@@ -56,6 +73,10 @@ seq 3000 >"$W/tree/numbers"
 cp "$store/images/faces/v1" "$W/kept"
 jq -c --slurpfile from "$store/images/faces/v3" '.digest = $from[0].digest' "$W/kept" >"$store/images/faces/v1"
 refused "for another image or tag" read_by "$KEY" "$store/faces:v1"
+"$GRANARY" inspect -q "$store/faces:v1" --trust "$KEY" >"$W/out"
+grep -q "NOT TRUSTED: .*for another image or tag" "$W/out" || fail "$(cat "$W/out")"
+jq -c '.signature = "junk"' "$W/kept" >"$store/images/faces/v1"
+inspected '.key == null and .trusted == null and (.error | contains("is no signature"))' "$store/faces:v1"
 cp "$W/kept" "$store/images/faces/v1"
 
 echo "== a server: it starts again with its tag moved to an unsigned image, by what its cache remembers"

@@ -202,6 +202,14 @@ static void document_seeds(const char *dir)
     must(tag_encode(&t, &text));
     save(dir, "tag", "tag", text.data, text.len);
     bytes_clear(&text);
+    t.source = digest_of("s", 1);
+    snprintf(t.name, sizeof t.name, "faces");
+    snprintf(t.tag, sizeof t.tag, "v1");
+    must(signature_make(&(struct secret_key){.id = {1}, .secret = {9}}, "m", 1, "c", t.signature));
+    must(tag_encode(&t, &text));
+    save(dir, "tag", "tag-signed", text.data, text.len);
+    save(dir, "tag", "signature", t.signature, strlen(t.signature));
+    bytes_clear(&text);
     must(lease_encode(&l, &text));
     save(dir, "tag", "lease", text.data, text.len);
     bytes_clear(&text);
