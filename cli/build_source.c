@@ -200,6 +200,13 @@ bool build_source_is_tar(const char *url)
     return !strncmp(url, "tar:", 4);
 }
 
+void build_source_note(const char *url, const struct build_source_values *v, struct provenance *out)
+{
+    provenance_add_source(out, url);
+    for (size_t i = 0; i < v->add.count; i++)
+        provenance_add_source(out, added_url(v->add.items[i]));
+}
+
 /* Find the web server in an address, which may have tar: in front. Returns the length of "http://host:port" at *out; 0:
  * no web server. */
 static size_t web_server(const char *url, const char **out)

@@ -1,6 +1,7 @@
 /* granary inspect IMAGE: what an image consists of. The manifest has the counts; catalog and index are read for sizes
  * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. The tag has the
- * signature; a bad one is shown and refuses nothing, since people inspect an image to find out what it is. */
+ * signature and the provenance; bad ones are shown and refuse nothing, since people inspect an image to find out what
+ * it is. */
 #include <string.h>
 
 #include "base/error.h"
@@ -40,6 +41,9 @@ struct inspection {
     const struct open_image *image;
     struct image_stats stats;
     struct inspected_signature signature;
+    struct provenance provenance;
+    bool has_provenance;                   /* the tag has one that can be decoded */
+    char provenance_error[ERROR_TEXT_MAX]; /* why it could not be decoded; empty: it could, or there is none */
     struct lineage lineage;
     char lineage_error[ERROR_TEXT_MAX]; /* why the lineage is unknown; empty: it is known */
 };
@@ -107,6 +111,19 @@ static json_t *signature_json(const struct inspected_signature *s)
                      *s->error ? json_lossy(s->error) : json_null());
 }
 
+static json_t *provenance_json(const struct inspection *in)
+{
+    const struct provenance *p = &in->provenance;
+    if (!in->has_provenance)
+        return json_null();
+    json_t *sources = json_array();
+    for (size_t i = 0; i < p->listed; i++)
+        json_array_append_new(sources, json_lossy(p->sources[i]));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "sources", sources, "source_count", INTEGER(p->source_count),
+                     "files", INTEGER(p->files), "bytes", INTEGER(p->bytes), "built", print_json_time(p->built),
+                     "parent", print_json_digest(&p->parent), "tool", json_lossy(p->tool));
+}
+
 static json_t *inspect_json(const struct inspection *in)
 {
     const struct open_image *image = in->image;
@@ -135,8 +152,12 @@ static json_t *inspect_json(const struct inspection *in)
         json_object_set_new(object, "created", print_json_time(image->tag.created));
         json_object_set_new(object, "parent", print_json_digest(&image->tag.parent));
     }
-    if (object)
+    if (object) {
         json_object_set_new(object, "signature", signature_json(&in->signature));
+        json_object_set_new(object, "provenance", provenance_json(in));
+        json_object_set_new(object, "provenance_error",
+                            *in->provenance_error ? json_lossy(in->provenance_error) : json_null());
+    }
     return object;
 }
 
@@ -190,7 +211,35 @@ static void print_image(const struct open_image *image, const struct image_stats
     print_part("others' bytes", s->foreign_bytes, s->pack_bytes, "the packs");
 }
 
-/* Comment and sentences may have been written by anybody who can write the tag. */
+/* Texts from a tag may have been written by anybody who can write the tag. */
+static void print_provenance(const struct inspection *in)
+{
+    const struct provenance *p = &in->provenance;
+    char files[TEXT_COUNT_MAX], bytes[TEXT_SIZE_MAX], built[TEXT_TIME_MAX], parent[PRINT_DIGEST_MAX];
+    const char *label = "built from";
+    if (*in->provenance_error)
+        printf("%-14s not known: %s\n", label, in->provenance_error);
+    if (!in->has_provenance)
+        return;
+    for (size_t i = 0; i < p->listed; i++) {
+        printf("%-14s ", label);
+        print_text(p->sources[i]);
+        putchar('\n');
+        label = "";
+    }
+    if (p->source_count > p->listed) {
+        printf("%-14s %s%s\n", label, text_format_count(p->source_count - p->listed, "source", files),
+               p->listed ? " more" : "");
+        label = "";
+    }
+    printf("%-14s %s, %s, on %s by ", label, text_format_count(p->files, "file", files),
+           text_format_size(p->bytes, bytes), text_format_time(p->built, built));
+    print_text(p->tool);
+    if (!digest_is_zero(&p->parent))
+        printf(", upon %s", print_digest(&p->parent, parent));
+    putchar('\n');
+}
+
 static void print_signature(const struct inspected_signature *s)
 {
     char id[KEY_ID_TEXT_MAX];
@@ -281,10 +330,14 @@ static int cmd_inspect_run(const struct invocation *inv)
     if (lineage_read(image.store, image.ref.name, &image.digest, &image.tag.parent, &in.lineage))
         snprintf(in.lineage_error, sizeof in.lineage_error, "%s", error_text());
     look_at_signature(&image, &trust, &in.signature);
+    in.has_provenance = *image.tag.provenance && !provenance_decode(image.tag.provenance, &in.provenance);
+    if (*image.tag.provenance && !in.has_provenance)
+        snprintf(in.provenance_error, sizeof in.provenance_error, "%s", error_text());
     if (v->json) {
         rc = print_json(inspect_json(&in));
     } else {
         print_image(&image, &in.stats);
+        print_provenance(&in);
         print_signature(&in.signature);
         print_sizes(&in.stats);
         print_parents(&in);

@@ -34,7 +34,9 @@ inspected '. == null' "$store/faces:v1"
 inspected '.key == null and .trusted == false and (.error | contains("has no signature"))' "$store/faces:v1" --trust "$KEY"
 
 echo "== signed by granary"
+before=$(jq -cS 'del(.signature, .nonce)' "$store/images/faces/v1")
 "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" --trusted-comment "a release" >"$W/out"
+[ "$(jq -cS 'del(.signature, .nonce)' "$store/images/faces/v1")" = "$before" ] || fail "sign changed more than the signature"
 "$GRANARY" sign "$store/faces:v1" --message >"$W/message"
 jq -j .signature "$store/images/faces/v1" >"$W/message.minisig"
 minisign -V -p "$W/mine.pub" -m "$W/message" >"$W/out" || fail "minisign does not take granary's signature"

@@ -210,6 +210,12 @@ static void document_seeds(const char *dir)
     save(dir, "tag", "tag-signed", text.data, text.len);
     save(dir, "tag", "signature", t.signature, strlen(t.signature));
     bytes_clear(&text);
+    struct provenance p = {.files = 1, .bytes = 2, .built = 3, .parent = t.parent, .tool = "granary"};
+    provenance_add_source(&p, "s3://b/p");
+    must(provenance_encode(&p, t.provenance));
+    must(tag_encode(&t, &text));
+    save(dir, "tag", "tag-provenance", text.data, text.len);
+    bytes_clear(&text);
     must(lease_encode(&l, &text));
     save(dir, "tag", "lease", text.data, text.len);
     bytes_clear(&text);

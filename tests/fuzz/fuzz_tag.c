@@ -1,4 +1,4 @@
-/* The small documents: tag, with the signature in it, lease, granary.json. */
+/* The small documents: tag, with the signature and the provenance in it, lease, granary.json. */
 #include "fuzz/fuzz.h"
 
 #include <errno.h>
@@ -14,6 +14,20 @@ static void try_signature(const void *data, size_t len)
     FUZZ_CHECK(rc || strlen(s.comment) < SIGNATURE_COMMENT_MAX);
 }
 
+/* Any text; what was decoded can be encoded, and is the same again. */
+static void try_provenance(const char *text)
+{
+    struct provenance p, again;
+    char encoded[PROVENANCE_TEXT_MAX];
+    int rc = provenance_decode(text, &p);
+    FUZZ_CHECK(rc == 0 || rc == -EBADMSG);
+    if (rc)
+        return;
+    FUZZ_CHECK(provenance_encode(&p, encoded) == 0 && provenance_decode(encoded, &again) == 0);
+    FUZZ_CHECK(p.listed == again.listed && p.source_count == again.source_count && p.files == again.files);
+    FUZZ_CHECK(!p.listed || !strcmp(p.sources[p.listed - 1], again.sources[p.listed - 1]));
+}
+
 static void try_tag(const uint8_t *data, size_t len)
 {
     struct tag t, again;
@@ -26,6 +40,9 @@ static void try_tag(const uint8_t *data, size_t len)
     FUZZ_CHECK(!strcmp(t.nonce, again.nonce) && t.created == again.created && digest_equal(&t.digest, &again.digest));
     FUZZ_CHECK(!strcmp(t.signature, again.signature));
     try_signature(t.signature, strlen(t.signature));
+    FUZZ_CHECK(!strcmp(t.provenance, again.provenance));
+    if (*t.provenance)
+        try_provenance(t.provenance);
 }
 
 static void try_lease(const uint8_t *data, size_t len)
