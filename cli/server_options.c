@@ -435,9 +435,9 @@ int server_options_trust(const struct option_list *given, struct trust *out)
 }
 
 /* The directories are needed before the options are complete, so the default cache is named here but not created. */
-int pinner_init(struct pinner *p, const struct server_values *server)
+int pinner_init(struct pinner *p, const struct server_values *server, const char *handed)
 {
-    *p = (struct pinner){.config.store.endpoint = server->endpoint};
+    *p = (struct pinner){.config = {.store.endpoint = server->endpoint, .handed = handed}};
     p->config.trust = &p->trust;
     int rc = add_keys(&server->trust, &p->trust);
     if (!rc)

@@ -107,9 +107,9 @@ struct pinner {
     string_list dirs;
 };
 
-/* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in
- * any case. Returns 0, -errno, or CLI_USAGE. */
-GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
+/* Prepare. server: the server's options; without a cache among them, the default cache is used. handed:
+ * resolver_config's, which outlives the pinner. pinner_release it in any case. Returns 0, -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server, const char *handed);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 

@@ -327,7 +327,7 @@ static int run_mount(const struct invocation *inv)
     struct pin pin;
     struct manifest manifest;
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    rc = pinner_init(&pinner, &v->server);
+    rc = pinner_init(&pinner, &v->server, NULL);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)

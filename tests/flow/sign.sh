@@ -107,11 +107,74 @@ wait "$SERVE" || true
 rm -r "$W/cache"
 GRANARY_CONFIG=$W/granary.conf refused "another image by now" "$GRANARY" serve "$store/faces:v1@sha256:$digest" --socket "$W/nbd.sock" --memory 64M
 
+echo "== a front end that starts again, or is upgraded: what was signed when it was resolved is served, wherever its tag is"
+control=$W/nbd.sock.control
+# start WORD...: a server with the key of $W/trust, ready
+start() {
+    : >"$W/serve.out"
+    background "$GRANARY" serve --socket "$W/nbd.sock" --trust "$W/mine.pub" "$@" >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+}
+add() { curl -sS -G -X PUT --unix-socket "$control" --data-urlencode "image=$2" "http://granary/exports/$1"; }
+# serves NAMES: the exports, of another front end than $CHILD
+serves() {
+    local child
+    child=$(pgrep -P "$SERVE") && [ "$child" != "$CHILD" ] &&
+        [ "$(curl -sS --unix-socket "$control" http://granary/status 2>"$W/null" | jq -c '[.exports[].name]')" = "$1" ]
+}
+move_tag() {
+    date +%N >"$W/tree/numbers"
+    "$GRANARY" build -q "$W/tree" "$store/faces:v1" >"$W/out"
+}
+stop() {
+    kill "$SERVE"
+    wait "$SERVE" || true
+}
+for cache in "--memory=64M" "--cache=$W/cache2:64M"; do
+    move_tag
+    "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+    start "$store/faces:v1@sha256:$(jq -r .digest "$store/images/faces/v1")" "$cache"
+    move_tag
+    "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+    names='["faces"]'
+    if [ "$cache" != "--memory=64M" ]; then # without a cache directory, nothing notes the signature of an added export
+        add second "$store/faces:v1" >"$W/out"
+        grep -q '"ok":true' "$W/out" || fail "$(cat "$W/out")"
+        names='["faces","second"]'
+    fi
+    move_tag
+    CHILD=$(pgrep -P "$SERVE")
+    kill -9 "$CHILD"
+    wait_for 60 serves "$names"
+    CHILD=$(pgrep -P "$SERVE")
+    "$GRANARY" upgrade "$control" >"$W/out" || fail "$cache: $(cat "$W/serve.err")"
+    wait_for 60 serves "$names"
+    stop
+done
+
+echo "== an added export that is no longer trusted is left out, with a sentence"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+"$GRANARY" sign "$store/faces:v3" --key "$W/other.key" >"$W/out"
+start "$store/faces:v1" --cache "$W/cache3:64M" --trust "$W/other.pub"
+add three "$store/faces:v3" >"$W/out"
+grep -q '"ok":true' "$W/out" || fail "$(cat "$W/out")"
+CHILD=$(pgrep -P "$SERVE")
+kill -9 "$SERVE"
+wait "$SERVE" || true
+wait_for 60 gone "$CHILD"
+start "$store/faces:v1" --cache "$W/cache3:64M"
+wait_for 60 serves '["faces"]'
+[ "$(grep -c "export 'three', noted in .*, is not served any more: .*is not signed by key $id" "$W/serve.err")" = 1 ] || fail "$(cat "$W/serve.err")"
+stop
+
 echo "== keys and signatures that are none"
+digest=$(jq -r .digest "$store/images/faces/v1")
 refused "no secret key" "$GRANARY" sign "$store/faces:v1" --key "$W/mine.pub"
 refused "no signature" "$GRANARY" sign "$store/faces:v1" --signature "$W/mine.pub"
 refused "no public key" read_by "$W/mine.key" "$store/faces:v1"
 refused "tag is signed" "$GRANARY" sign "$store/faces@sha256:$digest" --key "$W/mine.key"
+move_tag
 refused "another image by now" "$GRANARY" sign "$store/faces:v1@sha256:$digest" --key "$W/mine.key"
 
 echo "== rm takes it away with the tag"
