@@ -1,5 +1,5 @@
 #!/bin/bash
-# granary mount with --trust: by FUSE, and as mount(8) runs the helper for a line of fstab. A mount whose
+# granary mount with --trust: by FUSE, as mount(8) runs the helper for a line of fstab, and with --socket. A mount whose
 # image no such key has signed is refused and leaves nothing.
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
@@ -63,3 +63,19 @@ for key in "$W/mine.pub" "$(tail -n 1 "$W/mine.pub")"; do
     cmp "$W/tree/numbers" "$dir/numbers"
     "$GRANARY" umount "$dir"
 done
+
+echo "== with --socket: the mount checks, whatever the server's keys are; by option, else by the configuration file"
+"$GRANARY" mount "${fuse[@]}" --json "$image" "$W/mnt2" >"$W/mount.json"
+socket=$(jq -r .socket "$W/mount.json")
+"$GRANARY" mount --fuse --socket "$socket" --trust "$W/mine.pub" "$image" "$dir" >"$W/out"
+cmp "$W/tree/numbers" "$dir/numbers"
+"$GRANARY" umount "$dir"
+printf '[server]\ntrust = %s\n' "$W/other.pub" >"$W/granary.conf"
+not_joined() {
+    ! "$@" >"$W/out" 2>"$W/err" || fail "not refused: $*"
+    grep -q "add that key" "$W/err" || fail "no reason: $(cat "$W/err")"
+}
+not_joined "$GRANARY" mount --fuse --socket "$socket" --trust "$W/other.pub" "$image" "$dir"
+GRANARY_CONFIG=$W/granary.conf not_joined "$GRANARY" mount --fuse --socket "$socket" "$image" "$dir"
+! "$GRANARY" mount --fuse --socket "$socket" --memory 64M "$image" "$dir" 2>"$W/err" || fail "--memory with --socket"
+grep -q "the running server has its own" "$W/err"
