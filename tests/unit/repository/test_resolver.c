@@ -582,6 +582,11 @@ static void test_resolver__a_signed_image_is_trusted_again_when_its_tag_has_move
     assert_int_equal(resolve_digest(&w, "", &image), 0);
     sign(&w, &s, &moved.digest); /* the newer image takes the tag, and the older one's signature stays */
     serve(&w, w.store);
+    s.trust.keys[0].key[0] ^= 1;
+    restart(&w);
+    expect_code(resolve_digest(&w, ":latest", &moved.digest), -EKEYREJECTED, "was changed");
+    expect_code(resolve_digest(&w, ":latest", &image), -EKEYREJECTED, "another image by now");
+    s.trust.keys[0].key[0] ^= 1;
     take_away(&w);
     restart(&w);
     assert_int_equal(resolve_digest(&w, ":latest", &image), 0);
