@@ -16,7 +16,7 @@ inspected() {
 }
 
 echo "== a build notes it under both tags, and the digest does not depend on it"
-"$GRANARY" build -q --json --add "labels=$W/more" "$W/tree" "$store/faces:v1" >"$W/first"
+(cd "$W" && "$GRANARY" build -q --json --add labels=more "$W/tree" "$store/faces:v1") >"$W/first"
 first=$(jq -r .digest "$W/first")
 v1=$store/images/faces/v1
 jq -e --arg tree "$W/tree" --arg more "$W/more" --arg tool "$("$GRANARY" --version)" \
