@@ -9,6 +9,8 @@
 #include "cli/build_source.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -198,6 +200,21 @@ bool build_source_any(const char *url, const struct build_source_values *v, bool
 bool build_source_is_tar(const char *url)
 {
     return !strncmp(url, "tar:", 4);
+}
+
+/* A path that is not absolute would say nothing elsewhere. */
+static void note_address(const char *url, struct provenance *out)
+{
+    char path[PATH_MAX];
+    bool relative = *url != '/' && strcmp(url, "-") != 0 && !strstr(url, "://");
+    provenance_add_source(out, relative && realpath(url, path) ? path : url);
+}
+
+void build_source_note(const char *url, const struct build_source_values *v, struct provenance *out)
+{
+    note_address(url, out);
+    for (size_t i = 0; i < v->add.count; i++)
+        note_address(added_url(v->add.items[i]), out);
 }
 
 /* Find the web server in an address, which may have tar: in front. Returns the length of "http://host:port" at *out; 0:

@@ -55,10 +55,11 @@ static size_t count_of(const struct server_values *v, const struct option_row *r
 }
 
 /* The endpoint does not count, since the command itself needs it too. */
-const char *server_options_given(const struct server_values *v)
+const char *server_options_given(const struct server_values *v, bool joins)
 {
     for (const struct option_row *row = server_option_rows; row->kind; row++)
-        if (row->offset != offsetof(struct server_values, endpoint) && count_of(v, row))
+        if (row->offset != offsetof(struct server_values, endpoint) && count_of(v, row) &&
+            !(joins && row->offset == offsetof(struct server_values, trust)))
             return row->name;
     return NULL;
 }
@@ -435,11 +436,11 @@ int server_options_trust(const struct option_list *given, struct trust *out)
 }
 
 /* The directories are needed before the options are complete, so the default cache is named here but not created. */
-int pinner_init(struct pinner *p, const struct server_values *server)
+int pinner_init(struct pinner *p, const struct server_values *server, const char *handed)
 {
-    *p = (struct pinner){.config.store.endpoint = server->endpoint};
+    *p = (struct pinner){.config = {.store.endpoint = server->endpoint, .handed = handed}};
     p->config.trust = &p->trust;
-    int rc = add_keys(&server->trust, &p->trust);
+    int rc = server_options_trust(&server->trust, &p->trust);
     if (!rc)
         rc = add_caches(p, server);
     if (rc)

@@ -79,8 +79,8 @@ void server_cache_release(struct server_cache *chosen);
 /* Return CLI_USAGE, with a sentence, for values that the front end would refuse later under its parameters' names. */
 GR_MUST_CHECK int server_options_check(const struct server_values *v);
 /* Return the name of an option that was given; NULL: none. The endpoint does not count, since the command needs it too.
- */
-const char *server_options_given(const struct server_values *v);
+ * joins: neither does --trust, by which a mount that joins a running server checks the image itself. */
+const char *server_options_given(const struct server_values *v, bool joins);
 
 /* The options as words: for a front end "cache=DIR:SIZE", "cache-compressed=yes"; for granary serve "--cache=DIR:SIZE",
  * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
@@ -107,9 +107,10 @@ struct pinner {
     string_list dirs;
 };
 
-/* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in
- * any case. Returns 0, -errno, or CLI_USAGE. */
-GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
+/* Prepare. server: the server's options; without a cache among them, the default cache is used, without --trust the
+ * keys of the configuration file. handed: resolver_config's, which outlives the pinner. pinner_release it in any case.
+ * Returns 0, -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server, const char *handed);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 

@@ -335,6 +335,7 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
     snprintf(tag.name, sizeof tag.name, "%s", name->name);
     snprintf(tag.tag, sizeof tag.tag, "%s", name->tag);
     snprintf(tag.signature, sizeof tag.signature, "%s", name->signature ? name->signature : "");
+    snprintf(tag.provenance, sizeof tag.provenance, "%s", name->provenance ? name->provenance : "");
     return repository_publish_both(c->to, name->name, name->tag, &tag, c->options->strict_tags, c->result->unique_tag);
 }
 

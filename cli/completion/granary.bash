@@ -14,7 +14,7 @@ _granary_options() {
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
         images) echo "--endpoint --timeout --all --json";;
         rm) echo "--endpoint --timeout --json";;
-        inspect) echo "--endpoint --timeout --json --quiet";;
+        inspect) echo "--trust --endpoint --timeout --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint --timeout";;
         diff) echo "--stat --exit-code --json --endpoint --timeout";;
         verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint --timeout" \

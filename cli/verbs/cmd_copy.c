@@ -125,7 +125,8 @@ static int cmd_copy_run(const struct invocation *inv)
                                    .tag = target.tag,
                                    .created = image.tag.created,
                                    .parent = image.tag.parent,
-                                   .signature = renamed ? NULL : image.tag.signature};
+                                   .signature = renamed ? NULL : image.tag.signature,
+                                   .provenance = image.tag.provenance};
     rc = copy_image(image.store, &image.digest, to, &name, &options, &result);
     progress_end(&progress);
     return rc ? rc : cmd_copy_print_result(&image, &target, &result, v->json);

@@ -225,7 +225,8 @@ int mount_check_config(const struct config *c)
     return read_config(c, &unused);
 }
 
-/* Read the configuration file for what the command line does not say. A server that is joined has its own settings. */
+/* Read the configuration file for what the command line does not say. A server that is joined has its own settings; the
+ * keys that are trusted hold for this command all the same (pinner_init). */
 static int take_config(struct mount_values *v, struct mount_values *out_file)
 {
     const struct config *c;
@@ -289,7 +290,7 @@ static int choose_method(struct mount_values *v, bool preferred)
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
-    const char *given = server_options_given(&v->server);
+    const char *given = server_options_given(&v->server, v->socket);
     int rc = v->env_file ? need_root("mount") : 0;
     if (!rc && v->env_file)
         rc = env_file_load(v->env_file);
@@ -327,7 +328,7 @@ static int run_mount(const struct invocation *inv)
     struct pin pin;
     struct manifest manifest;
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    rc = pinner_init(&pinner, &v->server);
+    rc = pinner_init(&pinner, &v->server, NULL);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)
