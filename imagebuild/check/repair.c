@@ -25,6 +25,8 @@
 #include "base/spill/sorter.h"
 #include "base/vec.h"
 #include "imagebuild/check/repair_chunk.h"
+#include "repository/lease.h"
+#include "repository/nesting.h"
 #include "repository/read/catalog_read.h"
 #include "repository/read/index_read.h"
 
@@ -52,8 +54,9 @@ struct repairing {
     struct sorter_record ahead;
     bool have_ahead;
     struct repair_maker maker;
-    uint8_t *pack;    /* bytes of the pack being rebuilt */
-    VEC(size_t) todo; /* its missing chunks, as indexes into `chunks` */
+    struct lease_handle *lease; /* keeps gc from sweeping the packs that are put */
+    uint8_t *pack;              /* bytes of the pack being rebuilt */
+    VEC(size_t) todo;           /* its missing chunks, as indexes into `chunks` */
     uint64_t done;
 };
 
@@ -66,17 +69,17 @@ static void repair_release(struct repairing *r)
     vec_release(&r->todo);
     sorter_free(r->files);
     repair_maker_release(&r->maker);
+    lease_end(r->lease);
 }
 
-/* Called between any two pieces of work: report progress, check for cancellation. */
+/* Called between any two pieces of work: report progress, check for cancellation, renew the lease. */
 static int repair_step(void *arg)
 {
     struct repairing *r = arg;
-    if (cancel_asked(r->options->cancel))
-        return error_set(-ECANCELED, "interrupted");
-    if (r->options->progress)
+    int rc = cancel_check(r->options->cancel);
+    if (!rc && r->options->progress)
         r->options->progress(r->options->arg, r->done, r->packs.len);
-    return 0;
+    return rc ? rc : lease_renew(r->lease);
 }
 
 /* Give up a pack and report why. */
@@ -411,11 +414,14 @@ static int rebuild_all(struct repairing *r, struct bytes *pack)
 int repair_packs(struct store *s, const struct manifest *m, struct source *source, const struct digest *packs,
                  size_t count, const struct repair_options *options, struct repair_result *out)
 {
+    const struct nesting place = {.is_store = true};
     *out = (struct repair_result){0};
     struct repairing r CLEANUP(repair_release) = {.store = s, .m = m, .options = options, .result = out};
     CLEANUP_BYTES pack = BYTES_INIT(REPAIR_PACK_BYTES);
     repair_maker_init(&r.maker, source);
-    int rc = sorter_new(&(struct sorter_config){0}, &r.files);
+    int rc = lease_begin(s, &place, "repair", options->cancel, &r.lease);
+    if (!rc)
+        rc = sorter_new(&(struct sorter_config){0}, &r.files);
     if (!rc)
         rc = repair_collect(&r, packs, count);
     if (!rc)
