@@ -311,7 +311,6 @@ static int unzstd_some(struct shard_stream *s, size_t *out)
 
 int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
 {
-    const void *more;
     if (s->kind == SHARD_TAR)
         return shard_reader_next(s->reader, data, len);
     *data = s->piece;
@@ -319,13 +318,14 @@ int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
     /* the decompressor may hold output that needs no further input, so try once before reading more */
     for (bool flushed = !s->inside;; flushed = true) {
         if (flushed && !s->in_len) {
+            const void *more;
             int rc = shard_reader_next(s->reader, &more, &s->in_len);
-            s->in = more;
             if (rc)
                 return rc;
             if (!s->in_len)
                 /* the file's end is good only between two streams */
                 return s->inside ? error_set(-EBADMSG, "the packed stream is cut short") : 0;
+            s->in = more;
         }
         int rc = s->kind == SHARD_GZIP ? inflate_some(s, len) : unzstd_some(s, len);
         if (rc || *len)
