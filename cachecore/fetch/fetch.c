@@ -161,8 +161,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_busy_workers", "Workers with a GET in flight now", busy},
         {"granary_fetch_limit", "GETs that may be in flight now", limit},
         {"granary_fetch_limit_phase", "Phase of adjusting granary_fetch_limit: 0 rise, 1 rest, 2 up, 3 down", phase},
-        {"granary_fetch_warm_in_air_bytes", "Bytes in flight for warming", warm},
-        {"granary_fetch_readahead_in_air_bytes", "Bytes in flight for readahead", ahead},
+        {"granary_fetch_warm_inflight_bytes", "Bytes in flight for warming", warm},
+        {"granary_fetch_readahead_inflight_bytes", "Bytes in flight for readahead", ahead},
         {"granary_fetch_readahead_window_bytes", "Bytes that may be in flight for readahead", ahead_window},
         {"granary_fetch_warm_beside_bytes", "Bytes that may be in flight for warming while clients read", window},
     };
