@@ -1,9 +1,8 @@
-/* Find the parent, and plan with it (parent.h).
+/* Finding the parent image, and planning the new image with it.
  *
- * An error means different things for two kinds of parent. An image that the user or the tag names must be readable:
- * its errors end the build. The newest image of the name is only a guess: if it cannot be used, the build reads
- * everything.
- */
+ * What an error means depends on how the parent was found. A parent that the user names, or that the tag already refers
+ * to, must be readable: its errors end the build. The newest image of the name is only a guess: if it cannot be used,
+ * the build does without a parent and reads everything. */
 #include "imagebuild/rebuild/parent.h"
 
 #include <errno.h>

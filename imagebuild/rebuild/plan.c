@@ -19,7 +19,7 @@ struct plan {
     const struct plan_config *config;
     struct plan_counts *counts;
     struct catalog_cursor *catalog;
-    const struct catalog_entry *theirs; /* NULL: behind the last */
+    const struct catalog_entry *theirs; /* NULL: after the last */
 };
 
 /* Advance to the parent's next entry. */
@@ -306,7 +306,7 @@ static bool is_chosen(const struct compact *c, uint64_t chunk)
 }
 
 /* Return whether a file must move. Chunks between its first and last are full of it and never chosen. Files written
- * with the listing lie in free chunks or behind all that is kept, where nothing is chosen. */
+ * with the listing lie in free chunks or after all that is kept, where nothing is chosen. */
 static bool lies_in_chosen(const struct compact *c, uint64_t address, uint64_t len)
 {
     return is_chosen(c, address / c->chunk_size) || is_chosen(c, (address + len - 1) / c->chunk_size);

@@ -1,5 +1,7 @@
-/* Blocks are numbered through all files. Block n has slot n % places of a ring. Threads claim blocks in order while
- * slots are free, and the reader takes them in order.
+/* Reading shards ahead: threads read blocks of the files, and one reader takes the blocks in order.
+ *
+ * Blocks are numbered through all files; block n has slot n % places of a ring. A thread claims the next block while
+ * there is a free slot.
  *
  *   ring:     [in use] [done] [reading] [done] [reading] [free]
  *              ^ taken - 1, if holding                    ^ claimed

@@ -47,13 +47,13 @@ struct s3_object {
 };
 
 /* List the keys that begin with prefix (NULL: all), in pages of 1,000, in the server's order, which is byte order.
- * start_after: begin behind this key; NULL: at the first. A result of visit other than 0 ends the listing and is
+ * start_after: begin after this key; NULL: at the first. A result of visit other than 0 ends the listing and is
  * returned. If a page fails, the listing fails; the caller may resume with the last key it saw as start_after.
  * -EBADMSG: an answer that is not a listing. */
 typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
 
-/* Get one page of the keys behind `after` (after_len 0: from the first), at most 1,000; empty pages are skipped. The
+/* Get one page of the keys after `after` (after_len 0: from the first), at most 1,000; empty pages are skipped. The
  * caller frees *out. More follow if s3_list_page_token() is not NULL. */
 struct s3_list_page;
 GR_MUST_CHECK int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len,

@@ -17,7 +17,7 @@ static const void *s3_error_find(const struct bytes *body, const char *tag)
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
 }
 
-/* Copy the text behind an opening tag; empty unless it fits and consists of letters, digits and '-'. */
+/* Copy the text after an opening tag; empty unless it fits and consists of letters, digits and '-'. */
 static void element(const struct bytes *body, const char *tag, char out[S3_CODE_MAX])
 {
     out[0] = 0;

@@ -1,4 +1,4 @@
-/* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region behind it,
+/* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region after it,
  * and the superblock alone in chunk 0.
  *
  *   chunk 0       chunk 1 ...                       chunk boundary
@@ -57,7 +57,7 @@ struct erofs_linked {
 /* The plan. nids and blocks are indexed by rank. */
 struct erofs_plan {
     VEC(struct erofs_linked) links; /* ascending by rank */
-    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one behind the inodes */
+    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one after the inodes */
     uint64_t inodes_end, end;       /* bytes: end of the inodes; end of the region */
     struct erofs_tally tally;
 };
@@ -92,7 +92,7 @@ struct placing {
     uint32_t parent, rank; /* the sort key, big-endian */
 };
 
-/* Note what an inode needs: bytes behind each other, and blocks. */
+/* Note what an inode needs: bytes in one piece, and blocks. */
 static int plan(struct planner *w, const struct erofs_inode *i)
 {
     struct placing key = {htobe32(i->parent), htobe32(i->rank)};
@@ -169,7 +169,7 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
-/* Place all inodes, and number their blocks behind them. */
+/* Place all inodes, and number their blocks after them. */
 static int erofs_plan_place(struct planner *w)
 {
     uint64_t blocks = 0;
@@ -349,7 +349,7 @@ static int emit_inode(struct erofs *e, const struct erofs_inode *i)
     return fs_erofs_emit(e, inode_position(e, i), inode, sizeof inode);
 }
 
-/* Write the end of a directory or symbolic link, after its whole blocks: the tail behind the inode, or the last
+/* Write the end of a directory or symbolic link, after its whole blocks: the tail after the inode, or the last
  * block, which is padded with zeros. */
 static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t block[EROFS_BLOCK])
 {

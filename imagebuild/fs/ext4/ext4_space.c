@@ -22,7 +22,7 @@ static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64
     return s->region;
 }
 
-/* Read len bytes of a scratch, with zeros behind its end. */
+/* Read len bytes of a scratch, with zeros past its end. */
 static int read_padded(struct scratch *scratch, uint64_t at, uint8_t *dst, size_t len)
 {
     uint64_t end = scratch_len(scratch);
@@ -251,7 +251,7 @@ int ext4_take_block(struct ext4 *e, uint64_t *out)
 {
     if (e->next == e->space.region_end)
         return error_set(
-            -EFBIG, "ext4: no space is left for metadata behind the file contents; build again with --parent none");
+            -EFBIG, "ext4: no space is left for metadata after the file contents; build again with --parent none");
     *out = e->next++;
     /* metadata lies in one ascending run, so allocation is a counter */
     ext2fs_mark_block_bitmap2(e->e2->block_map, *out);

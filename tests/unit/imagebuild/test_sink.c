@@ -129,7 +129,7 @@ static void test_sink__the_sections_rules_are_checked(void **state)
     check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the contents");
     check_misuse(SINK_METADATA, 2 * CHUNK, SINK_DATA, 3 * CHUNK, "after the metadata has begun");
     check_misuse(SINK_HOLES, 5 * CHUNK, SINK_DATA, 4 * CHUNK, "before the end of what stays");
-    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the contents");
+    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "after the contents");
 }
 
 /* Not noticed at once, but before anything could be published. */
