@@ -94,8 +94,8 @@ static int check_range(const struct image *img, uint64_t off, uint64_t len)
 {
     if (off <= img->manifest.size && len <= img->manifest.size - off)
         return 0;
-    return error_set(-EINVAL, "image: bytes [%llu, +%llu) reach past the image's end at %llu",
-                     (unsigned long long)off, (unsigned long long)len, (unsigned long long)img->manifest.size);
+    return error_set(-EINVAL, "image: bytes [%llu, +%llu) reach past the image's end at %llu", (unsigned long long)off,
+                     (unsigned long long)len, (unsigned long long)img->manifest.size);
 }
 
 /* One operation in progress: the pieces that wait for the cache, and what the operation has cost so far. */
