@@ -144,11 +144,6 @@ static int repair_collect(struct repairing *r, const struct digest *packs, size_
 
 /* ------------------------------------------------------------------ 2: look at the remaining bytes */
 
-static int repair_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 /* Read the remaining bytes of a pack into *out, padded with zeros to the length that the image needs. *out_left: the
  * number of bytes that were there. */
 static int read_left(struct repairing *r, const struct pack *p, struct bytes *out, uint64_t *out_left)
@@ -163,7 +158,7 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     if (rc && rc != -ENOENT)
         return rc;
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
-    rc = *out_left ? store_get(r->store, key, 0, *out_left, repair_append, out) : 0;
+    rc = *out_left ? store_get(r->store, key, 0, *out_left, store_append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
     /* missing chunks will be assembled into this part */
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
@@ -178,7 +173,7 @@ static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint
            crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
-/* Return whether a chunk holds metadata, which no source has: the front, or the region behind the file data. */
+/* Return whether a chunk holds metadata, which no source has: the front, or the region after the file data. */
 static bool is_metadata(const struct manifest *m, uint64_t number)
 {
     uint64_t begin = number * m->chunk_size;
