@@ -33,8 +33,7 @@ static struct parent_config parent_config(struct build *b)
                                   .compact_bytes = o->compact_bytes,
                                   .dir = o->tmpdir,
                                   .cancel = o->cancel,
-                                  .step = build_same_step,
-                                  .step_arg = b};
+                                  .step = {.call = build_same_step, .arg = b}};
 }
 
 int build_parent_find(struct build *b)
@@ -63,8 +62,7 @@ int build_parent_know_shards(struct build *b)
     const struct known_shards_config config = {.store = b->store,
                                                .parent = &b->parent->manifest,
                                                .damage = &b->parent->damage,
-                                               .step = build_same_step,
-                                               .step_arg = b};
+                                               .step = {.call = build_same_step, .arg = b}};
     int rc = known_shards_new(&config, &b->known);
     if (rc)
         return rc;

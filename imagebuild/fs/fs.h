@@ -11,6 +11,7 @@
 #ifndef GRANARY_IMAGEBUILD_FS_FS_H
 #define GRANARY_IMAGEBUILD_FS_FS_H
 
+#include "base/step.h"
 #include "format/manifest.h"
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/tree/nodes.h"
@@ -25,11 +26,9 @@ struct fs_config {
     /* From the manifest of a parent with the same filesystem and chunk size: its size, and its metadata_offset,
      * after which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;
-    const char *dir; /* for temporary files; as in struct scratch_config */
-    size_t memory;   /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
-    /* Called by finish at least every 65,536 nodes; non-zero ends it with that value. NULL: not called. */
-    int (*step)(void *arg);
-    void *step_arg;
+    const char *dir;  /* for temporary files; as in struct scratch_config */
+    size_t memory;    /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
+    struct step step; /* called by finish at least every 65,536 nodes */
 };
 
 /* The finished image, in bytes; goes into the manifest. */

@@ -144,8 +144,8 @@ static int plan_all(struct plan *p, struct nodes *to)
         rc = plan_node(p, &n);
         if (!rc)
             rc = nodes_add(to, &n);
-        if (!rc && ++done % PLAN_STEP == 0 && config->step)
-            rc = config->step(config->step_arg);
+        if (!rc && ++done % PLAN_STEP == 0)
+            rc = step_take(&config->step);
     }
     if (!rc)
         rc = skip_removed(p, NULL);
@@ -331,8 +331,8 @@ int compact_apply(const struct compact *c, const struct compact_config *config, 
             counts->bytes += n.size;
         }
         rc = nodes_add(to, &n);
-        if (!rc && ++done % PLAN_STEP == 0 && config->step)
-            rc = config->step(config->step_arg);
+        if (!rc && ++done % PLAN_STEP == 0)
+            rc = step_take(&config->step);
     }
     if (!rc)
         rc = nodes_end(to);

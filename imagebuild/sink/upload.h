@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "base/step.h"
 #include "format/object.h"
 #include "store/store.h"
 
@@ -21,10 +22,7 @@ struct upload_config {
     struct store *store; /* the caller's */
     unsigned threads;    /* concurrent puts, at least 1 */
     size_t memory;       /* bytes handed over and not yet stored; a single object may exceed it */
-    /* Called by upload_put, upload_flush and upload_check_present, about every second while they wait; non-zero ends
-     * them with that value. NULL is allowed. */
-    int (*step)(void *arg);
-    void *step_arg;
+    struct step step;    /* called by upload_put, upload_flush and upload_check_present, every second while they wait */
 };
 
 /* Numbers of objects that reached the store or were found in it. */

@@ -77,13 +77,13 @@ static int erofs_too_large(void)
     return error_set(-EFBIG, "build: the image would pass " EROFS_LIMIT "; divide the dataset into several images");
 }
 
-/* Add an inode, in each pass. Now and then calls config->step, and returns what that returns. */
+/* Add an inode, in each pass. Now and then calls config->step. */
 static int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const struct fs_config *config)
 {
     uint64_t said = (uint64_t)i->rank << 32 ^ (uint64_t)erofs_inode_need(i) << 24 ^ i->blocks;
     t->inodes++;
     t->sum += said * UINT64_C(0x9E3779B97F4A7C15) ^ said >> 29;
-    return config->step && t->inodes % STEP_NODES == 0 ? config->step(config->step_arg) : 0;
+    return t->inodes % STEP_NODES ? 0 : step_take(&config->step);
 }
 
 /* ------------------------------------------------------------------ the plan: what each inode needs */
@@ -442,8 +442,8 @@ static int copy_region(struct erofs *e, struct sink *sink)
             break;
         hasher_update(e->hash, piece, n);
         rc = sink_write(sink, SINK_METADATA, metadata_of(e) + at, piece, n);
-        if (!rc && e->config.step)
-            rc = e->config.step(e->config.step_arg);
+        if (!rc)
+            rc = step_take(&e->config.step);
     }
     return rc;
 }

@@ -359,7 +359,7 @@ static void test_upload__steps_go_on_while_it_waits(void **state)
     unsigned steps = 0;
     struct upload *u;
     struct upload_config config = {
-        .store = store_fake_store(store), .threads = 1, .memory = PACK, .step = take_steps, .step_arg = &steps};
+        .store = store_fake_store(store), .threads = 1, .memory = PACK, .step = {.call = take_steps, .arg = &steps}};
     assert_int_equal(upload_new(&config, &u), 0);
     store_fake_hold(store, FAKE_PUT);
     put_numbered(u, 1, 0);
