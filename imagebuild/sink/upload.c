@@ -321,12 +321,11 @@ static int check_listed(struct upload *u, bool all)
 
 int upload_check_present(struct upload *u, bool all)
 {
-    CLEANUP_DIGEST_MAP reused = {0};
+    CLEANUP_DIGEST_MAP names = {0};
     int rc = check_listed(u, all);
     for (size_t i = 0; i < u->done.len && rc >= 0; i++)
-        if (u->done.items[i].reused)
-            rc = digest_map_add(&reused, &u->done.items[i].digest, 0);
-    return rc < 0 ? rc : gc_unmark(u->store, &reused, &u->step);
+        rc = digest_map_add(&names, &u->done.items[i].digest, 0);
+    return rc < 0 ? rc : gc_unmark(u->store, &names, &u->step);
 }
 
 struct upload_counts upload_counts(struct upload *u)

@@ -51,8 +51,9 @@ GR_MUST_CHECK int upload_step(struct upload *u);
 GR_MUST_CHECK int upload_flush(struct upload *u);
 
 /* After a flush: look up every object that was there before, or with `all` also those that this build put. Then take
- * gc's marks off the objects that were there before. -EAGAIN, naming the object: one is gone (a garbage collection
- * took it) or has another length; the build can simply be run again. Others come from step and the store. */
+ * gc's marks off all of them: what the build put first may be older than the grace period by now. -EAGAIN, naming the
+ * object: one is gone (a garbage collection took it) or has another length; the build can simply be run again. Others
+ * come from step and the store. */
 GR_MUST_CHECK int upload_check_present(struct upload *u, bool all);
 
 /* Return the counts so far. Any thread. */
