@@ -8,7 +8,8 @@
  * store and the key:
  *
  *   -ENOENT                the object is absent
- *   -EACCES                the store refused access
+ *   -EACCES                the store refused access, perhaps to this object alone
+ *   -ENOKEY                there are no credentials, or the store does not accept them
  *   -EAGAIN, -ETIMEDOUT    a passing failure, worth a retry; store_retry repeats these
  *   -EBADMSG               the object is shorter than the requested range
  *   -EEXIST                the condition of a put did not hold
@@ -63,13 +64,14 @@ enum { STORE_REFUSED_MAX = 8 };
 
 /* Whether a store answers, as its breaker sees it (breaker.c). All zero: no failures are known. */
 struct store_health {
-    bool silent;         /* the breaker is open: one operation at a time probes, the others wait */
-    unsigned failures;   /* passing failures in a row, up to now */
-    unsigned refusals;   /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
-    unsigned waiting;    /* operations that wait for another one's answer */
-    uint64_t failing_ms; /* since the first failure of the row */
-    uint64_t refusing_ms, refused_ms; /* since the first refusal of the row, and since the last */
+    bool silent;       /* the breaker is open: one operation at a time probes, the others wait */
+    unsigned failures; /* passing failures in a row, up to now */
+    unsigned refusals; /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
+    unsigned waiting;  /* operations that wait for another one's answer */
+    uint64_t failing_ms, failed_ms;   /* since the first failure of the row, and since the last */
+    uint64_t refusing_ms, refused_ms; /* the same of refusals */
     uint64_t read_waits_ms;           /* the longest current wait of a read; only stack_store_health fills this in */
+    int refusal_code;                 /* of the last refusal; 0: there is none */
     char last[ERROR_TEXT_MAX], refusal[ERROR_TEXT_MAX]; /* the sentences of the last failure and the last refusal */
 };
 

@@ -1,10 +1,10 @@
 /* A client for one bucket of an S3-compatible server. Calls block and may come from any thread. Keys are any bytes
  * except NUL, and are escaped here. There are no retries here: those are up to store_retry and the source's reader.
  *
- * -ENOENT: absent (404; a missing bucket is -EIO); -EACCES: 403 (the sentence says whether key, signature or
- * permission); -EEXIST: 412 on put; -ESTALE: 412 on get; -EAGAIN: 5xx, 429, transport; -ETIMEDOUT; -ENOSPC: a quota;
- * -ENOTSUP; -EINVAL: a key or prefix that is empty or too long, or a wrong region; -EIO: the rest. The sentence names
- * bucket, key and the server's code.
+ * -ENOENT: absent (404; a missing bucket is -EIO); -EACCES: 403; -ENOKEY: the server does not accept the
+ * credentials, or there are none; -EEXIST: 412 on put; -ESTALE: 412 on get; -EAGAIN: 5xx, 429, transport; -ETIMEDOUT;
+ * -ENOSPC: a quota; -ENOTSUP; -EINVAL: a key or prefix that is empty or too long, or a wrong region; -EIO: the rest.
+ * The sentence names bucket, key and the server's code.
  */
 #ifndef GRANARY_NET_AWS_S3_H
 #define GRANARY_NET_AWS_S3_H
