@@ -45,9 +45,9 @@ enum server_health server_health_of_dir(const struct cache_dir_report *dir)
                                                                                                       : SERVER_HEALTHY;
 }
 
-enum server_health server_health_of_tier(const struct store_tier_report *tier)
+enum server_health server_health_of_l2(const struct store_l2_report *proxy)
 {
-    return tier->down ? SERVER_DEGRADED : SERVER_HEALTHY;
+    return proxy->down ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
 
 /* Whether a part is worse than all before it; if so, the caller writes its sentence. */
@@ -97,10 +97,10 @@ enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY
                      dir->reading, dir->writing);
     }
 
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    n = stack_tiers(stack, tiers);
+    struct store_l2_report proxies[STORE_L2_MAX];
+    n = stack_l2(stack, proxies);
     for (size_t i = 0; i < n; i++)
-        if (is_worst(&worst, server_health_of_tier(&tiers[i])))
-            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", tiers[i].url);
+        if (is_worst(&worst, server_health_of_l2(&proxies[i])))
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", proxies[i].url);
     return worst;
 }

@@ -100,7 +100,7 @@ struct server_store_state {
 enum server_health server_health_of_store(const struct store_health *store, struct server_store_state *out);
 /* Judge one cache directory, and one shared cache proxy. Neither makes a server worse than degraded. */
 enum server_health server_health_of_dir(const struct cache_dir_report *dir);
-enum server_health server_health_of_tier(const struct store_tier_report *tier);
+enum server_health server_health_of_l2(const struct store_l2_report *proxy);
 
 /* Bytes of server_health's sentence, with its NUL. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };

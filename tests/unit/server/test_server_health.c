@@ -83,7 +83,7 @@ static void test_server_health__refusals_explain_what_they_decide(void **state)
     assert_string_equal(got.error, "reset");
 }
 
-static void test_server_health__a_directory_or_a_tier_degrades(void **state)
+static void test_server_health__a_directory_or_a_proxy_degrades(void **state)
 {
     assert_int_equal(server_health_of_dir(&(struct cache_dir_report){.reading = "normal", .writing = "normal"}),
                      SERVER_HEALTHY);
@@ -92,8 +92,8 @@ static void test_server_health__a_directory_or_a_tier_degrades(void **state)
     assert_int_equal(
         server_health_of_dir(&(struct cache_dir_report){.reading = "normal", .writing = "normal", .deleted = true}),
         SERVER_DEGRADED);
-    assert_int_equal(server_health_of_tier(&(struct store_tier_report){.down = false}), SERVER_HEALTHY);
-    assert_int_equal(server_health_of_tier(&(struct store_tier_report){.down = true}), SERVER_DEGRADED);
+    assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = false}), SERVER_HEALTHY);
+    assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = true}), SERVER_DEGRADED);
 }
 
 static void test_server_health__a_get_is_waited_for_until_it_has_come(void **state)
@@ -163,7 +163,7 @@ int main(void)
         cmocka_unit_test(test_server_health__old_silence_degrades),
         cmocka_unit_test(test_server_health__old_refusals_degrade),
         cmocka_unit_test(test_server_health__refusals_explain_what_they_decide),
-        cmocka_unit_test(test_server_health__a_directory_or_a_tier_degrades),
+        cmocka_unit_test(test_server_health__a_directory_or_a_proxy_degrades),
         cmocka_unit_test(test_server_health__a_get_is_waited_for_until_it_has_come),
         cmocka_unit_test(test_history__rates_are_what_came_since_the_sample),
         cmocka_unit_test(test_history__the_first_status_has_rates),
