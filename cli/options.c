@@ -2,7 +2,7 @@
  * kind; words of argv are never copied.
  *
  *   word         --NAME[=VALUE]   -LETTERS[VALUE]   --   operand
- *   VALUE        behind "=" or the letter, else the next word
+ *   VALUE        after "=" or the letter, else the next word
  *
  * -h and --help work for every verb and are in no table. Help, `granary help --all` and the completion's test read the
  * same tables, so they cannot disagree with the parser.

@@ -87,14 +87,14 @@ enum {
 struct invocation {
     const struct verb *verb;
     void *values; /* the verb's struct */
-    char **words; /* every word behind the verb, as given */
+    char **words; /* every word after the verb, as given */
     size_t word_count;
     const char **operands; /* the operands among them */
     size_t operand_count;
     bool help; /* -h or --help was given; the rest is not checked */
 };
 
-/* Parse argv[0..argc), the words behind the verb, which stay argv's. Returns 0, or -EINVAL with a sentence.
+/* Parse argv[0..argc), the words after the verb, which stay argv's. Returns 0, or -EINVAL with a sentence.
  * options_release it in both cases. */
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);

@@ -119,8 +119,7 @@ static int open_fs(struct build *b)
                            .parent_size = parent ? parent->size : 0,
                            .parent_data_end = parent ? parent->metadata_offset : 0,
                            .dir = b->options.tmpdir,
-                           .step = build_same_step,
-                           .step_arg = b};
+                           .step = {.call = build_same_step, .arg = b}};
     int rc = new_fs(b->options.fs, &fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
@@ -136,8 +135,7 @@ static int open_output(struct build *b)
     struct upload_config upload = {.store = b->store,
                                    .threads = o->uploads,
                                    .memory = o->uploads * o->pack_size,
-                                   .step = build_same_step,
-                                   .step_arg = b};
+                                   .step = {.call = build_same_step, .arg = b}};
     int rc = upload_new(&upload, &b->upload);
     if (rc)
         return rc;

@@ -153,7 +153,7 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
     return 0;
 }
 
-/* Return the string at *at and move *at behind its NUL; NULL when there is no NUL before end. */
+/* Return the string at *at and move *at after its NUL; NULL when there is no NUL before end. */
 static const char *added_exports_take_string(const char **at, const char *end)
 {
     const char *string = *at, *nul = memchr(string, 0, (size_t)(end - string));

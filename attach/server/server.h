@@ -78,7 +78,7 @@ GR_MUST_CHECK int server_check(const struct server_config *config);
  * server does not. A client that may connect to it (its owner, root) names the program; the answer is one line, sent
  * when the new program serves or has failed. */
 
-#define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, behind the control socket's path */
+#define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, after the control socket's path */
 #define UPGRADE_REQUEST "upgrade " /* and the absolute path of a program, and a newline */
 #define UPGRADE_DONE "done "       /* FROM TO MS, the versions and how long there was no server; and a newline */
 #define UPGRADE_FAILED "failed "   /* and a sentence, and a newline */

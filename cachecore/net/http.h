@@ -146,7 +146,7 @@ enum { HTTP_SHOWN_MAX = 301 };
  * is an '@', which may follow a name and password. The result is out or a constant. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
 
-/* Has this address a colon behind its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
+/* Has this address a colon after its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
 bool http_port_missing(const char *url);
 
 /* Check the http(s) address of a store or source as a user gave it: a host, perhaps a port and path, nothing else.

@@ -34,7 +34,8 @@ struct tagging {
 static int cmd_tag_step(void *arg)
 {
     const struct tagging *t = arg;
-    return cancel_asked(t->cancel) ? error_set(-ECANCELED, "interrupted") : lease_renew(t->lease);
+    int rc = cancel_check(t->cancel);
+    return rc ? rc : lease_renew(t->lease);
 }
 
 /* The order: lease, manifest, unmark, publish. Each step is needed against a gc that runs at the same time; see below.

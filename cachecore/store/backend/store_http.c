@@ -2,7 +2,7 @@
  * access is restricted by the network or a proxy. Redirects are not followed, so a store's address says where its
  * bytes come from; an error names the target instead.
  *
- * The backends for S3 and HDFS share store_http_config. Shared tiers (store_tiers) are stores of this kind. */
+ * The backends for S3 and HDFS share store_http_config. Shared cache proxies (store_l2) are stores of this kind. */
 #include "store/store_internal.h"
 
 #include <errno.h>
