@@ -1,12 +1,21 @@
 #!/bin/bash
-# The RPM packages, as far as Debian's rpm goes: they are built, have the files of CMake's components, and can be installed
-# into an empty root and removed again. Their scripts and what they require are not tried: that needs a Fedora.
+# The RPM packages, as far as Debian's rpm goes: built twice they are the same bytes, they have the files of CMake's
+# components, and can be installed into an empty root and removed again. Their scripts and what they require are not tried:
+# that needs a Fedora.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v rpmbuild >"$W/null" || skip "no rpmbuild here (apt-get install rpm)"
 [ "$(id -u)" = 0 ] || skip "rpm --root needs root"
 
+echo "== two builds, in directories of different names and by different settings, give the same bytes"
 "$GRANARY_SOURCE/tools/package" rpm "$W/rpms" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+(
+    umask 077
+    export TZ=Asia/Tokyo LC_ALL=C.UTF-8 CCACHE_DISABLE=1
+    "$GRANARY_SOURCE/tools/package" rpm "$W/the-same-rpms-again" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+)
+(cd "$W/rpms" && sha256sum -- *.rpm) >"$W/sums"
+(cd "$W/the-same-rpms-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
 
 echo "== one package a component"
 for component in granary granary-fuse nbdkit-plugin-granary; do
@@ -15,6 +24,9 @@ for component in granary granary-fuse nbdkit-plugin-granary; do
     rpm -qp --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$W/rpms/$component"-[0-9]*.rpm |
         awk '!/^d/ { print $2 }' | grep -vE '^/usr/(lib/.build-id|share/licenses)/' | sort | diff "$W/expected" - || fail "$component has other files"
 done
+
+[ "$(rpm -qp --qf '%{PACKAGER}' "$W/rpms"/granary-[0-9]*.rpm)" = "$(sed -n 's/^Maintainer: //p' "$GRANARY_SOURCE/debian/control")" ] ||
+    fail "another packager than debian/control's maintainer"
 
 echo "== installed and removed"
 root=(--root "$W/installed" --nodeps --noscripts)

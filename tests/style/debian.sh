@@ -1,6 +1,7 @@
 #!/bin/bash
 # The version is the same in CMakeLists.txt, debian/changelog and CHANGELOG.md, and it is unreleased in both of these or
-# in neither. debian/control builds with what tools/packages.sh installs for a build.
+# in neither. debian/control builds with what tools/packages.sh installs for a build, and has the maintainer's address,
+# which the latest entry of debian/changelog repeats.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 . tools/packages.sh
@@ -33,8 +34,17 @@ check_build_depends() {
         { echo "debian/control builds with other packages (>) than tools/packages.sh installs (<): $differ"; return 1; }
 }
 
+check_maintainer() {
+    local maintainer
+    maintainer=$(sed -n 's/^Maintainer: //p' debian/control)
+    [[ $(sed -n '/^ -- /{p;q}' debian/changelog) = " -- $maintainer  "* ]] ||
+        { echo "debian/changelog: its latest entry is not by $maintainer, as debian/control has it"; return 1; }
+}
+
 can_fail check_versions debian/changelog 'granary (9.9) UNRELEASED; urgency=medium' 'debian/changelog: 9.9, but'
 can_fail check_versions CHANGELOG.md '## 9.9 (2030-01-01)' 'CHANGELOG.md: 9.9, but'
 can_fail check_build_depends debian/control $'Build-Depends: cmake,\n    libodd-dev\nStandards-Version: 4' libodd-dev
+can_fail check_maintainer debian/control 'Maintainer: A <a@b.example>' 'its latest entry is not by A'
 check_versions
 check_build_depends
+check_maintainer
