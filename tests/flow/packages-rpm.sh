@@ -1,7 +1,7 @@
 #!/bin/bash
 # The RPM packages, as far as Debian's rpm goes: built twice they are the same bytes, they have the files of CMake's
-# components, and can be installed into an empty root and removed again. Their scripts and what they require are not tried:
-# that needs a Fedora.
+# components, and can be installed into an empty root and removed again, where a changed configuration file is kept. Their
+# scripts and what they require are not tried: that needs a Fedora.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v rpmbuild >"$W/null" || skip "no rpmbuild here (apt-get install rpm)"
@@ -22,7 +22,7 @@ for component in granary granary-fuse nbdkit-plugin-granary; do
     DESTDIR=$W/$component cmake --install "$GRANARY_BUILD" --prefix /usr --component $component >"$W/$component.log"
     (cd "$W/$component" && find . ! -type d -printf '/%P\n' | sort) >"$W/expected"
     rpm -qp --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$W/rpms/$component"-[0-9]*.rpm |
-        awk '!/^d/ { print $2 }' | grep -vE '^/usr/(lib/.build-id|share/licenses)/' | sort | diff "$W/expected" - || fail "$component has other files"
+        awk '!/^d/ { print $2 }' | grep -vE '^/(etc|usr/lib/.build-id|usr/share/licenses)/' | sort | diff "$W/expected" - || fail "$component has other files"
 done
 
 [ "$(rpm -qp --qf '%{PACKAGER}' "$W/rpms"/granary-[0-9]*.rpm)" = "$(sed -n 's/^Maintainer: //p' "$GRANARY_SOURCE/debian/control")" ] ||
@@ -34,5 +34,9 @@ mkdir "$W/installed"
 rpm "${root[@]}" -i "$W/rpms"/*.rpm || fail "rpm -i"
 [ "$("$W/installed/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
 rpm --root "$W/installed" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
+[ "$(rpm -qp --configfiles "$W/rpms"/granary-[0-9]*.rpm)" = /etc/granary.conf ] || fail "the configuration files"
+rpm -qp --qf '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' "$W/rpms"/granary-[0-9]*.rpm | grep -qx 'cn /etc/granary.conf' || fail "not noreplace"
+echo "# of this node" >>"$W/installed/etc/granary.conf"
 rpm "${root[@]}" -e granary granary-fuse nbdkit-plugin-granary || fail "rpm -e"
-[ -z "$(find "$W/installed" -name '*granary*')" ] || fail "files are left"
+[ "$(find "$W/installed" -name '*granary*')" = "$W/installed/etc/granary.conf.rpmsave" ] ||
+    fail "other files are left than the changed granary.conf"
