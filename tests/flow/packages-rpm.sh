@@ -34,8 +34,8 @@ mkdir "$W/installed"
 rpm "${root[@]}" -i "$W/rpms"/*.rpm || fail "rpm -i"
 [ "$("$W/installed/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
 rpm --root "$W/installed" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
-[ "$(rpm -qp --configfiles "$W/rpms"/granary-[0-9]*.rpm)" = /etc/granary.conf ] || fail "the configuration files"
-rpm -qp --qf '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' "$W/rpms"/granary-[0-9]*.rpm | grep -qx 'cn /etc/granary.conf' || fail "not noreplace"
+flags=$(rpm -qp --qf '[%{FILEFLAGS:fflags}|%{FILENAMES}\n]' "$W/rpms"/granary-[0-9]*.rpm | grep '^[^|]*c')
+[ "$flags" = "cn|/etc/granary.conf" ] || fail "other configuration files than granary.conf, or not noreplace: $flags"
 echo "# of this node" >>"$W/installed/etc/granary.conf"
 rpm "${root[@]}" -e granary granary-fuse nbdkit-plugin-granary || fail "rpm -e"
 [ "$(find "$W/installed" -name '*granary*')" = "$W/installed/etc/granary.conf.rpmsave" ] ||
