@@ -14,7 +14,7 @@ declare -A PACKAGES=(
         jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light apache2-bin libnginx-mod-http-echo
         minisign default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"
-    [package]="debhelper lintian mmdebstrap rpm"
+    [package]="debhelper lintian mmdebstrap umoci jq crun rpm git"
     [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs erofs-utils zstd time jq"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )

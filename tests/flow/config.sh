@@ -79,11 +79,21 @@ grep -q '^metrics = 127.0.0.1:1 .*# line 2$' "$W/shown" || fail "$(cat "$W/shown
 GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
 ! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
 
-echo "== the example that is installed holds nothing, and each of its lines would be right"
-[ "$("$GRANARY" config check "$GRANARY_SOURCE/deploy/granary.conf")" = "$GRANARY_SOURCE/deploy/granary.conf: no errors in 0 settings" ]
-sed -n 's/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p' "$GRANARY_SOURCE/deploy/granary.conf" >"$W/example"
+echo "== the file that is installed sets nothing, explains every setting, and shows the defaults"
+installed=$GRANARY_SOURCE/deploy/granary.conf
+[ "$("$GRANARY" config check "$installed")" = "$installed: no errors in 0 settings" ]
+printf 'untrusted comment: of a test\nRWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\n' >"$W/release.pub"
+sed -n "s|/etc/granary/release.pub|$W/release.pub|; s/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p" "$installed" >"$W/example"
 "$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
-grep -q ': no errors in 1[0-9] settings$' "$W/checked" || fail "$(cat "$W/checked" "$W/example")"
+undescribed=$(awk '/^#[a-z0-9-]+ = / && explained != "# " && !($1 in seen) { print } { explained = substr($0, 1, 2); seen[$1] = 1 }' "$installed")
+[ -z "$undescribed" ] || fail "no line explains $undescribed"
+GRANARY_CONFIG=none "$GRANARY" config show --json | jq -r '.settings[] | "\(.section) \(.key)"' | sort >"$W/keys"
+GRANARY_CONFIG=$W/example "$GRANARY" config show --json >"$W/settings.json"
+jq -r '.settings[] | select(.from == "file") | "\(.section) \(.key)"' "$W/settings.json" | sort -u |
+    grep -v '^s3:' | diff "$W/keys" - || fail "it has other settings (>) than there are (<)"
+GRANARY_CONFIG=none settings | awk '{ print $1, $2, $3 }' | sort >"$W/defaults"
+GRANARY_CONFIG=$W/example settings | awk '{ print $1, $2, $3 }' | sort | comm -23 "$W/defaults" - >"$W/differ"
+[ ! -s "$W/differ" ] || fail "other values than these defaults: $(cat "$W/differ")"
 
 echo "== a wrong file stops every command that would use it, with its line"
 # wrong SENTENCE COMMAND...: exit 2, nothing made

@@ -31,6 +31,9 @@ done
 (cd "$GRANARY_SOURCE/deploy" && printf 'lib/systemd/system/%s\n' *.service *.timer | sort) |
     diff - <(grep '^lib/systemd/' "$W/granary.files") || fail "the units"
 
+echo "== programs only: nothing to compile or link against"
+! grep -E '\.(h|pc|a|cmake)$|\.so\.|^include/|pkgconfig' "$W/all.files" || fail "these files are for developers"
+
 echo "== the units call the installed program, the helpers are it"
 ! grep -h '^Exec' "$W/granary$prefix"/lib/systemd/system/* | grep -v "^Exec[A-Za-z]*=-\?$prefix/bin/granary " || fail "a unit calls something else"
 [ "$(readlink -f "$W/granary$prefix/sbin/mount.granary")" = "$W/granary$prefix/bin/granary" ] || fail "mount.granary"

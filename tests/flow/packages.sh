@@ -97,6 +97,10 @@ systemctl_was daemon-reload
 version=$(inside granary --version)
 [ "$version" = "granary $(dpkg-parsechangelog -l "$GRANARY_SOURCE/debian/changelog" -S Version)" ] || fail "it is $version"
 inside getent passwd granary >"$W/null" || fail "no user granary"
+cmp "$GRANARY_SOURCE/deploy/granary.conf" "$CHROOT/etc/granary.conf" || fail "no granary.conf"
+echo "# of this node" >>"$CHROOT/etc/granary.conf"
+# own_settings: granary.conf is still as it was changed
+own_settings() { [ "$(tail -n 1 "$CHROOT/etc/granary.conf")" = "# of this node" ] || fail "granary.conf is changed"; }
 
 echo "== it builds, serves by its own server and by nbdkit, and mounts"
 cp -r "$GRANARY_SOURCE/docs" "$CHROOT/srv/tree/"
@@ -169,6 +173,7 @@ READS=0 wait_for 300 more_reads
 apt install "${debs[@]/#//srv/newer/}" || fail "$(tail -20 "$W/apt.log")"
 [[ $(inside dpkg-query -W -f '${Version}' granary) = *+newer ]] || fail "not upgraded: $(tail -20 "$W/apt.log")"
 systemctl_was daemon-reload
+own_settings
 READS=$(cat "$W/reads") wait_for 300 more_reads
 touch "$W/stop"
 wait "$READER" || fail "a read failed"
@@ -195,6 +200,7 @@ apt remove granary{,-dbgsym,-fuse,-fuse-dbgsym} nbdkit-plugin-granary{,-dbgsym} 
 systemctl_was "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
 ! inside sh -c 'command -v granary' || fail "granary is still there"
 for file in "${kept[@]}"; do [ -e "$CHROOT$file" ] || fail "$file is removed"; done
+own_settings
 
 echo "== purged: nothing is left but the user, and what lies elsewhere"
 apt purge granary || fail "$(tail -20 "$W/apt.log")"
