@@ -22,13 +22,13 @@
 #include <unistd.h>
 
 #include "attach/attach.h"
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
+#include "cli/bench/bench.h"
 #include "cli/doctor/doctor.h"
 #include "cli/server_options.h"
 #include "cli/servers.h"
@@ -38,8 +38,8 @@ enum {
     FILES_LEAST = 4096,    /* descriptors for a server with many clients */
     PROGRAM_MS = 10000,    /* for a program to tell its version */
     STEP_US = 5000,        /* between two looks */
-    PROBE = 64 << 20,      /* bytes written as a trial */
-    PIECE = 1 << 20,       /* bytes of a write */
+    PROBE = 64 << 20,      /* bytes written as a trial, at most */
+    WRITE_MS = 5000,       /* how long that may take */
     READ = 64 << 10,       /* bytes of a read: a chunk */
     READ_MS = 500,         /* how long reads are measured */
     SLOW_WRITE = 100 << 20 /* bytes a second, about 1 Gbit/s: a store may be faster */
@@ -180,53 +180,26 @@ void doctor_check_node(struct doctor_report *r)
 
 /* ---- cache directories ---- */
 
-/* Write and read a file without a name; bytes a second. direct: O_DIRECT. -ENOSPC, -EINVAL: as open and write. */
-static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint64_t *out_read)
-{
-    CLEANUP_FD int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0), 0600);
-    void *memory = NULL;
-    if (fd < 0 || posix_memalign(&memory, 4096, PIECE))
-        return fd < 0 ? -errno : -ENOMEM;
-    CLEANUP_FREE uint8_t *piece = memory;
-    memset(piece, 0x5a, PIECE);
-    uint64_t start = clock_now_us();
-    int rc = fallocate(fd, 0, 0, PROBE) ? -errno : 0; /* as a server reserves it */
-    for (uint64_t off = 0; !rc && off < PROBE; off += PIECE)
-        rc = io_pwrite_full(fd, piece, PIECE, off);
-    if (!rc && fdatasync(fd))
-        rc = -errno;
-    *out_write = (uint64_t)PROBE * 1000000 / GR_MAX(clock_now_us() - start, (uint64_t)1);
-    uint64_t begin = clock_now_us(), bytes = 0, place = 0;
-    while (!rc && clock_now_us() - begin < READ_MS * 1000) {
-        place = (place + 7919) % (PROBE / READ); /* every chunk once, scattered */
-        rc = io_pread_full(fd, piece, READ, place * READ) == READ ? 0 : -EIO;
-        bytes += READ;
-    }
-    *out_read = bytes * 1000000 / GR_MAX(clock_now_us() - begin, (uint64_t)1);
-    return rc;
-}
-
 /* Measure a directory that is safe and has room. */
 static void check_speed(struct doctor_report *r, const char *dir)
 {
-    uint64_t write = 0, read = 0;
+    CLEANUP_BENCH_DISK disk;
+    double write = 0, reads = 0;
     char w[TEXT_SIZE_MAX], d[TEXT_SIZE_MAX];
-    int rc = measure_disk(dir, true, &write, &read);
-    bool direct = rc != -EINVAL;
-    if (!direct)
-        rc = measure_disk(dir, false, &write, &read);
-    if (rc == -EOPNOTSUPP || rc == -EISDIR) {
-        doctor_add(r, DOCTOR_FAIL, "cache-disk", "use ext4 or XFS on an SSD",
-                   "%s: its filesystem cannot reserve space, or has no unnamed files", dir);
-        return;
-    }
+    int rc = bench_disk_init(&disk, dir, PROBE);
+    if (!rc)
+        rc = bench_disk_fill(&disk, 1, WRITE_MS, &write);
+    if (!rc)
+        rc = bench_disk_run(&disk, false, READ, 1, READ_MS, &reads);
     if (rc) {
-        doctor_add(r, DOCTOR_FAIL, "cache-disk", "look at the disk: dmesg, smartctl", "%s: %s", dir, strerror(-rc));
+        doctor_add(r, DOCTOR_FAIL, "cache-disk",
+                   rc == -EOPNOTSUPP ? "use ext4 or XFS on an SSD" : "look at the disk: dmesg, smartctl", "%s",
+                   error_text());
         return;
     }
-    text_format_size(write, w);
-    text_format_size(read, d);
-    if (!direct)
+    text_format_size((uint64_t)write, w);
+    text_format_size((uint64_t)reads * READ, d);
+    if (!disk.direct)
         doctor_add(r, DOCTOR_WARN, "cache-disk", "use ext4 or XFS on an SSD",
                    "%s: its filesystem has no direct I/O, so what is cached is in memory twice", dir);
     else if (write < SLOW_WRITE)
