@@ -40,7 +40,7 @@ _granary_options() {
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;
         "config check") echo "";;
-        doctor) echo "--bundle --endpoint --timeout --json";;
+        doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
         warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;

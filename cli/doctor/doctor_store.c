@@ -1,8 +1,9 @@
 /* Whether an image can be read from its store, and how fast: the image's own packs are read for a second over one
- * connection, and for a second over many. Nothing is written.
+ * connection, and for a second over many. Nothing is written unless the user asks for it.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,6 +15,7 @@
 enum {
     TRIES = 5,         /* of one byte, for the latency */
     MEASURE_MS = 1000, /* how long the speed is measured */
+    SKEW_S = 60,       /* of the clocks, that nobody notices */
     SLOW_MS = 200      /* a latency that makes every miss felt */
 };
 
@@ -56,7 +58,43 @@ static int read_chunk(const struct open_image *image)
     return rc ? rc : image_bytes_read(bytes, image->manifest.metadata_offset, sizeof block, block);
 }
 
-void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access)
+/* S3 refuses requests of a clock that is 15 minutes off. The answer's time is in whole seconds. */
+static int check_skew(struct doctor_report *r, const struct open_image *image)
+{
+    struct store_item item;
+    char key[OBJECT_KEY_MAX];
+    int rc = store_stat(image->store, object_key(OBJECT_MANIFEST, &image->digest, key), &item);
+    if (rc || !item.now) /* a store without a clock of its own */
+        return rc;
+    long long ahead = (long long)time(NULL) - item.now;
+    if (llabs(ahead) > SKEW_S)
+        doctor_add(r, DOCTOR_WARN, "clock-skew",
+                   "run an NTP client: S3 refuses requests of a clock that is 15 minutes off",
+                   "this clock is %lld seconds %s the store's", llabs(ahead), ahead > 0 ? "ahead of" : "behind");
+    else
+        doctor_add(r, DOCTOR_OK, "clock-skew", NULL, "this clock and the store's differ by %lld seconds", llabs(ahead));
+    return 0;
+}
+
+/* Builds move tags by conditional puts, and find out themselves whether the store honours them. */
+static void check_writes(struct doctor_report *r, const struct open_image *image)
+{
+    bool honoured;
+    int rc = open_check_writable(&image->ref);
+    if (!rc)
+        rc = store_probe_conditional(image->store, &honoured);
+    if (rc)
+        doctor_add(r, DOCTOR_FAIL, "store-write", NULL, "%s", error_text());
+    else if (honoured)
+        doctor_add(r, DOCTOR_OK, "store-write", NULL, "the store honours conditional puts");
+    else
+        doctor_add(
+            r, DOCTOR_WARN, "store-write",
+            "let one machine move each tag, or give build and tag --strict-tags, which refuse instead",
+            "the store does not honour conditional puts: of two builds that move a tag at once the last one wins");
+}
+
+void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access, bool writes)
 {
     CLEANUP_OPEN_IMAGE opened;
     char digest[PRINT_DIGEST_MAX], size[TEXT_SIZE_MAX];
@@ -67,8 +105,12 @@ void doctor_check_image(struct doctor_report *r, const char *image, const struct
         doctor_add(r, DOCTOR_OK, "image", NULL, "%s is %s, %llu files, %s; one chunk read and verified", image,
                    print_digest(&opened.digest, digest), (unsigned long long)opened.manifest.counts.files,
                    text_format_size(opened.manifest.counts.bytes, size));
-        rc = measure(r, &opened);
+        rc = check_skew(r, &opened);
     }
+    if (!rc)
+        rc = measure(r, &opened);
+    if (!rc && writes)
+        check_writes(r, &opened);
     if (rc)
         doctor_add(r, DOCTOR_FAIL, "image", NULL, "%s", error_text());
 }
