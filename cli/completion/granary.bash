@@ -62,6 +62,16 @@ _granary() {
         fi
         verb="$verb ${COMP_WORDS[2]}"
     fi
+    # bash splits --fuse=no at the equals sign
+    local equals=
+    if [ "$word" = = ]; then
+        equals="=" word=""
+    elif [ "$before" = = ]; then
+        equals="=" before=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    case "$verb $before$equals" in
+        "mount --fuse=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
+    esac
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
