@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/bench/bench.h"
 #include "cli/interrupt.h"
+#include "cli/options.h"
 #include "repository/repository.h"
 #include "stack_options.h"
 
@@ -61,10 +62,13 @@ static int find_image(const char *text, const struct open_access *access, char o
     error_take(&none, find_newest(text, access, out));
     if (!none.code)
         return open_image(out, access, image);
-    if (none.code != -ENOENT || open_image(text, access, image))
+    if (none.code != -ENOENT)
         return error_restore(&none);
-    image_ref_text(&image->ref, out);
-    return 0;
+    int rc = open_image(text, access, image);
+    if (!rc)
+        image_ref_text(&image->ref, out);
+    /* what is neither names no store, unless the image's store is there: then its tag is missing */
+    return !image->store && (rc == -ENOENT || rc == CLI_USAGE) ? error_restore(&none) : rc;
 }
 
 /* ---- what Granary reaches ---- */

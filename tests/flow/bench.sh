@@ -56,6 +56,16 @@ background python3 "$GRANARY_SOURCE/tests/servers/slow-store.py" "$W/store" 100 
 wait_for 60 test -s "$W/slow-port"
 bench "http://127.0.0.1:$(cat "$W/slow-port")/img:v1"
 jq -e '.figures.latency_p50 | .raw >= 100000 and .granary >= 100000' "$W/json" >"$W/null" || fail "$(cat "$W/json")"
+refused 1 "v9" "$GRANARY" bench "http://127.0.0.1:$(cat "$W/slow-port")/img:v9"
+refused 1 "/none/nothing is not a Granary store" "$GRANARY" bench "http://127.0.0.1:$(cat "$W/slow-port")/none/nothing"
+: >"$W/slow-log"
+status=0
+"$GRANARY" bench --seconds 20 "http://127.0.0.1:$(cat "$W/slow-port")/img:v1" >"$W/out" 2>"$W/err" &
+pid=$!
+wait_for 60 grep -q packs/ "$W/slow-log"
+kill -INT $pid
+wait $pid || status=$?
+[ $status = 130 ] && [ "$(cat "$W/err")" = "granary: bench: interrupted" ] || fail "exit $status: $(cat "$W/err")"
 serve_silent "$W/store"
 touch "$W/dead"
 refused 1 "$STORE_URL" timeout 60 "$GRANARY" bench --timeout 2s "$STORE_URL/img:v1"
