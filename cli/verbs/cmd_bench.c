@@ -70,10 +70,10 @@ static int measure(struct bench_report *r, const char *operand, const struct ben
     }
     CLEANUP_FREE char *path = realpath(operand, NULL);
     if (!path || stat(path, &st))
-        return error_set(-errno, "%s: %s; give a store, a directory on a cache disk, or a mount", operand,
+        return error_set(-errno, "%.200s: %s; give a store, a directory on a cache disk, or a mount", operand,
                          strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return error_set(-ENOTDIR, "%s is no directory; give a store, a directory on a cache disk, or a mount",
+        return error_set(-ENOTDIR, "%.200s is no directory; give a store, a directory on a cache disk, or a mount",
                          operand);
     r->kind = kind_of(path);
     return *r->kind == 's'   ? bench_store(r, path, &v->access, ms)

@@ -48,6 +48,7 @@ mkdir "$W/empty"
 for tag in $("$GRANARY" images --all --json "$W/none" | jq -r '.images[].tag'); do "$GRANARY" rm "$W/none/img:$tag" >"$W/removed"; done
 refused 1 "has no image to read; build one first: granary build SOURCE $W/none/NAME" "$GRANARY" bench "$W/none"
 refused 1 "give a store, a directory on a cache disk, or a mount" "$GRANARY" bench "$W/nothing"
+refused 1 ": File name too long; give a store, a directory on a cache disk, or a mount" "$GRANARY" bench "/$(printf 'l%.0s' {1..5000})"
 refused 1 "is no directory; give a store" "$GRANARY" bench "$W/tree/1"
 refused 2 "--seconds" "$GRANARY" bench --seconds 26 "$W/store"
 
