@@ -108,7 +108,7 @@ static int look_after(void *arg)
 {
     const struct running *r = arg;
     if (r->work->cancel && (interrupt_came() || clock_now_ms() >= r->until_ms + BENCH_GRACE_MS))
-        *r->work->cancel = 1;
+        __atomic_store_n(r->work->cancel, 1, __ATOMIC_RELAXED);
     return 0;
 }
 
