@@ -14,7 +14,7 @@
  * the first member of its values. */
 #define SERVER_FIELD_NONE(field)
 #define SERVER_FIELD_LIST(field) struct option_list field;
-#define SERVER_FIELD_FLAG(field) bool field;
+#define SERVER_FIELD_FLAG(field) enum option_switch field;
 #define SERVER_FIELD_TEXT(field) const char *field;
 #define SERVER_FIELD_URL(field) const char *field;
 #define SERVER_FIELD(field, how, ...) SERVER_FIELD_##how(field)
@@ -25,7 +25,7 @@ struct server_values {
 /* clang-format off */
 #define SERVER_ROW_NONE(field, option, shape, text)
 #define SERVER_ROW_LIST(field, option, shape, text) {OPTION_LIST, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
-#define SERVER_ROW_FLAG(field, option, shape, text) {OPTION_FLAG, 0, option, NULL, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_ROW_FLAG(field, option, shape, text) {OPTION_SWITCH, 0, option, NULL, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_ROW_TEXT(field, option, shape, text) {OPTION_TEXT, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_ROW_URL(field, option, shape, text) {OPTION_URL, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_OWN(field, how, key, option, shape, set, help) SERVER_ROW_##how(field, option, shape, help)
@@ -83,7 +83,8 @@ GR_MUST_CHECK int server_options_check(const struct server_values *v);
 const char *server_options_given(const struct server_values *v, bool joins);
 
 /* The options as words: for a front end "cache=DIR:SIZE", "cache-compressed=yes"; for granary serve "--cache=DIR:SIZE",
- * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
+ * "--cache-compressed=yes". --store-connections is the front end's connections=, since mount has a --connections for
+ * nbd.
  */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, string_list *out);

@@ -113,6 +113,7 @@ struct http_response {
     int64_t content_length;   /* bytes; -1: unknown */
     int64_t range_total;      /* bytes of the whole object, from Content-Range; -1: unknown */
     int64_t last_modified;    /* seconds since the epoch; -1: unknown */
+    int64_t date;             /* the server's clock when it answered, likewise */
     int retry_after_s;        /* -1: the server did not say */
     bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
     char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */

@@ -48,6 +48,7 @@ struct store_item {
      * ETag that looks like an MD5; for an object that the server encrypts, the ETag is something else
      * (repository_says_md5). */
     char md5[MD5_HEX_SIZE];
+    int64_t now; /* filled in by stat alone: the server's clock when it answered; 0: unknown, or there is no server */
 };
 /* Visits one object; a non-zero result ends the listing, which then returns it. */
 typedef int store_visit(void *arg, const struct store_item *item);

@@ -52,6 +52,10 @@ GRANARY_CACHE=$W/c:64M start options --cache "$W/d:64M" --slow-read 44s
 runs_with slow-read=44s || fail "$(cat "$W/words")"
 end_background
 
+start off --cache-compressed=no
+runs_with cache-compressed=no || fail "$(cat "$W/words")"
+end_background
+
 echo "== what is for a disk cache is left out without one; a set default yields to the file"
 GRANARY_CACHE=none start none
 [ -z "$(dirs none)" ] || fail "$(dirs none)"
@@ -120,6 +124,13 @@ write '[server]' 'endpoint = http://h'
 wrong "config check: $GRANARY_CONFIG:2: [server] has no endpoint; set it in [s3://BUCKET], or in [s3://] for every bucket" "$GRANARY" config check
 write '[server]' 'quota = faces:1G'
 wrong "config check: $GRANARY_CONFIG:2: [server] has no quota: that is for one server; give it --quota" "$GRANARY" config check
+write '[server]' 'cache = granary:64M'
+wrong "config check: $GRANARY_CONFIG:2: cache: write the whole path, from / on: commands run in any directory" "$GRANARY" config check
+wrong "serve: $GRANARY_CONFIG:2: cache: write the whole path, from / on: commands run in any directory" "$GRANARY" serve "$W/store/img" --socket "$W/none"
+write '[server]' 'trust = key.pub'
+wrong "config check: $GRANARY_CONFIG:2: trust: write the whole path, from / on: commands run in any directory" "$GRANARY" config check
+write '[mount]' 'dead-timeout = 31d'
+wrong "config check: $GRANARY_CONFIG: --dead-timeout must be at most 30d" "$GRANARY" config check
 write '[server]' 'memory = 1G' 'warm = none' 'memory = 2G'
 wrong "config check: $GRANARY_CONFIG:4: line 2 sets 'memory' already" "$GRANARY" config check
 write '[mount]' 'json = yes'
@@ -174,6 +185,9 @@ cmp "$W/tree/one" "$W/one/one"
 sed -i 's/^fuse = yes/fuse = no/' "$GRANARY_CONFIG"
 "$GRANARY" mount --fuse --mkdir --json "$W/store/more" "$W/three" >"$W/three.json"
 [ "$(jq .server_pid "$W/one.json")" = "$(jq .server_pid "$W/three.json")" ] || fail "another server after the file was changed"
+"$GRANARY" umount "$W/one"
+"$GRANARY" mount --fuse --noexec=no --mkdir "$W/store/img" "$W/one" >"$W/mounted"
+! grep -q " $W/one [^ ]* [^ ]*noexec" /proc/self/mounts || fail "a yes of the file cannot be undone: $(grep -F " $W/one " /proc/self/mounts)"
 "$GRANARY" umount "$W/one"
 "$GRANARY" umount "$W/two"
 "$GRANARY" umount "$W/three"

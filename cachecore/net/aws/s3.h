@@ -69,6 +69,7 @@ struct s3_meta {
     uint64_t size;            /* bytes of the whole object */
     char etag[HTTP_ETAG_MAX]; /* with its quotes */
     int64_t mtime;            /* seconds since the epoch; 0: unknown */
+    int64_t now;              /* the server's clock when it answered, likewise */
 };
 
 /* Read the bytes [off, off + len) of an object into sink; len 0: the whole object, without Range. meta may be NULL.

@@ -99,8 +99,10 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     /* A server may leave it out, but callers need the size. */
     if (resp.content_length < 0)
         return error_set(-EIO, "store %s: the server does not say how long %s is", s->url, key);
-    *out =
-        (struct store_item){.key = key, .size = (uint64_t)resp.content_length, .mtime = GR_MAX(resp.last_modified, 0)};
+    *out = (struct store_item){.key = key,
+                               .size = (uint64_t)resp.content_length,
+                               .mtime = GR_MAX(resp.last_modified, 0),
+                               .now = GR_MAX(resp.date, 0)};
     return 0;
 }
 
