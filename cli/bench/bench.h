@@ -89,15 +89,15 @@ struct bench_link {
     } packs[BENCH_PACKS_MAX];
     size_t count; /* 0: the image has no data */
     _Atomic uint64_t bytes;
-    uint64_t until_ms;
+    uint64_t until_ms, most;
 };
 /* Find the first packs of an image, which must outlive *out. */
 GR_MUST_CHECK int bench_link_init(struct bench_link *out, const struct open_image *image);
 /* Measure requests for len bytes, one after the other, at most `most`. */
 GR_MUST_CHECK int bench_link_latency(const struct bench_link *l, uint32_t len, size_t most, uint64_t ms,
                                      struct bench_times *out);
-/* Measure bytes a second over N connections. */
-GR_MUST_CHECK int bench_link_speed(struct bench_link *l, unsigned connections, uint64_t ms, double *out);
+/* Measure bytes a second over N connections, until `most` bytes have come at the latest. */
+GR_MUST_CHECK int bench_link_speed(struct bench_link *l, unsigned connections, uint64_t ms, uint64_t most, double *out);
 
 /* A file without a name on a disk (bench_disk.c). */
 enum { BENCH_PIECE = 1 << 20 /* bytes of a sequential read or write */ };

@@ -87,8 +87,8 @@ int bench_link_latency(const struct bench_link *l, uint32_t len, size_t most, ui
 static int count_bytes(void *arg, const void *data, size_t len)
 {
     struct bench_link *l = arg;
-    atomic_fetch_add(&l->bytes, len);
-    return interrupt_came() || clock_now_ms() >= l->until_ms ? BENCH_DONE : 0;
+    uint64_t bytes = atomic_fetch_add(&l->bytes, len) + len;
+    return bytes >= l->most || interrupt_came() || clock_now_ms() >= l->until_ms ? BENCH_DONE : 0;
 }
 
 static int read_range(void *arg, size_t i)
@@ -99,11 +99,12 @@ static int read_range(void *arg, size_t i)
     return store_get(l->store, key, off, len, count_bytes, l);
 }
 
-int bench_link_speed(struct bench_link *l, unsigned connections, uint64_t ms, double *out)
+int bench_link_speed(struct bench_link *l, unsigned connections, uint64_t ms, uint64_t most, double *out)
 {
     const struct bench_work work = {.threads = connections, .ms = ms, .item = read_range, .arg = l};
     uint64_t us;
     l->until_ms = clock_now_ms() + ms;
+    l->most = most;
     atomic_store(&l->bytes, 0);
     int rc = bench_run(&work, &us);
     *out = bench_rate(atomic_load(&l->bytes), us);

@@ -170,9 +170,9 @@ static int measure_all(struct bench_report *r, struct bench_link *l, const struc
         return error_no_memory();
     int rc = bench_link_latency(l, SMALL, BENCH_TIMES_MAX, ms / 6, raw);
     if (!rc)
-        rc = bench_link_speed(l, 1, ms / 6, &one);
+        rc = bench_link_speed(l, 1, ms / 6, UINT64_MAX, &one);
     if (!rc)
-        rc = bench_link_speed(l, BENCH_LINK_MANY, ms / 4, &many);
+        rc = bench_link_speed(l, BENCH_LINK_MANY, ms / 4, UINT64_MAX, &many);
     if (!rc)
         rc = measure_granary(r->image, access, ms * 5 / 12, granary, &reached);
     if (rc)

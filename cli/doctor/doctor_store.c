@@ -13,10 +13,11 @@
 #include "repository/read/chunk_read.h"
 
 enum {
-    TRIES = 5,         /* of one byte, for the latency */
-    MEASURE_MS = 1000, /* how long the speed is measured */
-    SKEW_S = 60,       /* of the clocks, that nobody notices */
-    SLOW_MS = 200      /* a latency that makes every miss felt */
+    TRIES = 5,                 /* of one byte, for the latency */
+    MEASURE_MS = 1000,         /* how long the speed is measured, */
+    MEASURE_BYTES = 256 << 20, /* and by how many bytes at most */
+    SKEW_S = 60,               /* of the clocks, that nobody notices */
+    SLOW_MS = 200              /* a latency that makes every miss felt */
 };
 
 /* Find the image's packs, and measure. */
@@ -40,9 +41,9 @@ static int measure(struct doctor_report *r, struct open_image *image)
                    ? "every miss waits so long: warm images before jobs read them, or use a nearer store"
                    : NULL,
                "a request takes %.1f ms", us / 1000);
-    rc = bench_link_speed(&link, 1, MEASURE_MS, &one);
+    rc = bench_link_speed(&link, 1, MEASURE_MS, MEASURE_BYTES, &one);
     if (!rc)
-        rc = bench_link_speed(&link, BENCH_LINK_MANY, MEASURE_MS, &many);
+        rc = bench_link_speed(&link, BENCH_LINK_MANY, MEASURE_MS, MEASURE_BYTES, &many);
     if (!rc)
         doctor_add(r, DOCTOR_OK, "store-speed", NULL, "%s/s over one connection, %s/s over %d",
                    text_format_size((uint64_t)one, by_one), text_format_size((uint64_t)many, by_many), BENCH_LINK_MANY);
