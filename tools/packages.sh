@@ -7,7 +7,8 @@
 declare -A PACKAGES=(
     [build]="gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libssl-dev liburing-dev libzstd-dev
         libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev libnl-3-dev
-        libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev libgnutls28-dev"
+        libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev libgnutls28-dev
+        libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
     [run]="nbdkit libnbd-bin fuse3 mount kmod ca-certificates"
     [style]="shellcheck clang-format clang-tidy cppcheck jq"
     [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
