@@ -263,7 +263,7 @@ static enum grpc_status staged_already(const char *path, dev_t device, const cha
     if (!place_is_ours(device, &s))
         return grpc_fail(reply, GRPC_ALREADY_EXISTS, "what is mounted on %s is not granary's; unmount it", path);
     if (strcmp(s.image, image) != 0)
-        return grpc_fail(reply, GRPC_ALREADY_EXISTS, "%s is mounted on %s, not %s", s.image, path, image);
+        return grpc_fail(reply, GRPC_ALREADY_EXISTS, "another image is mounted on %s: %s", path, s.image);
     return GRPC_OK;
 }
 
