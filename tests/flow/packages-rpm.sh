@@ -18,7 +18,7 @@ echo "== two builds, in directories of different names and by different settings
 (cd "$W/the-same-rpms-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
 
 echo "== one package a component"
-for component in granary granary-fuse nbdkit-plugin-granary; do
+for component in granary granary-fuse granary-csi nbdkit-plugin-granary; do
     DESTDIR=$W/$component cmake --install "$GRANARY_BUILD" --prefix /usr --component $component >"$W/$component.log"
     (cd "$W/$component" && find . ! -type d -printf '/%P\n' | sort) >"$W/expected"
     rpm -qp --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$W/rpms/$component"-[0-9]*.rpm |
@@ -33,10 +33,10 @@ root=(--root "$W/installed" --nodeps --noscripts)
 mkdir "$W/installed"
 rpm "${root[@]}" -i "$W/rpms"/*.rpm || fail "rpm -i"
 [ "$("$W/installed/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
-rpm --root "$W/installed" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
+rpm --root "$W/installed" -V --nodeps granary granary-fuse granary-csi nbdkit-plugin-granary || fail "rpm -V"
 flags=$(rpm -qp --qf '[%{FILEFLAGS:fflags}|%{FILENAMES}\n]' "$W/rpms"/granary-[0-9]*.rpm | grep '^[^|]*c')
 [ "$flags" = "cn|/etc/granary.conf" ] || fail "other configuration files than granary.conf, or not noreplace: $flags"
 echo "# of this node" >>"$W/installed/etc/granary.conf"
-rpm "${root[@]}" -e granary granary-fuse nbdkit-plugin-granary || fail "rpm -e"
+rpm "${root[@]}" -e granary granary-fuse granary-csi nbdkit-plugin-granary || fail "rpm -e"
 [ "$(find "$W/installed" -name '*granary*')" = "$W/installed/etc/granary.conf.rpmsave" ] ||
     fail "other files are left than the changed granary.conf"
