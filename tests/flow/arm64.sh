@@ -3,18 +3,10 @@
 # machine's, and verifies those of this machine, as this machine does those.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/lib-packages.sh"
 [ "$(uname -m)" != aarch64 ] || skip "this machine is arm64: all other tests are tests of arm64"
-[ "$(id -u)" = 0 ] || skip "a root directory for arm64 needs root"
-for tool in dh lintian mmdebstrap; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper lintian mmdebstrap)"
-done
-# shellcheck disable=SC2016
-mirror=$(apt-get indextargets --format '$(SITE)/dists/$(RELEASE)/InRelease' 'Created-By: Packages' 'Origin: Debian' \
-    'Component: main' | sed -n 1p)
-[ -n "$mirror" ] || skip "this machine has no mirror of Debian: the packages are tested on Debian only"
-curl -sS --fail --max-time 120 -o "$W/null" "$mirror" || skip "$mirror cannot be read: there is no root directory without it"
+need_debian
 cd "$GRANARY_SOURCE"
-. tools/debian-root.sh
 
 echo "== packages"
 tools/package deb --arch arm64 "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
