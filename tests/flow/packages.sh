@@ -5,18 +5,8 @@
 # ctest: long lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
-
-[ "$(id -u)" = 0 ] || skip "a chroot needs root"
-for tool in dh lintian mmdebstrap; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper lintian mmdebstrap)"
-done
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e $keyring ] || skip "no $keyring here: the packages are tested on Debian only"
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-apt-get indextargets --format "deb [signed-by=$keyring] \$(SITE) \$(RELEASE) \$(COMPONENT)" \
-    'Created-By: Packages' 'Origin: Debian' 'Component: main' >"$W/sources.list"
-mirror=$(awk 'NR == 1 { print $3 "/dists/" $4 "/InRelease" }' "$W/sources.list")
-curl -sS --fail --max-time 120 -o "$W/null" "$mirror" || skip "$mirror cannot be read: there is no chroot without it"
+. "$GRANARY_SOURCE/tests/lib-packages.sh"
+need_debian
 
 CHROOT=$(mktemp -d "${TMPDIR:-/tmp}/granary-chroot.XXXXXX") # not below $W: it has this machine's /dev in it
 extra_cleanup() {
@@ -47,19 +37,18 @@ printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fu
     fail "other packages"
 
 # One archive for all runs from this build tree: the system, and the packages that were fetched.
+release=$(debian_release)
 echo "== a chroot of $release"
 archive=$GRANARY_BUILD/packages-chroot
 mkdir -p "$archive/debs"
 if [ ! -e "$archive/$release.tar" ]; then
-    mmdebstrap --quiet --mode=root --variant=apt --format=tar "$release" "$archive/$release.tar.new" - <"$W/sources.list" ||
-        fail "mmdebstrap"
+    debian_strap "$archive/$release.tar.new" --format=tar || fail "mmdebstrap"
     mv "$archive/$release.tar.new" "$archive/$release.tar"
 fi
 tar -x -f "$archive/$release.tar" -C "$CHROOT"
 cp -n "$archive/debs"/*.deb "$CHROOT/var/cache/apt/archives/" 2>"$W/null" || true
-echo force-unsafe-io >"$CHROOT/etc/dpkg/dpkg.cfg.d/fast"
 cp /etc/resolv.conf "$CHROOT/etc/resolv.conf"
-mkdir -p "$CHROOT"/srv/{debs,newer,elsewhere,tree}
+mkdir -p "$CHROOT"/srv/{debs,elsewhere,tree}
 cp "$W/debs"/*.deb "$CHROOT/srv/debs/"
 mount -t proc proc "$CHROOT/proc"
 mount --rbind /sys "$CHROOT/sys"
@@ -146,12 +135,7 @@ if [ -n "$mounted" ]; then
 fi
 
 echo "== an upgrade, under readers"
-for deb in "$W"/debs/*.deb; do
-    rm -rf "$W/newer"
-    dpkg-deb -R "$deb" "$W/newer"
-    sed -Ei "s/^(Version: .*)/\1+newer/; s/(granary[a-z-]* \(= [^)]*)/\1+newer/g" "$W/newer/DEBIAN/control"
-    dpkg-deb -b "$W/newer" "$CHROOT/srv/newer/$(basename "$deb")" >"$W/null"
-done
+newer_debs "$W/debs" "$CHROOT/srv/newer"
 # read_on: reads until $W/stop is there, past the page cache, and counts in $W/reads; what fails ends it
 read_on() {
     local reads=0
