@@ -52,7 +52,12 @@ inspected '.trusted == false and (.error | contains("add that key"))' "$store/fa
 "$GRANARY" inspect -q "$store/faces:v1" >"$W/out"
 grep -q "^signature .*of key $id, trusted comment: a release$" "$W/out" || fail "$(cat "$W/out")"
 grep -q "not checked" "$W/out"
-refused "as NAME:TAG@" read_by "$KEY" "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v1")"
+by_digest=sha256:$(jq -r .digest "$store/images/faces/v1")
+refused "as NAME:TAG@" read_by "$KEY" "$store/faces@$by_digest"
+read_by "$KEY" "$store/faces:v1@$by_digest"
+inspected '.trusted == true and .error == null' "$store/faces:v1@$by_digest" --trust "$KEY"
+"$GRANARY" inspect -q "$store/faces:v1@$by_digest" --trust "$KEY" >"$W/out"
+grep -q "^signature  *fits, by a key that is trusted$" "$W/out" || fail "$(cat "$W/out")"
 
 echo "== signed by minisign"
 minisign -S -s "$W/other.key" -m "$W/message" -x "$W/other.minisig" >"$W/out"
