@@ -205,9 +205,14 @@ bool build_source_is_tar(const char *url)
 /* A path that is not absolute would say nothing elsewhere. */
 static void note_address(const char *url, struct provenance *out)
 {
-    char path[PATH_MAX];
-    bool relative = *url != '/' && strcmp(url, "-") != 0 && !strstr(url, "://");
-    provenance_add_source(out, relative && realpath(url, path) ? path : url);
+    char path[PATH_MAX], whole[PATH_MAX + 4];
+    const char *tar = build_source_is_tar(url) ? "tar:" : "", *place = url + strlen(tar);
+    bool relative = *place != '/' && strcmp(place, "-") != 0 && !strstr(place, "://");
+    if (relative && realpath(place, path)) {
+        snprintf(whole, sizeof whole, "%s%s", tar, path);
+        url = whole;
+    }
+    provenance_add_source(out, url);
 }
 
 void build_source_note(const char *url, const struct build_source_values *v, struct provenance *out)

@@ -388,13 +388,26 @@ const char *server_options_default(const struct option_row *row)
     return stack_options_default(parameter_of(row));
 }
 
+/* A front end gets the key itself: when it starts again, the file may be gone, or have another key. */
+static int add_parameter(const struct option_row *row, const char *value, string_list *out)
+{
+    struct trust trust = {.count = 0};
+    char key[PUBLIC_KEY_TEXT_MAX];
+    if (row->offset == offsetof(struct server_values, trust)) {
+        if (trust_add(&trust, "--trust ", value))
+            return CLI_USAGE;
+        value = public_key_text(&trust.keys[0], key);
+    }
+    return string_list_add(out, "%s=%s", parameter_of(row), value);
+}
+
 /* Options in the table's order, not the command line's: mounts with the same options share a server. */
 int server_options_words(const struct server_values *v, enum server_form form, string_list *out)
 {
     int rc = 0;
     for (const struct option_row *row = server_option_rows; row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
-            rc = form == SERVER_FOR_FRONT_END ? string_list_add(out, "%s=%s", parameter_of(row), text_of(v, row, i))
+            rc = form == SERVER_FOR_FRONT_END ? add_parameter(row, text_of(v, row, i), out)
                                               : string_list_add(out, "--%s=%s", row->name, text_of(v, row, i));
     return rc;
 }

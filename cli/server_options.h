@@ -84,7 +84,7 @@ const char *server_options_given(const struct server_values *v, bool joins);
 
 /* The options as words: for a front end "cache=DIR:SIZE", "cache-compressed=yes"; for granary serve "--cache=DIR:SIZE",
  * "--cache-compressed=yes". --store-connections is the front end's connections=, since mount has a --connections for
- * nbd.
+ * nbd. A front end gets the key of a --trust FILE.
  */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, string_list *out);

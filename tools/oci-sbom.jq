@@ -17,7 +17,7 @@ def nothing_asserted: {downloadLocation: "NOASSERTION", licenseConcluded: "NOASS
         sourceInfo: "built from \($source) \($source_version)",
     }
     + if $own then {} else {externalRefs: [{referenceCategory: "PACKAGE-MANAGER", referenceType: "purl",
-        referenceLocator: "pkg:deb/debian/\($package)@\($version | @uri)?arch=\($architecture)&distro=\($release)"}]} end
+        referenceLocator: "pkg:deb/debian/\($package | @uri)@\($version | @uri)?arch=\($architecture)&distro=\($release)"}]} end
   ] as $packages
 | {
     spdxVersion: "SPDX-2.3",

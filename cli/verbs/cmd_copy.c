@@ -40,7 +40,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
-/* Whether the target names an image: it has a colon behind the last slash. The colon of "hdfs://host:9870" stands
+/* Whether the target names an image: it has a colon after the last slash. The colon of "hdfs://host:9870" stands
  * before one. */
 static bool names_image(const char *text)
 {

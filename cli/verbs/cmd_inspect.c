@@ -254,7 +254,7 @@ static void print_signature(const struct inspected_signature *s)
         printf("%-14s %s", label, s->checked ? "NOT TRUSTED: " : "");
         print_text(s->error);
         putchar('\n');
-    } else if (s->there) {
+    } else if (s->checked || s->there) {
         printf("%-14s %s\n", label,
                s->checked ? "fits, by a key that is trusted" : "not checked: --trust KEY does that");
     }
@@ -354,7 +354,7 @@ const struct verb verb_inspect = {
     .summary = "Show an image's sizes, counts and digests",
     .details = "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are in\n"
                "no file: what those of earlier builds left in chunks that are still needed, and the rest of the chunk\n"
-               "behind a build's last file. The others' bytes in the packs belong to other images, or to none.\n"
+               "after a build's last file. The others' bytes in the packs belong to other images, or to none.\n"
                "A signature that no trusted key has made is shown, and is no error.",
     .options = rows,
     .values_size = sizeof(struct inspect_values),

@@ -55,6 +55,7 @@ jq -e --arg digest "${digest#sha256:}" '
     and all(.packages[]; (.name | length > 0) and (.versionInfo | length > 0) and .downloadLocation == "NOASSERTION"
         and .filesAnalyzed == false and has("licenseDeclared") and has("licenseConcluded") and has("copyrightText"))
     and .packages[0].checksums[0].checksumValue == $digest
+    and all(.packages[].externalRefs[]?; .referenceLocator | test("^pkg:deb/debian/[A-Za-z0-9.%-]+@[A-Za-z0-9.%~_-]+[?]arch="))
     and .relationships[0] == {spdxElementId: "SPDXRef-DOCUMENT", relationshipType: "DESCRIBES", relatedSpdxElement: "SPDXRef-Image"}
     and (.relationships[1:] | map(.relatedSpdxElement)) == $ids[1:]' "$sbom" >"$W/null" || fail "the SBOM lacks something"
 jq -r '.packages[1:][] | "\(.name) \(.versionInfo)"' "$sbom" | sort >"$W/sbom.packages"

@@ -32,6 +32,9 @@ grep -q "^built from  *$W/tree$" "$W/out" && grep -q " 2 files, .* by granary " 
 echo more >>"$W/tree/numbers"
 "$GRANARY" build -q "$W/tree" "$store/faces:v3" --parent "$store/faces:v1" >"$W/out"
 inspected ".provenance.parent == \"$first\"" "$store/faces:v3"
+tar -cf "$W/shard.tar" -C "$W" tree
+(cd "$W" && "$GRANARY" build -q tar:shard.tar "$store/shards:v1") >"$W/out"
+inspected ".provenance.sources == [\"tar:$W/shard.tar\"]" "$store/shards:v1"
 
 echo "== other tags and copies carry it, with what a later version may have added"
 jq -c '.provenance.later = {a: [1, null, "ä"]}' "$v1" >"$W/doc"

@@ -52,7 +52,12 @@ inspected '.trusted == false and (.error | contains("add that key"))' "$store/fa
 "$GRANARY" inspect -q "$store/faces:v1" >"$W/out"
 grep -q "^signature .*of key $id, trusted comment: a release$" "$W/out" || fail "$(cat "$W/out")"
 grep -q "not checked" "$W/out"
-refused "as NAME:TAG@" read_by "$KEY" "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v1")"
+by_digest=sha256:$(jq -r .digest "$store/images/faces/v1")
+refused "as NAME:TAG@" read_by "$KEY" "$store/faces@$by_digest"
+read_by "$KEY" "$store/faces:v1@$by_digest"
+inspected '.trusted == true and .error == null' "$store/faces:v1@$by_digest" --trust "$KEY"
+"$GRANARY" inspect -q "$store/faces:v1@$by_digest" --trust "$KEY" >"$W/out"
+grep -q "^signature  *fits, by a key that is trusted$" "$W/out" || fail "$(cat "$W/out")"
 
 echo "== signed by minisign"
 minisign -S -s "$W/other.key" -m "$W/message" -x "$W/other.minisig" >"$W/out"
@@ -109,10 +114,10 @@ GRANARY_CONFIG=$W/granary.conf refused "another image by now" "$GRANARY" serve "
 
 echo "== a front end that starts again, or is upgraded: what was signed when it was resolved is served, wherever its tag is"
 control=$W/nbd.sock.control
-# start WORD...: a server with the key of $W/trust, ready
+# start WORD...: a server with the key of $W/served.pub, ready
 start() {
     : >"$W/serve.out"
-    background "$GRANARY" serve --socket "$W/nbd.sock" --trust "$W/mine.pub" "$@" >"$W/serve.out" 2>"$W/serve.err"
+    background "$GRANARY" serve --socket "$W/nbd.sock" --trust "$W/served.pub" "$@" >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
 }
@@ -132,6 +137,7 @@ stop() {
     wait "$SERVE" || true
 }
 for cache in "--memory=64M" "--cache=$W/cache2:64M"; do
+    cp "$W/mine.pub" "$W/served.pub"
     move_tag
     "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
     start "$store/faces:v1@sha256:$(jq -r .digest "$store/images/faces/v1")" "$cache"
@@ -145,8 +151,10 @@ for cache in "--memory=64M" "--cache=$W/cache2:64M"; do
     fi
     move_tag
     CHILD=$(pgrep -P "$SERVE")
+    mv "$W/served.pub" "$W/away.pub" # a server keeps the key that it was started with
     kill -9 "$CHILD"
     wait_for 60 serves "$names"
+    mv "$W/away.pub" "$W/served.pub"
     CHILD=$(pgrep -P "$SERVE")
     "$GRANARY" upgrade "$control" >"$W/out" || fail "$cache: $(cat "$W/serve.err")"
     wait_for 60 serves "$names"
