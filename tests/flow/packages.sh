@@ -33,7 +33,7 @@ echo "== two builds, in directories of different names and by different settings
 (cd "$W/debs" && sha256sum -- *.deb) >"$W/sums"
 (cd "$W/the-same-debs-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
 mapfile -t debs < <(awk '{ print $2 }' "$W/sums")
-printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym}) ||
+printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} | sort) ||
     fail "other packages"
 
 # One archive for all runs from this build tree: the system, and the packages that were fetched.
