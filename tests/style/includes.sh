@@ -33,6 +33,7 @@ check_includes() {
             sees["fuse"] = below " fuse"
             sees["nbd"] = below " nbd"
             sees["cli"] = stack " upkeep imagebuild attach cli"
+            sees["csi"] = "base format net attach csi"
         }
         BEGIN {
             # every header of base and format is a door
