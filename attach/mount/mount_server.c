@@ -192,14 +192,17 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-/* Whether to use a server that a user started at the usual socket. */
+/* Whether to use a server that a user started at the usual place. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
-    if (!c->joins || c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
+    const char *place = c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock";
+    char control[sizeof s->control];
+    snprintf(control, sizeof control, "%s.control", place);
+    if (!c->joins || listen_answered(control) <= 0)
         return false;
     *s->server_dir = 0;
-    snprintf(s->socket, sizeof s->socket, STATE_ROOT "/nbd.sock");
-    snprintf(s->control, sizeof s->control, STATE_ROOT "/nbd.sock.control");
+    snprintf(s->socket, sizeof s->socket, "%s", place);
+    snprintf(s->control, sizeof s->control, "%s", control);
     return true;
 }
 
