@@ -41,7 +41,7 @@ _granary_options() {
         "config show") echo "--json";;
         "config check") echo "";;
         doctor) echo "--bundle --endpoint --timeout --json";;
-        warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }

@@ -32,13 +32,30 @@ wait_for 60 listens /run/granary/fuse.control
 wait_for 60 grep -qx 'serving no image yet; mounts add theirs to /run/granary/fuse' "$W/serve.out"
 curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -e '.exports == []' >"$W/null" || fail "it has exports"
 
+echo "== an image is warmed that nothing has mounted"
+exports() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map(.name)'; }
+warm_two() { "$GRANARY" warm --image "$W/store/two" --all --json "$@" /run/granary/fuse >"$W/warm.json" 2>"$W/warm.err"; }
+warm_two --dry-run || fail "$(cat "$W/warm.err")"
+jq -e '.needed_bytes == .bytes and .bytes > 300000' "$W/warm.json" >"$W/null" || fail "dry: $(cat "$W/warm.json")"
+warm_two || fail "$(cat "$W/warm.err")"
+jq -e '.cached_bytes == .bytes and .warmed_bytes > 300000 and .export == "two@latest"' "$W/warm.json" >"$W/null" || fail "$(cat "$W/warm.json")"
+[ "$(exports)" = '[]' ] || fail "an export is left: $(exports)"
+! "$GRANARY" warm --image "$W/store/three" --all /run/granary/fuse 2>"$W/warm.err" || fail "an image that is not there is warm"
+grep -q "three" "$W/warm.err" || fail "$(cat "$W/warm.err")"
+code=0
+"$GRANARY" warm --image two --all /run/granary/fuse 2>"$W/warm.err" || code=$?
+[ $code = 2 ] || fail "a wrong reference: $code, $(cat "$W/warm.err")"
+
 echo "== mounts add their images"
 for image in one two; do
     "$GRANARY" mount --fuse --json "$W/store/$image" "$W/$image" >"$W/$image.json" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
     [ "$(jq -r .control "$W/$image.json")" = /run/granary/fuse.control ] || fail "$image has another server: $(cat "$W/$image.json")"
 done
 cmp "$W/tree1/file" "$W/one/file" || fail "wrong byte in the first image"
-cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte in the second image"
+mv "$W/store" "$W/away"
+cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte in the second image, or it was not warm"
+mv "$W/away" "$W/store"
+warm_two && [ "$(exports)" = '["one","two"]' ] || fail "warming changed the exports of mounts: $(exports)"
 "$GRANARY" mount --fuse --json --memory 32M "$W/store/one" "$W/own" >"$W/own.json"
 [ "$(jq -r .control "$W/own.json")" != /run/granary/fuse.control ] || fail "a mount with options of a server joined one without them"
 
