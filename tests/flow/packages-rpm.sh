@@ -9,7 +9,7 @@ command -v rpmbuild >"$W/null" || skip "no rpmbuild here (apt-get install rpm)"
 "$GRANARY_SOURCE/tools/package" rpm "$W/rpms" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
 
 echo "== one package a component"
-for component in granary granary-fuse nbdkit-plugin-granary; do
+for component in granary granary-fuse granary-csi nbdkit-plugin-granary; do
     DESTDIR=$W/$component cmake --install "$GRANARY_BUILD" --prefix /usr --component $component >"$W/$component.log"
     (cd "$W/$component" && find . ! -type d -printf '/%P\n' | sort) >"$W/expected"
     rpm -qp --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$W/rpms/$component"-[0-9]*.rpm |
@@ -21,6 +21,6 @@ root=(--root "$W/installed" --nodeps --noscripts)
 mkdir "$W/installed"
 rpm "${root[@]}" -i "$W/rpms"/*.rpm || fail "rpm -i"
 [ "$("$W/installed/usr/bin/granary" --version)" = "$("$GRANARY" --version)" ] || fail "another version"
-rpm --root "$W/installed" -V --nodeps granary granary-fuse nbdkit-plugin-granary || fail "rpm -V"
-rpm "${root[@]}" -e granary granary-fuse nbdkit-plugin-granary || fail "rpm -e"
+rpm --root "$W/installed" -V --nodeps granary granary-fuse granary-csi nbdkit-plugin-granary || fail "rpm -V"
+rpm "${root[@]}" -e granary granary-fuse granary-csi nbdkit-plugin-granary || fail "rpm -e"
 [ -z "$(find "$W/installed" -name '*granary*')" ] || fail "files are left"

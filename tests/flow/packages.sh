@@ -43,7 +43,7 @@ echo "== two builds, in directories of different names and by different settings
 (cd "$W/debs" && sha256sum -- *.deb) >"$W/sums"
 (cd "$W/the-same-debs-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
 mapfile -t debs < <(awk '{ print $2 }' "$W/sums")
-printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym}) ||
+printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym}) ||
     fail "other packages"
 
 # One archive for all runs from this build tree: the system, and the packages that were fetched.
@@ -123,7 +123,7 @@ else
 fi
 
 echo "== pages and completion"
-for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary"; do
+for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary" "8 granary-csi"; do
     # shellcheck disable=SC2086
     inside man $page >"$W/page" || fail "man $page"
     grep -qi "granary" "$W/page" || fail "man $page: $(cat "$W/page")"
@@ -191,8 +191,8 @@ mkdir -p "$CHROOT/var/cache/granary/default" "$CHROOT/var/log/granary" "$CHROOT/
 kept=(/etc/granary/faces.conf /etc/systemd/system/multi-user.target.wants/granary-serve@faces.service
     /var/cache/granary/default/slab /var/log/granary/serve.log /srv/elsewhere/cache/slab)
 for file in "${kept[@]}"; do echo kept >"$CHROOT$file"; done
-apt remove granary{,-dbgsym,-fuse,-fuse-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
-systemctl_was "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
+apt remove granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
+systemctl_was "stop granary-csi.service" "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
 ! inside sh -c 'command -v granary' || fail "granary is still there"
 for file in "${kept[@]}"; do [ -e "$CHROOT$file" ] || fail "$file is removed"; done
 
