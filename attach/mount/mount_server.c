@@ -206,6 +206,16 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
     return true;
 }
 
+/* Join that server, and start no other. */
+static int join_only(const struct mount_config *c, struct mount_state *s)
+{
+    if (joins_users(c, s))
+        return state_save(s);
+    return error_set(-ENOENT, "no server answers at %s, and this mount may start none; start 'granary serve%s'",
+                     c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock",
+                     c->fuse ? " --fuse " STATE_ROOT "/fuse" : "");
+}
+
 /* Whether a mount of that server has a device. */
 static int visit_attached(void *arg, const struct mount_state *s)
 {
@@ -219,6 +229,8 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     CLEANUP_FD int lock = -1;
     *out_started = false;
     int rc = node_lock(&lock);
+    if (!rc && c->starts_none)
+        return join_only(c, s);
     if (!rc)
         rc = name_dir(c, s);
     if (rc)

@@ -26,6 +26,12 @@ curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode "image=$
 nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" - | cmp - "$W/one.img" || fail "wrong byte: $(cat "$W/answer" "$W/nbd.err")"
 
 echo "== by FUSE"
+! "$GRANARY" mount --fuse --join "$W/store/one" "$W/one" 2>"$W/mount.err" || fail "mounted without a server to join"
+grep -q "no server answers at /run/granary/fuse, and this mount may start none" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+[ -z "$(find /run/granary -name 'server-*')" ] || fail "a server was started"
+printf '[mount]\njoin = yes\n' >"$W/join.conf"
+! GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --memory 32M "$W/store/one" "$W/one" 2>"$W/mount.err" || fail "joined with an option of a server"
+grep -q -- "--memory is the server's" "$W/mount.err" || fail "$(cat "$W/mount.err")"
 background "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 listens /run/granary/fuse.control
@@ -48,7 +54,7 @@ code=0
 
 echo "== mounts add their images"
 for image in one two; do
-    "$GRANARY" mount --fuse --json "$W/store/$image" "$W/$image" >"$W/$image.json" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
+    GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --json "$W/store/$image" "$W/$image" >"$W/$image.json" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
     [ "$(jq -r .control "$W/$image.json")" = /run/granary/fuse.control ] || fail "$image has another server: $(cat "$W/$image.json")"
 done
 cmp "$W/tree1/file" "$W/one/file" || fail "wrong byte in the first image"
@@ -66,7 +72,8 @@ cmp "$W/tree1/file" "$W/one/file" || fail "wrong byte after the front end was ki
 
 echo "== the server stays when the mounts go"
 for d in one two own; do "$GRANARY" umount "$W/$d"; done
-wait_for 60 no_loop_on /run/granary/
+wait_for 60 no_loop_on /run/granary/fuse/one
+wait_for 60 no_loop_on /run/granary/fuse/two
 [ ! -e "$(dirname "$(jq -r .control "$W/own.json")")" ] || fail "the server of a mount is left"
 curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -e '.exports == []' >"$W/null" || fail "an export is left"
 "$GRANARY" mount --fuse "$W/store/two" "$W/two"
