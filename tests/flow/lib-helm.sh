@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the tests of the Helm chart, after tests/lib.sh: HELM, which Go builds once for a build tree, and CHART.
 HELM_VERSION=v3.22.0
-HELM=$GRANARY_BUILD/tests/helm-$HELM_VERSION/helm
-CHART=$GRANARY_SOURCE/deploy/helm/granary
+export HELM=$GRANARY_BUILD/tests/helm-$HELM_VERSION/helm
+export CHART=$GRANARY_SOURCE/deploy/helm/granary
 
 if [ ! -x "$HELM" ]; then
     command -v go >"$W/null" || skip "no Go here, which builds Helm: the chart is not tested"

@@ -50,7 +50,7 @@ becomes() {
     fail "$1 does not become $2: $(kubectl describe pod "$1" | tail -12; kubectl get pods -A; kubectl -n granary describe pods | grep -A12 Events; for p in driver server; do part $p -o name | xargs -rn1 kubectl -n granary logs; done)"
 }
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
-ready() { part "$1" --no-headers 2>"$W/null" | grep -q '1/1 *Running'; }
+ready() { [[ $(part "$1" --no-headers 2>"$W/null") = *1/1*Running* ]]; }
 part_is_new() { ready "$1" && [ "$(part "$1" -o name)" != "$2" ]; }
 helm() { "$HELM" --namespace granary "$@" >"$W/helm.out" 2>&1 || fail "helm $1: $(cat "$W/helm.out")"; }
 
@@ -143,7 +143,7 @@ kubectl -n granary wait --for=condition=complete --timeout=180s job/now >"$W/sai
 kubectl -n granary get pods -l batch.kubernetes.io/job-name=now -o json >"$W/pods.json"
 jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | fromjson | .counts.files == 302' "$W/pods.json" >"$W/null" ||
     fail "the build's message: $(jq '.items[0].status.initContainerStatuses' "$W/pods.json")"
-kubectl -n granary logs job/now -c warm | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
+kubectl -n granary logs job/now -c warm | grep '^{' | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
     fail "the warming's log: $(kubectl -n granary logs job/now -c warm)"
 reads_on reader
 

@@ -27,7 +27,7 @@ wait_for() {
     echo "waiting for $1" >&2
     until is_there "$1"; do sleep "$pause"; done
 }
-forget() { ! is_there "$1" || granary rm "$1"; }
+forget() { ! is_there "$1" || granary rm "$1" --json; }
 result() {
     local text
     text=$("$@" --json)
@@ -46,12 +46,12 @@ case $step in
         if ! is_there "$new-0"; then
             [ $# = 0 ] || result granary warm --image "$new" "$@" "$SOCKET"
             if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
-                granary tag "$new" "job-$JOB_ID-$JOB_COMPLETION_INDEX"
+                granary tag "$new" "job-$JOB_ID-$JOB_COMPLETION_INDEX" --json
                 exit
             fi
             for ((i = 1; i < NODES; i++)); do wait_for "$new-$i"; done
             result granary tag "$new" "$TAG"
-            granary tag "$new" "job-$JOB_ID-0"
+            granary tag "$new" "job-$JOB_ID-0" --json
         fi
         # A gc that fails is tomorrow's to repeat; the version is out.
         [ "${KEEP_LAST:-0}" = 0 ] || granary gc "${IMAGE%/*}" --keep-last "$KEEP_LAST" --json || true
