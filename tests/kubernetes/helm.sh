@@ -137,10 +137,10 @@ kubectl -n granary create job --from=cronjob/granary-faces now --dry-run=client 
     jq '.spec.template.spec |= (.volumes |= map(select(.name != "run")) + [{name: "run", hostPath: {path: "/run/granary"}}] |
         (.initContainers[0], .containers[0]).volumeMounts |= map(select(.name != "run")) + [{name: "run", mountPath: "/run/granary"}])' |
     kubectl apply -f - >"$W/null"
-kubectl -n granary wait --for=condition=complete --timeout=180s job/now >"$W/said" 2>&1 ||
+kubectl -n granary wait --for=condition=complete --timeout=120s job/now >"$W/said" 2>&1 ||
     fail "$(kubectl -n granary logs -l batch.kubernetes.io/job-name=now --all-containers; kubectl -n granary describe job now)"
-[ "$(digest_of "$lake/store/faces:current")" != "$before" ] || fail "the tag did not move"
 kubectl -n granary get pods -l batch.kubernetes.io/job-name=now -o json >"$W/pods.json"
+[ "$(digest_of "$lake/store/faces:current")" != "$before" ] || fail "the tag did not move"
 jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | fromjson | .counts.files == 302' "$W/pods.json" >"$W/null" ||
     fail "the build's message: $(jq '.items[0].status.initContainerStatuses' "$W/pods.json")"
 kubectl -n granary logs job/now -c warm | grep '^{' | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
@@ -158,9 +158,16 @@ kubectl delete pod second --wait=false >"$W/null"
 wait_for 120 is_gone pod second
 wait_for 60 eval "! grep -q globalmount /proc/self/mountinfo"
 
+echo "== the server of kernel nbd starts without any capability"
+server=$(part server -o name)
+helm upgrade granary "$CHART" -f "$W/values.yaml" --set server.fuse=false
+wait_for 120 part_is_new server "$server"
+! kubectl -n granary get pods -l app.kubernetes.io/component=server -o json | jq -e '.items[].spec.containers[].securityContext.privileged' >"$W/null" ||
+    fail "it is privileged"
+
 echo "== nothing is left"
 helm uninstall granary --wait
 wait_for 120 eval "[ -z \"\$(kubectl -n granary get pods -o name)\" ]"
-! pgrep -a granary-fuse || fail "a server is left"
+! pgrep -a 'granary-(fuse|nbd)' || fail "a server is left"
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
 is_gone pvc faces || fail "the claim is left"
