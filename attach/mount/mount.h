@@ -20,7 +20,8 @@ struct mount_config {
     const char *socket; /* socket of a running server, with fuse its directory; NULL: start or share one */
     const char *const *server_options; /* options for `granary serve` if one is started */
     size_t server_option_count;
-    bool joins;           /* no option of a server was given: the one on /run/granary/nbd.sock is joined, if one runs */
+    bool joins;           /* no option of a server was given: that at its usual place is joined, if one runs there */
+    bool starts_none;     /* with joins: where no such server answers, the mount fails */
     bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
     bool noexec;          /* mount with noexec */
     bool fuse;            /* FUSE and a loop device instead of kernel nbd */

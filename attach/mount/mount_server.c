@@ -193,15 +193,28 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-/* Whether to use a server that a user started at the usual socket. */
+/* Whether to use a server that a user started at the usual place. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
-    if (!c->joins || c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
+    const char *place = c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock";
+    char control[sizeof s->control];
+    snprintf(control, sizeof control, "%s.control", place);
+    if (!c->joins || listen_answered(control) <= 0)
         return false;
     *s->server_dir = 0;
-    snprintf(s->socket, sizeof s->socket, STATE_ROOT "/nbd.sock");
-    snprintf(s->control, sizeof s->control, STATE_ROOT "/nbd.sock.control");
+    snprintf(s->socket, sizeof s->socket, "%s", place);
+    snprintf(s->control, sizeof s->control, "%s", control);
     return true;
+}
+
+/* Join that server, and start no other. */
+static int join_only(const struct mount_config *c, struct mount_state *s)
+{
+    if (joins_users(c, s))
+        return state_save(s);
+    return error_set(-ENOENT, "no server answers at %s, and this mount may start none; start 'granary serve%s'",
+                     c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock",
+                     c->fuse ? " --fuse " STATE_ROOT "/fuse" : "");
 }
 
 /* Whether a mount of that server has a device. */
@@ -217,6 +230,8 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     CLEANUP_FD int lock = -1;
     *out_started = false;
     int rc = node_lock(&lock);
+    if (!rc && c->starts_none)
+        return join_only(c, s);
     if (!rc)
         rc = name_dir(c, s);
     if (rc)

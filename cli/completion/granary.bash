@@ -26,7 +26,7 @@ _granary_options() {
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --socket --join --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;
@@ -42,7 +42,7 @@ _granary_options() {
         "config check") echo "";;
         doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
-        warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }
@@ -70,7 +70,7 @@ _granary() {
         equals="=" before=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case "$verb $before$equals" in
-        "mount --fuse=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
+        "mount --fuse=" | "mount --join=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
     esac
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;

@@ -79,7 +79,7 @@ struct mount_values {
     uint64_t connections;
     struct keep_times times;
     const char *env_file;
-    enum option_switch fuse, noexec;
+    enum option_switch fuse, join, noexec;
     bool mkdir, foreground, json;
     bool joins; /* no option: none of the server's was given */
 };
@@ -98,6 +98,7 @@ static const struct option_row rows[] = {
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket),
      "join the server that listens there (with --fuse: has its files there)"},
+    {OPTION_SWITCH, 0, "join", NULL, AT(join), "join the server that a user started at its usual place; start none"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4); not with --fuse"},
     KEEP_ROWS,
@@ -181,6 +182,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .server_options = (const char *const *)words->items,
                                   .server_option_count = words->len,
                                   .joins = v->joins,
+                                  .starts_none = v->join == SWITCH_YES,
                                   .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
                                   .noexec = v->noexec == SWITCH_YES,
                                   .fuse = v->fuse == SWITCH_YES,
@@ -203,6 +205,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 const struct option_row mount_config_rows[] = {
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "as --fuse"},
     {OPTION_NUMBER, 0, "connections", "N", offsetof(struct mount_values, connections), 1, 64, "as --connections"},
+    {OPTION_SWITCH, 0, "join", NULL, AT(join), "as --join"},
     KEEP_ROWS,
     {OPTION_SWITCH, 0, "noexec", NULL, AT(noexec), "as --noexec"},
     {0},
@@ -237,6 +240,8 @@ static int take_config(struct mount_values *v, struct mount_values *out_file)
         return CLI_USAGE;
     if (!v->noexec)
         v->noexec = out_file->noexec;
+    if (!v->join)
+        v->join = out_file->join;
     return 0;
 }
 
@@ -301,6 +306,8 @@ static int run_mount(const struct invocation *inv)
         return rc;
     if (v->socket && given)
         return options_wrong("--%s is the server's: with --socket the running server has its own", given);
+    if (v->socket && v->join == SWITCH_YES)
+        return options_exclude("--socket", "--join", "a server is in one place");
     struct mount_values file;
     CLEANUP_STRING_LIST words = {0};
     if (!v->socket) /* the server reads the file itself: mounts with equal options share one, whatever the file says */
@@ -311,6 +318,8 @@ static int run_mount(const struct invocation *inv)
         return rc;
     if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
+    if (v->join == SWITCH_YES && given)
+        return options_wrong("--%s is the server's: a mount that only joins a server cannot have it", given);
     if (v->fuse == SWITCH_YES && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)

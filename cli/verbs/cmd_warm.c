@@ -1,6 +1,7 @@
 /* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
  *
- *   control socket   the server does the work (server/control_warm.c); this process prints the lines of its answer
+ *   control socket   the server does the work (server/control_warm.c); this process prints the lines of its answer;
+ *                    with --image, an export of that image is added first and removed afterwards
  *   NBD address      this process requests every byte (attach/device/nbd_warm.c): works from another machine, but
  *                    knows only offsets, so names and globs are not possible
  *
@@ -15,10 +16,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/rate.h"
 #include "base/text.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
+#include "format/image_ref.h"
 #include "format/trace.h"
 #include "imagebuild/imagebuild.h"
 
@@ -26,7 +29,7 @@ enum { LIST_MAX = 64 << 20 }; /* bytes of names, or of a trace */
 
 struct warm_values {
     bool metadata, all, nul, dry, json, quiet;
-    const char *files_from, *trace, *export, *bwlimit;
+    const char *files_from, *trace, *image, *export, *bwlimit;
     struct option_list globs;
 };
 
@@ -39,6 +42,8 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
     {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
     {OPTION_TEXT, 0, "trace", "FILE", AT(trace), "what 'granary trace record' wrote to FILE, in that order"},
+    {OPTION_TEXT, 0, "image", "IMAGE", AT(image),
+     "this image, which the server serves meanwhile: nothing need mount it"},
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
     {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit), "bytes a second fetched for this, e.g. 100M (default: no limit)"},
     {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
@@ -162,6 +167,46 @@ static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
 }
 
+/* ---- an image that nothing has mounted ---- */
+
+enum { EXPORT_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + DIGEST_HEX_SIZE };
+
+/* Name the export of an image as "NAME@TAG": no mount names one so. */
+static int name_export(const char *image, char out[EXPORT_MAX])
+{
+    struct image_ref ref;
+    char hex[DIGEST_HEX_SIZE];
+    int rc = image_ref_parse(image, &ref);
+    if (!rc)
+        snprintf(out, EXPORT_MAX, "%s@%s", ref.name, ref.by_digest ? digest_hex(&ref.digest, hex) : ref.tag);
+    return rc;
+}
+
+/* Read a line for its error only. */
+static int check_line(void *arg, const char *line, size_t len)
+{
+    json_t *object;
+    (void)arg;
+    int rc = control_object(line, len, &object);
+    json_decref(object);
+    return rc;
+}
+
+/* Add the export of an image, or remove it for image NULL. It is added as mounts add theirs, so that one that a mount
+ * uses by now is not removed. */
+static int change_export(const char *control, const char *name, const char *image)
+{
+    char path[sizeof "/exports/" + EXPORT_MAX];
+    const char *const params[] = {"mount", "1", "image", image, NULL};
+    struct control_turn turn = {0};
+    int rc;
+    snprintf(path, sizeof path, "/exports/%s", name);
+    do
+        rc = control_call(control, image ? "PUT" : "DELETE", path, params, check_line, NULL);
+    while (control_turn(rc, &turn));
+    return rc;
+}
+
 /* ---- asking ---- */
 
 /* Append a name and a NUL. */
@@ -202,32 +247,22 @@ static int make_list(const struct warm_values *v, struct bytes *out)
     return rc;
 }
 
-/* Have the server warm, and print its progress. A mount point is named to the server by its image's digest: the
- * export's name there may be another than the image's. */
-static int warm_by_control(const struct warm_values *v, const char *target)
+/* Have the server warm an export, or the image with that digest, and print its progress. */
+static int warm_export(const struct warm_values *v, const char *control, const char *export, const char *digest,
+                       const struct bytes *list)
 {
-    CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
-    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
     struct answer a = {.v = v};
-    int rc = control_target_find(target, control, sizeof control);
-    if (!rc)
-        rc = make_list(v, &list);
-    if (rc)
-        return rc;
     const char *what = v->all          ? "all"
                        : v->metadata   ? "metadata"
                        : v->trace      ? "trace"
                        : v->files_from ? "files"
                                        : "globs";
-    const char *const params[] = {"what",    what,
-                                  "export",  v->export,
-                                  "digest",  v->export ? NULL : control_target_digest(target, digest),
-                                  "dry",     v->dry ? "1" : NULL,
-                                  "bwlimit", v->bwlimit,
-                                  NULL};
+    const char *const params[] = {
+        "what",    what,       "export", export, "digest", export ? NULL : digest, "dry", v->dry ? "1" : NULL,
+        "bwlimit", v->bwlimit, NULL};
     progress_init(&a.progress, "warm", v->quiet);
     a.progress.json = v->json;
-    rc = control_post(control, "/warm", params, &list, cmd_warm_take_line, &a);
+    int rc = control_post(control, "/warm", params, list, cmd_warm_take_line, &a);
     progress_end(&a.progress);
     if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
         rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
@@ -240,6 +275,41 @@ static int warm_by_control(const struct warm_values *v, const char *target)
         rc = cmd_warm_judge(v, a.warm);
     json_decref(a.warm);
     return rc;
+}
+
+/* Warm an image by an export of its own. What an interrupted run left under the same name is of an earlier image,
+ * perhaps, and goes first. */
+static int warm_image(const struct warm_values *v, const char *control, const struct bytes *list)
+{
+    struct error first;
+    char name[EXPORT_MAX];
+    int rc = name_export(v->image, name);
+    if (rc)
+        return CLI_USAGE;
+    (void)change_export(control, name, NULL);
+    rc = change_export(control, name, v->image);
+    if (rc)
+        return rc;
+    rc = warm_export(v, control, name, NULL, list);
+    error_take(&first, rc);
+    if (change_export(control, name, NULL))
+        log_warning("the server still serves the image as '%s': %s", name, error_text());
+    return error_restore(&first);
+}
+
+/* A mount point is named to the server by its image's digest: the export's name there may be another than the
+ * image's. */
+static int warm_by_control(const struct warm_values *v, const char *target)
+{
+    CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
+    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
+    int rc = control_target_find(target, control, sizeof control);
+    if (!rc)
+        rc = make_list(v, &list);
+    if (rc)
+        return rc;
+    return v->image ? warm_image(v, control, &list)
+                    : warm_export(v, control, v->export, control_target_digest(target, digest), &list);
 }
 
 /* ---- by NBD ---- */
@@ -293,7 +363,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri, uint64_t bw
                                     .trace = v->trace ? &trace : NULL,
                                     .progress = draw_nbd,
                                     .arg = &progress};
-    if (v->files_from || v->globs.count || v->dry || v->export)
+    if (v->files_from || v->globs.count || v->dry || v->export || v->image)
         return options_wrong(
             "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
     int rc = v->trace ? read_trace(v->trace, &file, &trace) : 0;
@@ -326,6 +396,8 @@ static int cmd_warm_run(const struct invocation *inv)
         return CLI_USAGE;
     if (v->nul && !v->files_from)
         return options_wrong("-0 goes with --files-from");
+    if (v->image && v->export)
+        return options_exclude("--image", "--export", "the image gets an export of its own");
     return is_nbd(target) ? warm_by_nbd(v, target, bwlimit) : warm_by_control(v, target);
 }
 

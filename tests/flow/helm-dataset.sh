@@ -1,0 +1,73 @@
+#!/bin/bash
+# The Job of a data set in the Helm chart, files/dataset.sh, by the processes that its pods would be: a build, warming on two
+# nodes, and only then the new version; a pod that was killed; a failure's sentence; the way back.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+script=$GRANARY_SOURCE/deploy/helm/granary/files/dataset.sh
+export PATH=$GRANARY_BUILD/cli:$PATH
+export IMAGE=$W/store/faces TAG=current SOURCE=$W/tree NODES=2 KEEP_LAST=5 PAUSE=0.1 JOB_ID=one
+
+serve_node() { # serve_node N
+    background "$GRANARY" serve --socket "$W/node$1.sock" --cache "$W/cache$1:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/node$1.out" 2>&1
+    wait_for 60 listens "$W/node$1.sock.control"
+}
+# step POD STEP ARG...: a container; its log and termination message in $W/STEP-POD.*
+step() {
+    local pod=$1 step=$2
+    shift 2
+    JOB_COMPLETION_INDEX=$pod SOCKET=$W/node$pod.sock TERMINATION_LOG=$W/$step-$pod.message "$script" "$step" "$@" >"$W/$step-$pod.log" 2>&1
+}
+pod() { step "$1" build --exclude '*.tmp' && step "$1" warm --all; }
+current() { digest_of "$IMAGE:current"; }
+tags() { "$GRANARY" images --all --json "$W/store" | jq -r '.images[].tag | select(startswith("job-"))'; }
+
+mkdir "$W/tree"
+head -c 1000000 /dev/urandom >"$W/tree/a"
+echo no >"$W/tree/b.tmp"
+serve_node 0
+serve_node 1
+
+echo "== the first version"
+background pod 1
+ONE=$BACKGROUND_PID
+pod 0 || fail "pod 0: $(cat "$W"/*-0.log)"
+wait "$ONE" || fail "pod 1: $(cat "$W"/*-1.log)"
+first=$(current)
+[ "$(tags)" = "" ] || fail "tags of the Job are left: $(tags)"
+jq -e .digest "$W/build-0.message" >"$W/null" || fail "the build's message: $(cat "$W/build-0.message")"
+jq -e '.cached_bytes == .bytes and .warmed_bytes > 900000' "$W/warm-1.message" >"$W/null" || fail "the warming's message: $(cat "$W/warm-1.message")"
+[ "$("$GRANARY" ls "$IMAGE:current")" = a ] || fail "the image has: $("$GRANARY" ls "$IMAGE:current")"
+
+echo "== the next one waits for the slower node, and a pod that was killed goes on"
+export JOB_ID=two
+echo new >"$W/tree/c"
+step 0 build || fail "$(cat "$W/build-0.log")"
+background step 0 warm --all
+ZERO=$BACKGROUND_PID
+wait_for 60 grep -q "waiting for $IMAGE:job-two-1" "$W/warm-0.log"
+[ "$(current)" = "$first" ] || fail "the tag moved before all nodes were warm"
+kill "$ZERO"
+wait "$ZERO" || true
+pod 1 || fail "pod 1: $(cat "$W"/*-1.log)"
+pod 0 || fail "pod 0, again: $(cat "$W"/*-0.log)"
+second=$(current)
+[ "$second" != "$first" ] || fail "the tag did not move"
+[ "$(tags)" = "" ] || fail "tags of the Job are left: $(tags)"
+
+echo "== a pod that ended after the tag moved, before it had cleaned up"
+export JOB_ID=three
+"$GRANARY" tag "$IMAGE:current" job-three-0 >"$W/null"
+pod 0 || fail "$(cat "$W"/*-0.log)"
+[ "$(tags)" = "" ] || fail "tags of the Job are left: $(tags)"
+[ "$(current)" = "$second" ] || fail "it built again"
+
+echo "== a failure is a sentence, and the version stays"
+export JOB_ID=four NODES=1
+! SOURCE=$W/nowhere pod 0 || fail "a build without a source succeeds"
+[[ $(tail -1 "$W/build-0.log") = "granary: build: "*nowhere* ]] || fail "the last line of the log: $(tail -1 "$W/build-0.log")"
+[ "$(current)" = "$second" ]
+
+echo "== back"
+back=$("$GRANARY" images --all --json "$W/store" | jq -r --arg digest "$first" '.images | map(select(.digest == $digest))[0].tag')
+step 0 use "$back" || fail "$(cat "$W/use-0.log")"
+[ "$(current)" = "$first" ] || fail "the tag did not go back"

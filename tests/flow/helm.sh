@@ -1,0 +1,71 @@
+#!/bin/bash
+# The Helm chart: Helm's own check of it, with every part; what each part may do; what wrong values are told. What a real API
+# server and kubelet make of it is in tests/kubernetes, its version and its page in tests/style. Go builds Helm for minutes.
+# ctest: long
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+version=$(sed -nE 's/^project\(granary VERSION ([0-9.]+) .*/\1/p' "$GRANARY_SOURCE/CMakeLists.txt")
+command -v jq >"$W/null" && python3 -c 'import yaml' || skip "apt-get install jq python3-yaml"
+
+. "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
+
+# render VALUES...: the objects, an array in $W/objects.json
+render() {
+    "$HELM" template granary "$CHART" --namespace granary --kube-version 1.37.2 "$@" >"$W/objects.yaml" 2>"$W/helm.err" || return 1
+    python3 -c 'import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(sys.stdin) if d]))' <"$W/objects.yaml" >"$W/objects.json"
+}
+# holds WHAT FILTER: true of the objects
+holds() { jq -e "$2" "$W/objects.json" >"$W/null" || fail "not so: $1"; }
+kinds() { jq -r '.[].kind' "$W/objects.json" | LC_ALL=C sort | uniq -c | awk '{ printf "%s%s=%s", sep, $2, $1; sep = " " }'; }
+
+echo "== lint"
+"$HELM" lint --strict "$CHART" >"$W/lint" 2>&1 || fail "$(cat "$W/lint")"
+"$HELM" lint --strict "$CHART" -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml" >"$W/lint" 2>&1 || fail "$(cat "$W/lint")"
+
+echo "== as it is"
+render || fail "$(cat "$W/helm.err")"
+[ "$(kinds)" = "CSIDriver=1 ConfigMap=1 DaemonSet=2 ServiceAccount=1" ] || fail "objects: $(kinds)"
+pods='[.. | objects | select(.containers?)]'
+containers="$pods | map(.containers[], .initContainers[]?)"
+holds "no token is mounted" "$pods | all(.automountServiceAccountToken == false)"
+holds "only the driver is privileged" "$containers | map(select(.securityContext.privileged).name) == [\"driver\"]"
+holds "the others have no capability" "$containers | map(select(.name != \"driver\")) | all(.securityContext.capabilities.drop == [\"ALL\"] and .securityContext.allowPrivilegeEscalation == false)"
+holds "every root is read-only" "$containers | all(.securityContext.readOnlyRootFilesystem)"
+holds "only the driver is in the node's namespaces" "$pods | map(select(.hostPID or .hostNetwork).containers[0].name) == [\"driver\"]"
+holds "the CSIDriver" '.[] | select(.kind == "CSIDriver").spec | .fsGroupPolicy == "None" and .attachRequired == false'
+holds "nothing above kubelet's directory is mounted" '[.. | .hostPath? | objects | .path] | all(. as $p | "/var/lib/kubelet" | startswith($p + "/") | not)'
+holds "the image is the version's" "$containers | all(.image == \"registry.example.net/granary:$version\")"
+
+echo "== by FUSE"
+render --set server.fuse=true || fail "$(cat "$W/helm.err")"
+holds "the server is replaced by hand" '.[] | select(.metadata.name == "granary-server").spec.updateStrategy.type == "OnDelete"'
+holds "mounts are by FUSE" '.[] | select(.kind == "ConfigMap").data["granary.conf"] | contains("[mount]\nfuse = yes\njoin = yes\n")'
+
+echo "== every part"
+render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml" || fail "$(cat "$W/helm.err")"
+[ "$(kinds)" = "CSIDriver=1 ConfigMap=3 CronJob=2 DaemonSet=2 Job=1 PersistentVolume=2 PersistentVolumeClaim=2 ServiceAccount=1" ] || fail "objects: $(kinds)"
+jq -r '.[] | select(.metadata.name == "granary-conf").data["granary.conf"]' "$W/objects.json" >"$W/granary.conf"
+GRANARY_CONFIG=$W/granary.conf "$GRANARY" config check >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+holds "what goes back is not built by the clock" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-voices").spec.suspend'
+holds "what is not, is" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-faces").spec.suspend == false'
+holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity'
+holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
+jq -r '.[] | select(.metadata.name == "granary-faces" and .kind == "ConfigMap").data["dataset.sh"]' "$W/objects.json" |
+    diff -B "$CHART/files/dataset.sh" - || fail "the script is another one in its ConfigMap"
+
+echo "== wrong values"
+# refused SENTENCE ARG...: helm says SENTENCE, a pattern
+refused() {
+    ! render "${@:2}" || fail "taken: ${*:2}"
+    grep -qE -- "$1" "$W/helm.err" || fail "${*:2} is told: $(cat "$W/helm.err")"
+}
+refused "at '/cache/size': 'lots' does not match" --set cache.size=lots
+refused "additional properties 'cahce' not allowed" --set cahce.size=1G
+refused "properties 'build' required, if 'warm' exists" --set-json 'datasets={"f":{"image":"s3://b/f","warm":{"nodes":1,"options":["--all"]}}}'
+refused "missing property 'image'" --set datasets.f.suspend=true
+refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
+refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
+refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
+refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
+refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
+refused "at '/config/server'.*" --set config.server.cache=/x:1G

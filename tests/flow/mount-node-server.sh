@@ -1,0 +1,84 @@
+#!/bin/bash
+# A node's own server: started without an image at the usual place, here of FUSE, and mounts without options of a server add
+# their images to it. It does not end with the last of them, and is shared by none that has options.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "mounting needs root"
+[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+
+extra_cleanup() {
+    for d in one two own; do "$GRANARY" umount --force "$W/$d" 2>"$W/null"; done
+    umount -l /run/granary/fuse 2>"$W/null"
+}
+mkdir -p /run/granary/fuse "$W"/{one,two,own,tree1,tree2}
+head -c 300000 /dev/urandom >"$W/tree1/file"
+head -c 300000 /dev/urandom >"$W/tree2/file"
+"$GRANARY" build -q "$W/tree1" "$W/store/one" >"$W/built"
+"$GRANARY" build -q "$W/tree2" "$W/store/two" >"$W/built"
+
+echo "== a server without an image, by NBD"
+background "$GRANARY" serve --socket "$W/nbd.sock" --cache none >"$W/nbd.out" 2>"$W/nbd.err"
+wait_for 60 listens "$W/nbd.sock.control"
+curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode "image=$W/store/one" http://granary/exports/one >"$W/answer"
+"$GRANARY" export -q "$W/store/one" "$W/one.img"
+nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" - | cmp - "$W/one.img" || fail "wrong byte: $(cat "$W/answer" "$W/nbd.err")"
+
+echo "== by FUSE"
+! "$GRANARY" mount --fuse --join "$W/store/one" "$W/one" 2>"$W/mount.err" || fail "mounted without a server to join"
+grep -q "no server answers at /run/granary/fuse, and this mount may start none" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+[ -z "$(find /run/granary -name 'server-*')" ] || fail "a server was started"
+printf '[mount]\njoin = yes\n' >"$W/join.conf"
+! GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --memory 32M "$W/store/one" "$W/one" 2>"$W/mount.err" || fail "joined with an option of a server"
+grep -q -- "--memory is the server's" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+background "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
+SERVE=$BACKGROUND_PID
+wait_for 60 listens /run/granary/fuse.control
+wait_for 60 grep -qx 'serving no image yet; mounts add theirs to /run/granary/fuse' "$W/serve.out"
+curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -e '.exports == []' >"$W/null" || fail "it has exports"
+
+echo "== an image is warmed that nothing has mounted"
+exports() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map(.name)'; }
+warm_two() { "$GRANARY" warm --image "$W/store/two" --all --json "$@" /run/granary/fuse >"$W/warm.json" 2>"$W/warm.err"; }
+warm_two --dry-run || fail "$(cat "$W/warm.err")"
+jq -e '.needed_bytes == .bytes and .bytes > 300000' "$W/warm.json" >"$W/null" || fail "dry: $(cat "$W/warm.json")"
+warm_two || fail "$(cat "$W/warm.err")"
+jq -e '.cached_bytes == .bytes and .warmed_bytes > 300000 and .export == "two@latest"' "$W/warm.json" >"$W/null" || fail "$(cat "$W/warm.json")"
+[ "$(exports)" = '[]' ] || fail "an export is left: $(exports)"
+! "$GRANARY" warm --image "$W/store/three" --all /run/granary/fuse 2>"$W/warm.err" || fail "an image that is not there is warm"
+grep -q "three" "$W/warm.err" || fail "$(cat "$W/warm.err")"
+code=0
+"$GRANARY" warm --image two --all /run/granary/fuse 2>"$W/warm.err" || code=$?
+[ $code = 2 ] || fail "a wrong reference: $code, $(cat "$W/warm.err")"
+
+echo "== mounts add their images"
+for image in one two; do
+    GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --json "$W/store/$image" "$W/$image" >"$W/$image.json" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
+    [ "$(jq -r .control "$W/$image.json")" = /run/granary/fuse.control ] || fail "$image has another server: $(cat "$W/$image.json")"
+done
+cmp "$W/tree1/file" "$W/one/file" || fail "wrong byte in the first image"
+mv "$W/store" "$W/away"
+cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte in the second image, or it was not warm"
+mv "$W/away" "$W/store"
+warm_two || fail "$(cat "$W/warm.err")"
+[ "$(exports)" = '["one","two"]' ] || fail "warming changed the exports of mounts: $(exports)"
+"$GRANARY" mount --fuse --json --memory 32M "$W/store/one" "$W/own" >"$W/own.json"
+[ "$(jq -r .control "$W/own.json")" != /run/granary/fuse.control ] || fail "a mount with options of a server joined one without them"
+
+echo "== the front end dies while one is read"
+kill -9 "$(pgrep -P "$SERVE")"
+echo 3 >/proc/sys/vm/drop_caches || true
+cmp "$W/tree1/file" "$W/one/file" || fail "wrong byte after the front end was killed"
+
+echo "== the server stays when the mounts go"
+for d in one two own; do "$GRANARY" umount "$W/$d"; done
+wait_for 60 no_loop_on /run/granary/fuse/one
+wait_for 60 no_loop_on /run/granary/fuse/two
+[ ! -e "$(dirname "$(jq -r .control "$W/own.json")")" ] || fail "the server of a mount is left"
+curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -e '.exports == []' >"$W/null" || fail "an export is left"
+"$GRANARY" mount --fuse "$W/store/two" "$W/two"
+cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte in a later mount"
+"$GRANARY" umount "$W/two"
+kill "$SERVE"
+wait "$SERVE" || fail "the server failed: $(cat "$W/serve.err")"
