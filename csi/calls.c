@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "csi/csi.pb-c.h"
 #include "csi/place.h"
 #include "csi/registration.pb-c.h"
+#include "csi/request.h"
 
 /* ---- Identity ---- */
 

@@ -1,4 +1,4 @@
-"""csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
+"""csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE ALLOWED-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
 import os
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 sys.path.append(os.environ['GRANARY_SOURCE'] + '/tests/servers')
 from csi_client import Driver, capability, field, fields  # noqa: E402
 
-socket, kubelet, tree, image, other = sys.argv[1:]
+socket, kubelet, tree, image, other, allowed = sys.argv[1:]
 driver = Driver(socket)
 staging_root = kubelet + '/plugins/kubernetes.io/csi/csi.granary.io'
 staging = staging_root + '/hash/globalmount'
@@ -69,7 +69,7 @@ expect('secrets', driver.stage('v', staging, attributes, secrets={'key': 'hunter
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
-for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
+for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
     expect('the attribute ' + key, driver.stage('v', staging, {'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 expect('a long value', driver.stage('v', staging, {'image': image, 'fence': 'x' * 5000}), 'INVALID_ARGUMENT', 'longer than')
 expect('an unknown option', driver.stage('v', staging, {'image': image, 'no-such': '1'}), 'INVALID_ARGUMENT', 'no-such')
@@ -124,7 +124,9 @@ expect('no id', driver.publish('', staging, target), 'INVALID_ARGUMENT', 'volume
 expect('no target', driver.publish('v', staging, ''), 'INVALID_ARGUMENT', 'target_path is missing')
 expect('no capability', driver.publish('v', staging, target, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
 expect('secrets', driver.publish('v', staging, target, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
-expect('an inline volume', driver.publish('v', '', target), 'INVALID_ARGUMENT', 'inline')
+expect('no staging directory', driver.publish('v', '', target), 'INVALID_ARGUMENT', 'staging_target_path is missing')
+expect('the same', driver.publish('v', '', target, attributes={'image': image, 'csi.storage.k8s.io/ephemeral': 'false'}), 'INVALID_ARGUMENT',
+       'staging_target_path is missing')
 os.makedirs(volumes + '/tmpfs/mount')
 subprocess.run(['mount', '-t', 'tmpfs', '-o', 'ro', 'tmpfs', volumes + '/tmpfs/mount'], check=True)
 os.symlink(tree, volumes + '/faces/link')
@@ -165,5 +167,46 @@ expect('to unpublish what is gone', driver.unpublish('v', volumes + '/none/mount
 for _ in range(2):
     expect('to unstage', driver.unstage('v', staging), 'OK')
 check('nothing is mounted', not mounts())
+
+step('inline volumes')
+inline = {'image': allowed, 'csi.storage.k8s.io/ephemeral': 'true', 'csi.storage.k8s.io/pod.name': 'p'}
+
+
+def publish_inline(to=target, **attributes):
+    return driver.publish('csi-1', '', to, cap=capability(1), attributes={**inline, **attributes})
+
+
+for key in ('warm', 'readahead', 'endpoint', 'l2', 'socket', 'trust', 'cache', 'fuse', 'env-file', '-', ''):
+    expect('the attribute ' + key, publish_inline(**{key: '1'}), 'PERMISSION_DENIED', 'image and noexec')
+store = os.path.dirname(allowed)
+for bad in (image, 'file://' + image, store + '2/faces', store + '/../faces', store + '/./faces', store + '//x/faces', store + '/a/../../faces',
+            store + '/%2e%2e/faces', store + '/.hidden/faces', os.path.dirname(store) + '/faces', 's3://inline/faces', store,
+            store + '/' + 'n' * 200 + '/faces', store + '/%/below/faces'):
+    expect('an image of ' + bad, publish_inline(image=bad), 'PERMISSION_DENIED', '--inline-stores')
+for bad in ('', 'faces', '--mkdir', store + '/../', 'http://user:hunter2@host/x'):
+    expect('the image ' + bad, publish_inline(image=bad), 'INVALID_ARGUMENT')
+expect('secrets', driver.publish('v', '', target, attributes=inline, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
+for bad in hostile + [volumes + '/faces/link']:
+    expect('an inline volume at ' + bad, publish_inline(bad), 'INVALID_ARGUMENT')
+expect('no such image', publish_inline(image=store + '/below/none'), 'INTERNAL', 'below')
+check('no directory is left', not os.path.exists(target))
+check('nothing is mounted', not mounts())
+expect('a wrong value', publish_inline(noexec='often'), 'INVALID_ARGUMENT', 'noexec')
+for given in (allowed, allowed, allowed + ':latest'):
+    expect('to publish', publish_inline(image=given, noexec='true'), 'OK' if given == allowed else 'ALREADY_EXISTS')
+check('mounted once', mounts() == [target])
+subprocess.run([os.environ['TREECMP'], tree, target], check=True)
+expect('a second pod', publish_inline(volumes + '/second/mount', image='file://' + store + '/faces'), 'NOT_FOUND')
+os.makedirs(volumes + '/second')
+expect('a second pod', publish_inline(volumes + '/second/mount', image='file://' + store + '//faces:latest'), 'OK')
+check('it is mounted too', len(mounts()) == 2)
+check('the second has no noexec', not os.statvfs(volumes + '/second/mount').f_flag & os.ST_NOEXEC and os.statvfs(target).f_flag & os.ST_NOEXEC)
+expect('statistics', driver.stats('csi-1', target), 'OK')
+for _ in range(2):
+    expect('to unpublish', driver.unpublish('csi-1', target), 'OK')
+    expect('to unpublish', driver.unpublish('csi-2', volumes + '/second/mount'), 'OK')
+check('the directory is gone', not os.path.exists(target))
+check('nothing is mounted', not mounts())
+check('no state', not [n for n in os.listdir('/run/granary') if not n.endswith('.lock') and n != 'lock'])
 check('the tree is untouched', os.path.exists(tree + '/hello'))
 sys.exit(failed)

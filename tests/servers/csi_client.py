@@ -72,9 +72,9 @@ class Driver:
     def unstage(self, volume, path):
         return self.node('UnstageVolume', field(1, volume) + field(2, path))
 
-    def publish(self, volume, staging, target, cap=capability(), secrets=None, attributes=None):
+    def publish(self, volume, staging, target, cap=capability(), secrets=None, attributes=None, timeout=300):
         return self.node('PublishVolume', field(1, volume) + field(3, staging) + field(4, target) +
-                         (field(5, cap) if cap else b'') + field(6, 1) + entries(7, secrets) + entries(8, attributes))
+                         (field(5, cap) if cap else b'') + field(6, 1) + entries(7, secrets) + entries(8, attributes), timeout)
 
     def unpublish(self, volume, target):
         return self.node('UnpublishVolume', field(1, volume) + field(2, target))
