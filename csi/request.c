@@ -98,8 +98,7 @@ static const char *forbidden(const char *key)
                : NULL;
 }
 
-/* Kubelet and external-provisioner add what they know of the pod and the claim. */
-static bool is_of_kubelet(const char *key)
+bool attribute_is_of_kubernetes(const char *key)
 {
     return text_begins_with(key, "csi.storage.k8s.io/");
 }
@@ -109,7 +108,7 @@ static enum grpc_status take_attribute(const char *key, const char *value, const
                                        struct grpc_reply *reply)
 {
     bool flag = !*value || !strcmp(value, "true");
-    if (is_of_kubelet(key))
+    if (attribute_is_of_kubernetes(key))
         return GRPC_OK;
     if (!strcmp(key, "image")) {
         *image = value;
@@ -180,7 +179,7 @@ enum grpc_status attributes_check_inline(size_t count, Csi__V1__Entry *const *at
         const char *key = attributes[i]->key;
         if (!strcmp(key, "image"))
             image = attributes[i]->value;
-        else if (strcmp(key, "noexec") != 0 && !is_of_kubelet(key))
+        else if (strcmp(key, "noexec") != 0 && !attribute_is_of_kubernetes(key))
             return grpc_fail(reply, GRPC_PERMISSION_DENIED,
                              "an inline volume has the volumeAttributes image and noexec; others need a "
                              "PersistentVolume");

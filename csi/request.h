@@ -3,6 +3,8 @@
 #ifndef GRANARY_CSI_REQUEST_H
 #define GRANARY_CSI_REQUEST_H
 
+#include <stdbool.h>
+
 #include "base/vec.h"
 #include "csi/csi.pb-c.h"
 #include "csi/grpc/grpc.h"
@@ -24,6 +26,8 @@ enum grpc_status refuse_secrets(struct grpc_reply *reply, size_t count, Protobuf
 typedef VEC(char *) word_list;
 void words_release(word_list *words);
 
+/* Is the attribute one of those that kubelet and external-provisioner add, about the pod and the claim? */
+bool attribute_is_of_kubernetes(const char *key);
 /* Check the attributes, and append to words the command line of `granary mount` of a volume on dir, with a NULL at its
  * end. *image: in an attribute. */
 enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 sys.path.append(os.environ['GRANARY_SOURCE'] + '/tests/servers')
-from csi_client import Driver, capability, field, fields  # noqa: E402
+from csi_client import Driver, capability, entries, field, fields  # noqa: E402
 
 socket, kubelet, tree, image, other, allowed = sys.argv[1:]
 driver = Driver(socket)
@@ -45,7 +45,10 @@ def step(text):
 
 step('what the driver is')
 check('its name', fields(expect('GetPluginInfo', driver.call('/csi.v1.Identity/GetPluginInfo'), 'OK'))[1] == [b'csi.granary.io'])
-check('no capabilities', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') == b'')
+check('a controller', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') ==
+      field(1, field(1, field(1, 1))))
+check('volumes of StorageClasses', expect('ControllerGetCapabilities', driver.call('/csi.v1.Controller/ControllerGetCapabilities'), 'OK') ==
+      field(1, field(1, field(1, 1))))
 check('it is ready', expect('Probe', driver.call('/csi.v1.Identity/Probe'), 'OK') == field(1, field(1, 1)))
 check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1'))
 check('stage and statistics', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
@@ -55,6 +58,42 @@ check('what kubelet registers', fields(expect('GetInfo', driver.call('/pluginreg
 expect('a registration', driver.call('/pluginregistration.Registration/NotifyRegistrationStatus', field(1, 1)), 'OK')
 expect('no method', driver.node('ExpandVolume', b''), 'UNIMPLEMENTED', 'NodeExpandVolume')
 expect('no message', driver.node('StageVolume', b'\xff\xff\xff'), 'INVALID_ARGUMENT', 'no request of')
+
+step('volumes of StorageClasses')
+claim = {'csi.storage.k8s.io/pvc/name': 'faces.v2', 'csi.storage.k8s.io/pvc/namespace': 'team-a', 'csi.storage.k8s.io/pv/name': 'pvc-1'}
+pattern = 's3://lake/${pvc.metadata.namespace}/x-${pvc.metadata.name}:v1'
+first = expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK')
+check(f'the image of the claim: {first}', first[1] == {'image': 's3://lake/team-a/x-faces.v2:v1', 'noexec': 'true'})
+check('the same again', expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK') == first)
+check('another id', expect('CreateVolume', driver.create('pvc-2', {'image': image}), 'OK')[0] != first[0])
+check('ids are short', len(expect('a long name', driver.create('p' * 1000, {'image': image}), 'OK')[0]) < 129)
+expect('no name', driver.create('', {'image': image}), 'INVALID_ARGUMENT', 'name is missing')
+expect('a long name', driver.create('p' * 2000, {'image': image}), 'INVALID_ARGUMENT', 'longer than')
+expect('no capability', driver.create(parameters={'image': image}, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
+expect('a block device', driver.create(parameters={'image': image}, cap=capability(kind=1)), 'INVALID_ARGUMENT', 'Filesystem')
+expect('no image', driver.create(), 'INVALID_ARGUMENT', 'image')
+expect('no claim', driver.create(parameters={'image': pattern}), 'INVALID_ARGUMENT', '--extra-create-metadata')
+for bad in ('../x', 'a/b', 'a:b', '', '-a', 'a@b', 'n' * 200, '${pvc.metadata.name}'):
+    expect('a claim named ' + bad, driver.create(parameters={'image': pattern, **claim, 'csi.storage.k8s.io/pvc/name': bad}), 'INVALID_ARGUMENT')
+for bad in ('s3://lake/$x', 's3://lake/${pvc.metadata.uid}', 's3://lake/${', 'faces', 's3://lake/x:-', 'http://user:hunter2@host/x',
+            's3://lake/' + '${pvc.metadata.name}' * 250 + '/x'):
+    expect('the image ' + bad[:50], driver.create(parameters={'image': bad, **claim}), 'INVALID_ARGUMENT')
+for key in ('cache', 'env-file', 'socket', 'trust', 'Fence', '-', ''):
+    expect('the parameter ' + key, driver.create(parameters={'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
+for name, more in (('secrets', entries(5, {'key': 'hunter2'})), ('a source', field(6, field(1, field(1, 's')))), ('changes', entries(8, {'a': 'b'}))):
+    expect(name, driver.create(parameters={'image': image}, more=more), 'INVALID_ARGUMENT')
+for capacity, code in ((field(1, 1 << 40), 'OK'), (field(1, 2) + field(2, 1), 'OUT_OF_RANGE'), (field(1, (1 << 64) - 1), 'OUT_OF_RANGE')):
+    expect('a capacity', driver.create(parameters={'image': image}, more=field(2, capacity)), code)
+validate = '/csi.v1.Controller/ValidateVolumeCapabilities'
+confirmed = fields(expect('to validate', driver.call(validate, field(1, first[0]) + field(3, capability())), 'OK'))
+check(f'confirmed: {confirmed}', list(confirmed) == [1] and fields(confirmed[1][0]) == {2: [capability()]})
+check('not confirmed', list(fields(expect('a block device', driver.call(validate, field(1, first[0]) + field(3, capability(kind=1))), 'OK'))) == [2])
+expect('to validate nothing', driver.call(validate, field(1, first[0])), 'INVALID_ARGUMENT', 'volume_capability')
+expect('to validate without id', driver.call(validate, field(3, capability())), 'INVALID_ARGUMENT', 'volume_id')
+expect('to validate another volume', driver.call(validate, field(1, 'v') + field(3, capability())), 'NOT_FOUND')
+for _ in range(2):
+    expect('DeleteVolume', driver.call('/csi.v1.Controller/DeleteVolume', field(1, first[0])), 'OK')
+expect('to delete without id', driver.call('/csi.v1.Controller/DeleteVolume'), 'INVALID_ARGUMENT', 'volume_id')
 
 step('fields that are missing, too long or hostile')
 attributes = {'image': image}

@@ -68,6 +68,13 @@ start_driver --inline-stores "$W/none" --inline-stores "$W/inline/"
 /usr/bin/python3 "$GRANARY_SOURCE/tests/flow/csi-calls.py" "$socket" "$kubelet" "$W/tree" "$W/store/faces" "$W/store/other" \
     "$W/inline/faces" || fail "see above"
 grep -F "hunter2" "$W/driver.log" && fail "a secret is in the log"
+background "$CSI" --controller "$W/controller.sock" 2>>"$W/driver.log"
+wait_for 60 listens "$W/controller.sock"
+answer=$(socket=$W/controller.sock && call "create(parameters={'image': '/store/faces'})")
+[[ $answer = "OK "*"'image': '/store/faces'"* ]] || fail "--controller: $answer"
+kill "$BACKGROUND_PID"
+wait_for 60 gone "$BACKGROUND_PID"
+[ ! -e "$W/controller.sock" ] || fail "the controller's socket is left"
 kill "$DRIVER"
 wait_for 60 gone "$DRIVER"
 [ ! -e "$socket" ] || fail "the socket is left: kubelet takes the driver for running"

@@ -62,6 +62,16 @@ class Driver:
         except grpc.RpcError as e:
             return e.code().name, e.details()
 
+    def create(self, name='pvc-1', parameters=None, cap=capability(), more=b''):
+        """CreateVolume: (code, sentence or (id, attributes))"""
+        code, reply = self.call('/csi.v1.Controller/CreateVolume', field(1, name) + (field(3, cap) if cap else b'') +
+                                entries(4, parameters) + more)
+        if code != 'OK':
+            return code, reply
+        volume = fields(fields(reply)[1][0])
+        pairs = [fields(e) for e in volume[3]]
+        return code, (volume[2][0].decode(), {e[1][0].decode(): e[2][0].decode() for e in pairs})
+
     def node(self, method, request, timeout=300):
         return self.call('/csi.v1.Node/Node' + method, request, timeout)
 
