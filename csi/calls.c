@@ -50,7 +50,8 @@ static enum grpc_status node_capabilities(struct driver *d, const void *request,
 {
     static const Csi__V1__NodeServiceCapability__RPC__Type types[] = {
         CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__STAGE_UNSTAGE_VOLUME,
-        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS};
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS,
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_HEALTH};
     enum { COUNT = GR_ARRAY_SIZE(types) };
     Csi__V1__NodeServiceCapability__RPC rpcs[COUNT];
     Csi__V1__NodeServiceCapability capabilities[COUNT], *list[COUNT];
@@ -121,6 +122,7 @@ static const struct method {
     {"/csi.v1.Node/NodePublishVolume", &csi__v1__node_publish_volume_request__descriptor, node_publish},
     {"/csi.v1.Node/NodeUnpublishVolume", &csi__v1__node_unpublish_volume_request__descriptor, node_unpublish},
     {"/csi.v1.Node/NodeGetVolumeStats", &csi__v1__node_get_volume_stats_request__descriptor, node_volume_stats},
+    {"/csi.v1.Node/NodeGetVolumeHealth", &csi__v1__node_get_volume_health_request__descriptor, node_volume_health},
     {"/pluginregistration.Registration/GetInfo", &csi__v1__empty__descriptor, registration_info},
     {"/pluginregistration.Registration/NotifyRegistrationStatus", &pluginregistration__registration_status__descriptor,
      registration_status},

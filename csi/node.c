@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -333,46 +332,4 @@ enum grpc_status node_unpublish(struct driver *d, const void *request, struct gr
     if (!status)
         status = claim_take(&claim, d, q->volume_id, reply);
     return status ? status : unpublish(&target, reply);
-}
-
-/* ---- NodeGetVolumeStats ---- */
-
-/* Open a directory with a mount of ours. GRPC_NOT_FOUND: it is none. */
-static enum grpc_status open_ours(const struct driver *d, const char *path, int *out_fd, struct grpc_reply *reply)
-{
-    struct mount_state s;
-    dev_t device;
-    CLEANUP_PLACE place = {0};
-    int rc = place_open(d->kubelet_dir, PLACE_TARGET, path, &place);
-    if (rc == -EINVAL)
-        rc = place_open(d->kubelet_dir, PLACE_STAGING, path, &place);
-    if (!rc && place_mounted(&place, &device) > 0 && place_is_ours(device, &s) && !place_open_dir(&place, out_fd))
-        return GRPC_OK;
-    return grpc_fail(reply, GRPC_NOT_FOUND, "no volume of %s is mounted on %s", DRIVER_NAME, path);
-}
-
-enum grpc_status node_volume_stats(struct driver *d, const void *request, struct grpc_reply *reply)
-{
-    const Csi__V1__NodeGetVolumeStatsRequest *q = request;
-    struct statvfs st;
-    CLEANUP_FD int fd = -1;
-    enum grpc_status status = check_text(reply, "volume_id", q->volume_id, REQUEST_ID_MAX);
-    if (!status)
-        status = check_text(reply, "volume_path", q->volume_path, PATH_MAX - 1);
-    if (!status)
-        status = open_ours(d, q->volume_path, &fd, reply);
-    if (status)
-        return status;
-    if (fstatvfs(fd, &st))
-        return grpc_fail(reply, GRPC_INTERNAL, "%s: %s", q->volume_path, strerror(errno));
-    Csi__V1__VolumeUsage bytes = CSI__V1__VOLUME_USAGE__INIT, inodes = CSI__V1__VOLUME_USAGE__INIT;
-    Csi__V1__VolumeUsage *usage[] = {&bytes, &inodes};
-    bytes.unit = CSI__V1__VOLUME_USAGE__UNIT__BYTES;
-    bytes.total = bytes.used = (int64_t)(st.f_blocks * st.f_frsize);
-    inodes.unit = CSI__V1__VOLUME_USAGE__UNIT__INODES;
-    inodes.total = inodes.used = (int64_t)st.f_files;
-    Csi__V1__NodeGetVolumeStatsResponse answer = CSI__V1__NODE_GET_VOLUME_STATS_RESPONSE__INIT;
-    answer.n_usage = st.f_files == (fsfilcnt_t)-1 ? 1 : 2; /* erofs does not tell the number of its inodes */
-    answer.usage = usage;
-    return reply_with(reply, &answer.base);
 }

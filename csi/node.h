@@ -28,6 +28,7 @@ node_call node_stage, node_unstage;
 /* Bind the staging directory's mount to a pod's directory, or mount the image of an inline volume there; and undo that.
  */
 node_call node_publish, node_unpublish;
-node_call node_volume_stats;
+/* Tell the size of a mounted volume, and what is wrong with its server. */
+node_call node_volume_stats, node_volume_health;
 
 #endif

@@ -1,7 +1,12 @@
 """csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE ALLOWED-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
+import glob
+import http.server
+import json
 import os
+import socketserver
 import subprocess
 import sys
+import threading
 
 sys.path.append(os.environ['GRANARY_SOURCE'] + '/tests/servers')
 from csi_client import Driver, capability, entries, field, fields  # noqa: E402
@@ -51,8 +56,8 @@ check('volumes of StorageClasses', expect('ControllerGetCapabilities', driver.ca
       field(1, field(1, field(1, 1))))
 check('it is ready', expect('Probe', driver.call('/csi.v1.Identity/Probe'), 'OK') == field(1, field(1, 1)))
 check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1'))
-check('stage and statistics', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
-      b''.join(field(1, field(1, field(1, n))) for n in (1, 2)))
+check('stage, statistics and health', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
+      b''.join(field(1, field(1, field(1, n))) for n in (1, 2, 7)))
 check('what kubelet registers', fields(expect('GetInfo', driver.call('/pluginregistration.Registration/GetInfo'), 'OK')) ==
       {1: [b'CSIPlugin'], 2: [b'csi.granary.io'], 3: [socket.encode()], 4: [b'1.0.0']})
 expect('a registration', driver.call('/pluginregistration.Registration/NotifyRegistrationStatus', field(1, 1)), 'OK')
@@ -190,6 +195,60 @@ expect('of the staging directory', driver.stats('v', staging), 'OK')
 expect('without id', driver.stats('', target), 'INVALID_ARGUMENT', 'volume_id')
 expect('without path', driver.stats('v', ''), 'INVALID_ARGUMENT', 'volume_path')
 expect("of another's mount", driver.stats('v', volumes + '/tmpfs/mount'), 'NOT_FOUND')
+
+step('health')
+for paths in ((target, ''), ('', staging), (target, staging), ('', '')):
+    check(f'healthy at {paths}', expect('health', driver.health('v', *paths), 'OK') == [])
+expect('without id', driver.health('', target), 'INVALID_ARGUMENT', 'volume_id')
+for bad in hostile[:-1] + [volumes + '/tmpfs/mount', staging_root + '/none']:
+    expect('of ' + bad, driver.health('v', bad if bad != staging else '/etc'), 'NOT_FOUND')
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """In place of the mount's server: it says status."""
+    status = {}
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.status).encode())
+
+    def log_message(self, *args):
+        pass
+
+
+class UnixServer(socketserver.ThreadingUnixStreamServer):
+    def get_request(self):
+        return self.socket.accept()[0], ('unix', 0)
+
+
+[state] = glob.glob('/run/granary/*/state.json')
+with open(state) as f:
+    true_state = f.read()
+false_control = os.path.dirname(kubelet) + '/control'
+
+
+def write_state(text):
+    with open(state + '.new', 'w') as f:
+        f.write(text)
+    os.rename(state + '.new', state)
+
+
+write_state(json.dumps({**json.loads(true_state), 'control': false_control}))
+answer = expect('health', driver.health('v', target), 'OK')
+check(f'no server: {answer}', answer[:2] == [2, 'ServerNotAnswering'] and false_control in answer[2])
+server = UnixServer(false_control, Server)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+for status, want in (({'health': 'failing', 'health_reason': 'store x has been failing'}, [2, 'ServerFailing', 'store x has been failing']),
+                     ({'health': 'degraded', 'health_reason': 'a proxy is down'}, [1, 'ServerDegraded', 'a proxy is down']),
+                     ({'health': 'failing'}, [2, 'ServerFailing']), ({'health': 'healthy'}, []), ({'health': 3}, []), ([], [])):
+    Server.status = status
+    for paths in ((target, ''), ('', staging)):
+        answer = expect('health', driver.health('v', *paths), 'OK')
+        check(f'{status}: {answer}', answer == want)
+server.shutdown()
+write_state(true_state)
+check('healthy again', expect('health', driver.health('v', target), 'OK') == [])
 
 step('undo it, each twice')
 expect('no id', driver.unpublish('', target), 'INVALID_ARGUMENT', 'volume_id')

@@ -89,5 +89,14 @@ class Driver:
     def unpublish(self, volume, target):
         return self.node('UnpublishVolume', field(1, volume) + field(2, target))
 
+    def health(self, volume, target='', staging=''):
+        """NodeGetVolumeHealth: (code, sentence or [status, reason, message])"""
+        code, reply = self.node('GetVolumeHealth', field(1, volume) + field(2, target) + field(3, staging))
+        if code != 'OK':
+            return code, reply
+        health = fields(fields(reply)[1][0])
+        assert health[1] == [volume.encode()]
+        return code, [v.decode() if isinstance(v, bytes) else v for e in health.get(2, []) for (v,) in fields(e).values()]
+
     def stats(self, volume, path):
         return self.node('GetVolumeStats', field(1, volume) + field(2, path))
