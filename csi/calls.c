@@ -1,14 +1,16 @@
 /* Kubelet finds the driver by its socket in plugins_registry, and asks there for the socket of the driver: it is the
- * same one. So no sidecar (node-driver-registrar) is needed, and one table has the methods of all three services. */
+ * same one. So no sidecar (node-driver-registrar) is needed, and one table has the methods of all services, those of
+ * the controller too: its calls need nothing and keep nothing, so it does not matter which process answers them. */
 #include "csi/calls.h"
 
 #include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "csi/csi.pb-c.h"
+#include "csi/controller.h"
 #include "csi/place.h"
 #include "csi/registration.pb-c.h"
+#include "csi/request.h"
 
 /* ---- Identity ---- */
 
@@ -22,7 +24,15 @@ static enum grpc_status plugin_info(struct driver *d, const void *request, struc
 
 static enum grpc_status plugin_capabilities(struct driver *d, const void *request, struct grpc_reply *reply)
 {
-    return GRPC_OK; /* an empty message: there is no Controller service */
+    Csi__V1__PluginCapability__Service service = CSI__V1__PLUGIN_CAPABILITY__SERVICE__INIT;
+    Csi__V1__PluginCapability capability = CSI__V1__PLUGIN_CAPABILITY__INIT, *list = &capability;
+    Csi__V1__GetPluginCapabilitiesResponse answer = CSI__V1__GET_PLUGIN_CAPABILITIES_RESPONSE__INIT;
+    service.type = CSI__V1__PLUGIN_CAPABILITY__SERVICE__TYPE__CONTROLLER_SERVICE;
+    capability.type_case = CSI__V1__PLUGIN_CAPABILITY__TYPE_SERVICE;
+    capability.service = &service;
+    answer.n_capabilities = 1;
+    answer.capabilities = &list;
+    return reply_with(reply, &answer.base);
 }
 
 static enum grpc_status probe(struct driver *d, const void *request, struct grpc_reply *reply)
@@ -40,7 +50,8 @@ static enum grpc_status node_capabilities(struct driver *d, const void *request,
 {
     static const Csi__V1__NodeServiceCapability__RPC__Type types[] = {
         CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__STAGE_UNSTAGE_VOLUME,
-        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS};
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS,
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_HEALTH};
     enum { COUNT = GR_ARRAY_SIZE(types) };
     Csi__V1__NodeServiceCapability__RPC rpcs[COUNT];
     Csi__V1__NodeServiceCapability capabilities[COUNT], *list[COUNT];
@@ -99,6 +110,11 @@ static const struct method {
     {"/csi.v1.Identity/GetPluginInfo", &csi__v1__empty__descriptor, plugin_info},
     {"/csi.v1.Identity/GetPluginCapabilities", &csi__v1__empty__descriptor, plugin_capabilities},
     {"/csi.v1.Identity/Probe", &csi__v1__empty__descriptor, probe},
+    {"/csi.v1.Controller/ControllerGetCapabilities", &csi__v1__empty__descriptor, controller_capabilities},
+    {"/csi.v1.Controller/CreateVolume", &csi__v1__create_volume_request__descriptor, controller_create},
+    {"/csi.v1.Controller/DeleteVolume", &csi__v1__delete_volume_request__descriptor, controller_delete},
+    {"/csi.v1.Controller/ValidateVolumeCapabilities", &csi__v1__validate_volume_capabilities_request__descriptor,
+     controller_validate},
     {"/csi.v1.Node/NodeGetCapabilities", &csi__v1__empty__descriptor, node_capabilities},
     {"/csi.v1.Node/NodeGetInfo", &csi__v1__empty__descriptor, node_info},
     {"/csi.v1.Node/NodeStageVolume", &csi__v1__node_stage_volume_request__descriptor, node_stage},
@@ -106,6 +122,7 @@ static const struct method {
     {"/csi.v1.Node/NodePublishVolume", &csi__v1__node_publish_volume_request__descriptor, node_publish},
     {"/csi.v1.Node/NodeUnpublishVolume", &csi__v1__node_unpublish_volume_request__descriptor, node_unpublish},
     {"/csi.v1.Node/NodeGetVolumeStats", &csi__v1__node_get_volume_stats_request__descriptor, node_volume_stats},
+    {"/csi.v1.Node/NodeGetVolumeHealth", &csi__v1__node_get_volume_health_request__descriptor, node_volume_health},
     {"/pluginregistration.Registration/GetInfo", &csi__v1__empty__descriptor, registration_info},
     {"/pluginregistration.Registration/NotifyRegistrationStatus", &pluginregistration__registration_status__descriptor,
      registration_status},

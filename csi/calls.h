@@ -1,4 +1,4 @@
-/* The calls of kubelet: Identity, Node and Registration. Private to csi. */
+/* The calls of kubelet and external-provisioner: Identity, Controller, Node and Registration. Private to csi. */
 #ifndef GRANARY_CSI_CALLS_H
 #define GRANARY_CSI_CALLS_H
 

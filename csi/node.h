@@ -13,6 +13,8 @@ struct driver {
     const char *node_id;
     const char *kubelet_dir; /* kubelet's --root-dir, without a slash at its end */
     const char *socket;
+    const char *const *inline_stores; /* where the images of inline volumes may lie, or below; as image_ref has them */
+    size_t inline_store_count;
     pthread_mutex_t lock; /* guards claims */
     struct claim *claims; /* the volumes that calls work on */
 };
@@ -23,12 +25,10 @@ typedef enum grpc_status node_call(struct driver *d, const void *request, struct
 
 /* Mount the image of a volume on its staging directory, by `granary mount`; and undo that. */
 node_call node_stage, node_unstage;
-/* Bind the staging directory's mount to a pod's directory; and undo that. */
+/* Bind the staging directory's mount to a pod's directory, or mount the image of an inline volume there; and undo that.
+ */
 node_call node_publish, node_unpublish;
-node_call node_volume_stats;
-
-/* Pack a message into the reply. */
-struct ProtobufCMessage;
-enum grpc_status reply_with(struct grpc_reply *reply, const struct ProtobufCMessage *message);
+/* Tell the size of a mounted volume, and what is wrong with its server. */
+node_call node_volume_stats, node_volume_health;
 
 #endif

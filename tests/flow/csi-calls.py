@@ -1,12 +1,17 @@
-"""csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
+"""csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE ALLOWED-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
+import glob
+import http.server
+import json
 import os
+import socketserver
 import subprocess
 import sys
+import threading
 
 sys.path.append(os.environ['GRANARY_SOURCE'] + '/tests/servers')
-from csi_client import Driver, capability, field, fields  # noqa: E402
+from csi_client import Driver, capability, entries, field, fields  # noqa: E402
 
-socket, kubelet, tree, image, other = sys.argv[1:]
+socket, kubelet, tree, image, other, allowed = sys.argv[1:]
 driver = Driver(socket)
 staging_root = kubelet + '/plugins/kubernetes.io/csi/csi.granary.io'
 staging = staging_root + '/hash/globalmount'
@@ -45,16 +50,55 @@ def step(text):
 
 step('what the driver is')
 check('its name', fields(expect('GetPluginInfo', driver.call('/csi.v1.Identity/GetPluginInfo'), 'OK'))[1] == [b'csi.granary.io'])
-check('no capabilities', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') == b'')
+check('a controller', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') ==
+      field(1, field(1, field(1, 1))))
+check('volumes of StorageClasses', expect('ControllerGetCapabilities', driver.call('/csi.v1.Controller/ControllerGetCapabilities'), 'OK') ==
+      field(1, field(1, field(1, 1))))
 check('it is ready', expect('Probe', driver.call('/csi.v1.Identity/Probe'), 'OK') == field(1, field(1, 1)))
 check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1'))
-check('stage and statistics', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
-      b''.join(field(1, field(1, field(1, n))) for n in (1, 2)))
+check('stage, statistics and health', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
+      b''.join(field(1, field(1, field(1, n))) for n in (1, 2, 7)))
 check('what kubelet registers', fields(expect('GetInfo', driver.call('/pluginregistration.Registration/GetInfo'), 'OK')) ==
       {1: [b'CSIPlugin'], 2: [b'csi.granary.io'], 3: [socket.encode()], 4: [b'1.0.0']})
 expect('a registration', driver.call('/pluginregistration.Registration/NotifyRegistrationStatus', field(1, 1)), 'OK')
 expect('no method', driver.node('ExpandVolume', b''), 'UNIMPLEMENTED', 'NodeExpandVolume')
 expect('no message', driver.node('StageVolume', b'\xff\xff\xff'), 'INVALID_ARGUMENT', 'no request of')
+
+step('volumes of StorageClasses')
+claim = {'csi.storage.k8s.io/pvc/name': 'faces.v2', 'csi.storage.k8s.io/pvc/namespace': 'team-a', 'csi.storage.k8s.io/pv/name': 'pvc-1'}
+pattern = 's3://lake/${pvc.metadata.namespace}/x-${pvc.metadata.name}:v1'
+first = expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK')
+check(f'the image of the claim: {first}', first[1] == {'image': 's3://lake/team-a/x-faces.v2:v1', 'noexec': 'true'})
+check('the same again', expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK') == first)
+check('another id', expect('CreateVolume', driver.create('pvc-2', {'image': image}), 'OK')[0] != first[0])
+check('ids are short', len(expect('a long name', driver.create('p' * 1000, {'image': image}), 'OK')[0]) < 129)
+expect('no name', driver.create('', {'image': image}), 'INVALID_ARGUMENT', 'name is missing')
+expect('a long name', driver.create('p' * 2000, {'image': image}), 'INVALID_ARGUMENT', 'longer than')
+expect('no capability', driver.create(parameters={'image': image}, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
+expect('a block device', driver.create(parameters={'image': image}, cap=capability(kind=1)), 'INVALID_ARGUMENT', 'Filesystem')
+expect('no image', driver.create(), 'INVALID_ARGUMENT', 'image')
+expect('no claim', driver.create(parameters={'image': pattern}), 'INVALID_ARGUMENT', '--extra-create-metadata')
+for bad in ('../x', 'a/b', 'a:b', '', '-a', 'a@b', 'n' * 200, '${pvc.metadata.name}'):
+    expect('a claim named ' + bad, driver.create(parameters={'image': pattern, **claim, 'csi.storage.k8s.io/pvc/name': bad}), 'INVALID_ARGUMENT')
+for bad in ('s3://lake/$x', 's3://lake/${pvc.metadata.uid}', 's3://lake/${', 'faces', 's3://lake/x:-', 'http://user:hunter2@host/x',
+            's3://lake/' + '${pvc.metadata.name}' * 250 + '/x'):
+    expect('the image ' + bad[:50], driver.create(parameters={'image': bad, **claim}), 'INVALID_ARGUMENT')
+for key in ('cache', 'env-file', 'socket', 'trust', 'Fence', '-', ''):
+    expect('the parameter ' + key, driver.create(parameters={'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
+for name, more in (('secrets', entries(5, {'key': 'hunter2'})), ('a source', field(6, field(1, field(1, 's')))), ('changes', entries(8, {'a': 'b'}))):
+    expect(name, driver.create(parameters={'image': image}, more=more), 'INVALID_ARGUMENT')
+for capacity, code in ((field(1, 1 << 40), 'OK'), (field(1, 2) + field(2, 1), 'OUT_OF_RANGE'), (field(1, (1 << 64) - 1), 'OUT_OF_RANGE')):
+    expect('a capacity', driver.create(parameters={'image': image}, more=field(2, capacity)), code)
+validate = '/csi.v1.Controller/ValidateVolumeCapabilities'
+confirmed = fields(expect('to validate', driver.call(validate, field(1, first[0]) + field(3, capability())), 'OK'))
+check(f'confirmed: {confirmed}', list(confirmed) == [1] and fields(confirmed[1][0]) == {2: [capability()]})
+check('not confirmed', list(fields(expect('a block device', driver.call(validate, field(1, first[0]) + field(3, capability(kind=1))), 'OK'))) == [2])
+expect('to validate nothing', driver.call(validate, field(1, first[0])), 'INVALID_ARGUMENT', 'volume_capability')
+expect('to validate without id', driver.call(validate, field(3, capability())), 'INVALID_ARGUMENT', 'volume_id')
+expect('to validate another volume', driver.call(validate, field(1, 'v') + field(3, capability())), 'NOT_FOUND')
+for _ in range(2):
+    expect('DeleteVolume', driver.call('/csi.v1.Controller/DeleteVolume', field(1, first[0])), 'OK')
+expect('to delete without id', driver.call('/csi.v1.Controller/DeleteVolume'), 'INVALID_ARGUMENT', 'volume_id')
 
 step('fields that are missing, too long or hostile')
 attributes = {'image': image}
@@ -69,7 +113,7 @@ expect('secrets', driver.stage('v', staging, attributes, secrets={'key': 'hunter
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
-for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
+for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
     expect('the attribute ' + key, driver.stage('v', staging, {'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 expect('a long value', driver.stage('v', staging, {'image': image, 'fence': 'x' * 5000}), 'INVALID_ARGUMENT', 'longer than')
 expect('an unknown option', driver.stage('v', staging, {'image': image, 'no-such': '1'}), 'INVALID_ARGUMENT', 'no-such')
@@ -124,7 +168,9 @@ expect('no id', driver.publish('', staging, target), 'INVALID_ARGUMENT', 'volume
 expect('no target', driver.publish('v', staging, ''), 'INVALID_ARGUMENT', 'target_path is missing')
 expect('no capability', driver.publish('v', staging, target, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
 expect('secrets', driver.publish('v', staging, target, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
-expect('an inline volume', driver.publish('v', '', target), 'INVALID_ARGUMENT', 'inline')
+expect('no staging directory', driver.publish('v', '', target), 'INVALID_ARGUMENT', 'staging_target_path is missing')
+expect('the same', driver.publish('v', '', target, attributes={'image': image, 'csi.storage.k8s.io/ephemeral': 'false'}), 'INVALID_ARGUMENT',
+       'staging_target_path is missing')
 os.makedirs(volumes + '/tmpfs/mount')
 subprocess.run(['mount', '-t', 'tmpfs', '-o', 'ro', 'tmpfs', volumes + '/tmpfs/mount'], check=True)
 os.symlink(tree, volumes + '/faces/link')
@@ -150,6 +196,60 @@ expect('without id', driver.stats('', target), 'INVALID_ARGUMENT', 'volume_id')
 expect('without path', driver.stats('v', ''), 'INVALID_ARGUMENT', 'volume_path')
 expect("of another's mount", driver.stats('v', volumes + '/tmpfs/mount'), 'NOT_FOUND')
 
+step('health')
+for paths in ((target, ''), ('', staging), (target, staging), ('', '')):
+    check(f'healthy at {paths}', expect('health', driver.health('v', *paths), 'OK') == [])
+expect('without id', driver.health('', target), 'INVALID_ARGUMENT', 'volume_id')
+for bad in hostile[:-1] + [volumes + '/tmpfs/mount', staging_root + '/none']:
+    expect('of ' + bad, driver.health('v', bad if bad != staging else '/etc'), 'NOT_FOUND')
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """In place of the mount's server: it says status."""
+    status = {}
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.status).encode())
+
+    def log_message(self, *args):
+        pass
+
+
+class UnixServer(socketserver.ThreadingUnixStreamServer):
+    def get_request(self):
+        return self.socket.accept()[0], ('unix', 0)
+
+
+[state] = glob.glob('/run/granary/*/state.json')
+with open(state) as f:
+    true_state = f.read()
+false_control = os.path.dirname(kubelet) + '/control'
+
+
+def write_state(text):
+    with open(state + '.new', 'w') as f:
+        f.write(text)
+    os.rename(state + '.new', state)
+
+
+write_state(json.dumps({**json.loads(true_state), 'control': false_control}))
+answer = expect('health', driver.health('v', target), 'OK')
+check(f'no server: {answer}', answer[:2] == [2, 'ServerNotAnswering'] and false_control in answer[2])
+server = UnixServer(false_control, Server)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+for status, want in (({'health': 'failing', 'health_reason': 'store x has been failing'}, [2, 'ServerFailing', 'store x has been failing']),
+                     ({'health': 'degraded', 'health_reason': 'a proxy is down'}, [1, 'ServerDegraded', 'a proxy is down']),
+                     ({'health': 'failing'}, [2, 'ServerFailing']), ({'health': 'healthy'}, []), ({'health': 3}, []), ([], [])):
+    Server.status = status
+    for paths in ((target, ''), ('', staging)):
+        answer = expect('health', driver.health('v', *paths), 'OK')
+        check(f'{status}: {answer}', answer == want)
+server.shutdown()
+write_state(true_state)
+check('healthy again', expect('health', driver.health('v', target), 'OK') == [])
+
 step('undo it, each twice')
 expect('no id', driver.unpublish('', target), 'INVALID_ARGUMENT', 'volume_id')
 expect('no path', driver.unpublish('v', ''), 'INVALID_ARGUMENT', 'target_path')
@@ -165,5 +265,46 @@ expect('to unpublish what is gone', driver.unpublish('v', volumes + '/none/mount
 for _ in range(2):
     expect('to unstage', driver.unstage('v', staging), 'OK')
 check('nothing is mounted', not mounts())
+
+step('inline volumes')
+inline = {'image': allowed, 'csi.storage.k8s.io/ephemeral': 'true', 'csi.storage.k8s.io/pod.name': 'p'}
+
+
+def publish_inline(to=target, **attributes):
+    return driver.publish('csi-1', '', to, cap=capability(1), attributes={**inline, **attributes})
+
+
+for key in ('warm', 'readahead', 'endpoint', 'l2', 'socket', 'trust', 'cache', 'fuse', 'env-file', '-', ''):
+    expect('the attribute ' + key, publish_inline(**{key: '1'}), 'PERMISSION_DENIED', 'image and noexec')
+store = os.path.dirname(allowed)
+for bad in (image, 'file://' + image, store + '2/faces', store + '/../faces', store + '/./faces', store + '//x/faces', store + '/a/../../faces',
+            store + '/%2e%2e/faces', store + '/.hidden/faces', os.path.dirname(store) + '/faces', 's3://inline/faces', store,
+            store + '/' + 'n' * 200 + '/faces', store + '/%/below/faces'):
+    expect('an image of ' + bad, publish_inline(image=bad), 'PERMISSION_DENIED', '--inline-stores')
+for bad in ('', 'faces', '--mkdir', store + '/../', 'http://user:hunter2@host/x'):
+    expect('the image ' + bad, publish_inline(image=bad), 'INVALID_ARGUMENT')
+expect('secrets', driver.publish('v', '', target, attributes=inline, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
+for bad in hostile + [volumes + '/faces/link']:
+    expect('an inline volume at ' + bad, publish_inline(bad), 'INVALID_ARGUMENT')
+expect('no such image', publish_inline(image=store + '/below/none'), 'INTERNAL', 'below')
+check('no directory is left', not os.path.exists(target))
+check('nothing is mounted', not mounts())
+expect('a wrong value', publish_inline(noexec='often'), 'INVALID_ARGUMENT', 'noexec')
+for given in (allowed, allowed, allowed + ':latest'):
+    expect('to publish', publish_inline(image=given, noexec='true'), 'OK' if given == allowed else 'ALREADY_EXISTS')
+check('mounted once', mounts() == [target])
+subprocess.run([os.environ['TREECMP'], tree, target], check=True)
+expect('a second pod', publish_inline(volumes + '/second/mount', image='file://' + store + '/faces'), 'NOT_FOUND')
+os.makedirs(volumes + '/second')
+expect('a second pod', publish_inline(volumes + '/second/mount', image='file://' + store + '//faces:latest'), 'OK')
+check('it is mounted too', len(mounts()) == 2)
+check('the second has no noexec', not os.statvfs(volumes + '/second/mount').f_flag & os.ST_NOEXEC and os.statvfs(target).f_flag & os.ST_NOEXEC)
+expect('statistics', driver.stats('csi-1', target), 'OK')
+for _ in range(2):
+    expect('to unpublish', driver.unpublish('csi-1', target), 'OK')
+    expect('to unpublish', driver.unpublish('csi-2', volumes + '/second/mount'), 'OK')
+check('the directory is gone', not os.path.exists(target))
+check('nothing is mounted', not mounts())
+check('no state', not [n for n in os.listdir('/run/granary') if not n.endswith('.lock') and n != 'lock'])
 check('the tree is untouched', os.path.exists(tree + '/hello'))
 sys.exit(failed)

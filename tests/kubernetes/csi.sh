@@ -1,5 +1,5 @@
 #!/bin/bash
-# granary-csi under a real kubelet: a pod reads a volume's image, and goes on while the driver, the server of its mount
+# granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the server of its mount
 # and kubelet are killed and come back; a wrong option is an event of its pod; then the DaemonSet of deploy/kubernetes.
 # ctest: long
 # ctest: lock=loop
@@ -12,7 +12,7 @@ export PATH=$GRANARY_BUILD/cli:$PATH
 socket=$KUBELET_DIR/plugins_registry/csi.granary.io-reg.sock
 
 start_driver() {
-    background "$CSI" --kubelet-dir "$KUBELET_DIR" --node-id node1 2>>"$W/log/driver"
+    background "$CSI" --kubelet-dir "$KUBELET_DIR" --node-id node1 --inline-stores "$W/store" 2>>"$W/log/driver"
     DRIVER=$BACKGROUND_PID
     wait_for 60 listens "$socket"
 }
@@ -24,8 +24,10 @@ volume() {
         "$GRANARY_SOURCE/deploy/kubernetes/csi-volume.yaml" | sed '$d' | sed '$d' | kubectl apply -f - >"$W/null"
 }
 
-# pod NAME CLAIM COMMAND
+# pod NAME CLAIM COMMAND; for an inline volume, IMAGE stands in place of CLAIM
 pod() {
+    local source="persistentVolumeClaim: {claimName: $2, readOnly: true}"
+    [[ $2 != */* ]] || source="csi: {driver: csi.granary.io, volumeAttributes: {image: $2}}"
     kubectl apply -f - >"$W/null" <<YAML
 apiVersion: v1
 kind: Pod
@@ -37,7 +39,7 @@ spec:
   securityContext: {runAsUser: 1000, fsGroup: 2000}
   containers:
   - {name: c, image: "docker.io/local/busybox:1", imagePullPolicy: Never, command: [/bin/sh, -c, '$3'], volumeMounts: [{name: v, mountPath: /data, readOnly: true}]}
-  volumes: [{name: v, persistentVolumeClaim: {claimName: $2, readOnly: true}}]
+  volumes: [{name: v, $source}]
 YAML
 }
 phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
@@ -119,6 +121,20 @@ volume wrong "$W/store/faces" 'fence: often'
 pod wrong wrong "$sums"
 wait_for 60 eval 'kubectl get events --field-selector involvedObject.name=wrong | grep -F "fence" >"$W/null"'
 kubectl get events --field-selector involvedObject.name=wrong -o jsonpath='{.items[*].message}' | grep -F 'code = InvalidArgument' >"$W/null" || fail "no InvalidArgument"
+
+echo "== inline volumes"
+pod inline "$W/store/faces" "$sums"
+wait_for 120 phase_is inline Succeeded
+kubectl logs inline | diff - <(echo "$want") || fail "wrong byte in an inline volume"
+pod elsewhere "$W/elsewhere/faces" "$sums"
+wait_for 60 eval 'kubectl get events --field-selector involvedObject.name=elsewhere -o jsonpath="{.items[*].message}" | grep -F "code = PermissionDenied" >"$W/null"'
+pod b "$W/store/faces" "$endless"
+wait_for 60 phase_is b Running
+kill -9 "$DRIVER"
+wait_for 60 gone "$DRIVER"
+start_driver
+reads_on b
+kubectl delete pod inline b >"$W/null"
 
 # nothing_left: the pods are deleted, and no mount is left
 nothing_left() {

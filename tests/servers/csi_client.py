@@ -62,6 +62,16 @@ class Driver:
         except grpc.RpcError as e:
             return e.code().name, e.details()
 
+    def create(self, name='pvc-1', parameters=None, cap=capability(), more=b''):
+        """CreateVolume: (code, sentence or (id, attributes))"""
+        code, reply = self.call('/csi.v1.Controller/CreateVolume', field(1, name) + (field(3, cap) if cap else b'') +
+                                entries(4, parameters) + more)
+        if code != 'OK':
+            return code, reply
+        volume = fields(fields(reply)[1][0])
+        pairs = [fields(e) for e in volume[3]]
+        return code, (volume[2][0].decode(), {e[1][0].decode(): e[2][0].decode() for e in pairs})
+
     def node(self, method, request, timeout=300):
         return self.call('/csi.v1.Node/Node' + method, request, timeout)
 
@@ -72,12 +82,21 @@ class Driver:
     def unstage(self, volume, path):
         return self.node('UnstageVolume', field(1, volume) + field(2, path))
 
-    def publish(self, volume, staging, target, cap=capability(), secrets=None, attributes=None):
+    def publish(self, volume, staging, target, cap=capability(), secrets=None, attributes=None, timeout=300):
         return self.node('PublishVolume', field(1, volume) + field(3, staging) + field(4, target) +
-                         (field(5, cap) if cap else b'') + field(6, 1) + entries(7, secrets) + entries(8, attributes))
+                         (field(5, cap) if cap else b'') + field(6, 1) + entries(7, secrets) + entries(8, attributes), timeout)
 
     def unpublish(self, volume, target):
         return self.node('UnpublishVolume', field(1, volume) + field(2, target))
+
+    def health(self, volume, target='', staging=''):
+        """NodeGetVolumeHealth: (code, sentence or [status, reason, message])"""
+        code, reply = self.node('GetVolumeHealth', field(1, volume) + field(2, target) + field(3, staging))
+        if code != 'OK':
+            return code, reply
+        health = fields(fields(reply)[1][0])
+        assert health[1] == [volume.encode()]
+        return code, [v.decode() if isinstance(v, bytes) else v for e in health.get(2, []) for (v,) in fields(e).values()]
 
     def stats(self, volume, path):
         return self.node('GetVolumeStats', field(1, volume) + field(2, path))

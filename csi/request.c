@@ -1,0 +1,198 @@
+#include "csi/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach.h"
+#include "base/text.h"
+#include "format/image_ref.h"
+
+enum { IMAGE_MAX = STATE_REF_MAX - 1, VALUE_MAX = 4096 };
+
+enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *message)
+{
+    uint8_t *out;
+    size_t len = protobuf_c_message_get_packed_size(message);
+    if (bytes_extend(&reply->message, len, &out))
+        return grpc_fail(reply, GRPC_INTERNAL, "%s", error_text());
+    protobuf_c_message_pack(message, out);
+    return GRPC_OK;
+}
+
+enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max)
+{
+    if (!*value)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "%s is missing", field);
+    if (strlen(value) > max)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "%s is longer than %zu bytes", field, max);
+    return GRPC_OK;
+}
+
+/* Every access mode is accepted, since a volume is read-only whatever a pod asks for. */
+enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__VolumeCapability *c)
+{
+    if (!c)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volume_capability is missing");
+    if (c->access_type_case == CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_BLOCK)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "an image is a filesystem; a volume of it has volumeMode Filesystem");
+    if (c->access_type_case == CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT && c->mount->n_mount_flags)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "mountOptions have no effect; volumeAttributes has the options of granary mount");
+    return GRPC_OK;
+}
+
+/* Credentials belong to the node's server, which all its volumes share. */
+enum grpc_status refuse_secrets(struct grpc_reply *reply, size_t count, ProtobufCBinaryData *secrets)
+{
+    for (size_t i = 0; i < count; i++)
+        explicit_bzero(secrets[i].data, secrets[i].len);
+    return count
+               ? grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                           "secrets of a volume are not supported; the driver's environment has the node's credentials")
+               : GRPC_OK;
+}
+
+/* ---- volumeAttributes ---- */
+
+void words_release(word_list *words)
+{
+    for (size_t i = 0; i < words->len; i++)
+        free(words->items[i]);
+    vec_release(words);
+}
+
+/* Append KEY and VALUE as a word, or KEY alone for value NULL. */
+static int add_word(word_list *words, const char *dashes, const char *key, const char *value)
+{
+    char *word;
+    if (asprintf(&word, "%s%s%s%s", dashes, key, value ? "=" : "", value ? value : "") < 0)
+        return error_no_memory();
+    if (!vec_push(words, word))
+        return 0;
+    free(word);
+    return error_no_memory();
+}
+
+/* Return why a volume may not have an option of granary mount; NULL: it may. What writes or reads files of the node, or
+ * listens there, is its administrator's to set. */
+static const char *forbidden(const char *key)
+{
+    static const struct {
+        const char *key, *why;
+    } keys[] = {{"cache", "it is the node's, in granary.conf"},
+                {"env-file", "it would read a file of the node"},
+                {"foreground", "a volume is mounted until it is unstaged"},
+                {"help", "it mounts nothing"},
+                {"json", "it has no effect here"},
+                {"metrics", "it is the node's, in granary.conf"},
+                {"mkdir", "kubelet makes the directory"},
+                {"socket", "it would join a server of the node's administrator"},
+                {"trust", "keys are the node's, in granary.conf"}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)
+        if (!strcmp(key, keys[i].key))
+            return keys[i].why;
+    return !*key || *key == '-' || key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789-")]
+               ? "an option is made of lower-case letters, digits and dashes"
+               : NULL;
+}
+
+bool attribute_is_of_kubernetes(const char *key)
+{
+    return text_begins_with(key, "csi.storage.k8s.io/");
+}
+
+/* Append one of the volumeAttributes as an option; take the image. */
+static enum grpc_status take_attribute(const char *key, const char *value, const char **image, word_list *words,
+                                       struct grpc_reply *reply)
+{
+    bool flag = !*value || !strcmp(value, "true");
+    if (attribute_is_of_kubernetes(key))
+        return GRPC_OK;
+    if (!strcmp(key, "image")) {
+        *image = value;
+        return GRPC_OK;
+    }
+    const char *why = forbidden(key);
+    if (why)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volumeAttributes may not have '%s': %s", key, why);
+    if (strlen(value) > VALUE_MAX)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volumeAttributes: %s is longer than %d bytes", key, VALUE_MAX);
+    if (strcmp(value, "false") != 0 && add_word(words, "--", key, flag ? NULL : value))
+        return grpc_fail(reply, GRPC_INTERNAL, "%s", error_text());
+    return GRPC_OK;
+}
+
+enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir,
+                                    const char **image, word_list *words, struct grpc_reply *reply)
+{
+    *image = "";
+    enum grpc_status status = GRPC_OK;
+    int rc = add_word(words, "", "granary", NULL);
+    if (!rc)
+        rc = add_word(words, "", "mount", NULL);
+    for (size_t i = 0; !rc && !status && i < count; i++)
+        status = take_attribute(attributes[i]->key, attributes[i]->value, image, words, reply);
+    if (!status && !rc)
+        status = check_text(reply, "image, which volumeAttributes must have,", *image, IMAGE_MAX);
+    if (!status && !rc)
+        rc = add_word(words, "", "--", NULL);
+    if (!status && !rc)
+        rc = add_word(words, "", *image, NULL);
+    if (!status && !rc)
+        rc = add_word(words, "", dir, NULL);
+    if (!status && !rc && vec_push(words, NULL))
+        rc = error_no_memory();
+    return rc ? grpc_fail(reply, GRPC_INTERNAL, "%s", error_text()) : status;
+}
+
+/* Is the store an allowed one, or below it? Each directory below is named as images are, so none leads out of it. */
+static bool store_is_below(const char *store, const char *allowed)
+{
+    char name[IMAGE_NAME_MAX + 1];
+    const char *p = store + strlen(allowed);
+    if (!text_begins_with(store, allowed))
+        return false;
+    while (*p) {
+        size_t len = *p == '/' ? strcspn(p + 1, "/") : 0;
+        if (!len || len > IMAGE_NAME_MAX)
+            return false;
+        snprintf(name, sizeof name, "%.*s", (int)len, p + 1);
+        if (image_ref_check_name("directory", name))
+            return false;
+        p += 1 + len;
+    }
+    return true;
+}
+
+enum grpc_status attributes_check_inline(size_t count, Csi__V1__Entry *const *attributes, size_t store_count,
+                                         const char *const *stores, struct grpc_reply *reply)
+{
+    struct image_ref ref;
+    const char *image = "";
+    if (!store_count)
+        return grpc_fail(reply, GRPC_PERMISSION_DENIED,
+                         "inline volumes are not allowed on this node; its administrator allows them for the images "
+                         "of a store by granary-csi --inline-stores");
+    for (size_t i = 0; i < count; i++) {
+        const char *key = attributes[i]->key;
+        if (!strcmp(key, "image"))
+            image = attributes[i]->value;
+        else if (strcmp(key, "noexec") != 0 && !attribute_is_of_kubernetes(key))
+            return grpc_fail(reply, GRPC_PERMISSION_DENIED,
+                             "an inline volume has the volumeAttributes image and noexec; others need a "
+                             "PersistentVolume");
+    }
+    enum grpc_status status = check_text(reply, "image, which volumeAttributes must have,", image, IMAGE_MAX);
+    if (status)
+        return status;
+    if (image_ref_parse(image, &ref))
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "%s", error_text());
+    for (size_t i = 0; i < store_count; i++)
+        if (store_is_below(ref.store, stores[i]))
+            return GRPC_OK;
+    return grpc_fail(reply, GRPC_PERMISSION_DENIED,
+                     "inline volumes may not have images of this store; the node's administrator allows stores by "
+                     "granary-csi --inline-stores");
+}

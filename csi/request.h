@@ -1,0 +1,39 @@
+/* What the fields of requests may be, and the volumeAttributes: an image and options of `granary mount`. Each check
+ * returns GRPC_OK, or sets the reply and returns its status. Any thread. Private to csi. */
+#ifndef GRANARY_CSI_REQUEST_H
+#define GRANARY_CSI_REQUEST_H
+
+#include <stdbool.h>
+
+#include "base/vec.h"
+#include "csi/csi.pb-c.h"
+#include "csi/grpc/grpc.h"
+
+enum { REQUEST_ID_MAX = 1024 }; /* bytes of a volume's id */
+
+/* Pack a message into the reply. */
+enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *message);
+
+/* A required text. field: its name, for the sentence. */
+enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max);
+/* What a pod wants to do with a volume; NULL: it is missing. */
+enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__VolumeCapability *c);
+/* There may be none; they are wiped. */
+enum grpc_status refuse_secrets(struct grpc_reply *reply, size_t count, ProtobufCBinaryData *secrets);
+
+/* ---- volumeAttributes ---- */
+
+typedef VEC(char *) word_list;
+void words_release(word_list *words);
+
+/* Is the attribute one of those that kubelet and external-provisioner add, about the pod and the claim? */
+bool attribute_is_of_kubernetes(const char *key);
+/* Check the attributes, and append to words the command line of `granary mount` of a volume on dir, with a NULL at its
+ * end. *image: in an attribute. */
+enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir,
+                                    const char **image, word_list *words, struct grpc_reply *reply);
+/* May an inline volume have these attributes, which the author of a pod writes? stores: those of struct driver. */
+enum grpc_status attributes_check_inline(size_t count, Csi__V1__Entry *const *attributes, size_t store_count,
+                                         const char *const *stores, struct grpc_reply *reply);
+
+#endif
