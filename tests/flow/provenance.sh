@@ -47,6 +47,8 @@ for tag in now "$(jq -r .unique_tag "$W/out")"; do
     [ "$(noted "$W/store3/images/other/$tag")" = "$before" ] || fail "copy: $(noted "$W/store3/images/other/$tag")"
 done
 inspected '.provenance.source_count == 2' "$W/store3/other:now"
+"$GRANARY" tag "$store/faces:v1@$first" v5 >"$W/out"
+[ "$(noted "$store/images/faces/v5")" = "$before" ] || fail "tag by digest: $(noted "$store/images/faces/v5")"
 
 echo "== without one, as from an earlier build; and hostile ones"
 # shows VALUE FILTER: with this provenance in the tag, the image is read, and inspect says so
