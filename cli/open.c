@@ -103,15 +103,9 @@ int open_image(const char *text, const struct open_access *access, struct open_i
 int open_check_trust(const struct open_image *image, const struct trust *trust)
 {
     struct image_ref ref = image->ref;
-    if (!trust->count)
-        return 0;
-    if (!*ref.tag)
-        return trust_refuse(trust, &ref, "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
-    if (!digest_equal(&image->tag.digest, &image->digest))
-        return trust_refuse(trust, &ref,
-                            "its tag was removed or names another image by now, and the signature went with it");
     ref.digest = image->digest;
-    return trust_check(trust, &ref, image->tag.signature);
+    int rc = trust_check_tag(trust, &ref, &image->tag.digest);
+    return rc ? rc : trust_check(trust, &ref, image->tag.signature);
 }
 
 void open_image_release(struct open_image *image)

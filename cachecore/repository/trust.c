@@ -38,7 +38,8 @@ static char *ids_of(const struct trust *t, char *out, size_t size)
     return out;
 }
 
-int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
+/* Refuse an image. why: "it ...", with what helps. */
+static int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
 {
     char ids[128];
     return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by %s (--trust): %s", ref->store, ref->name,
@@ -80,4 +81,16 @@ int trust_check(const struct trust *t, const struct image_ref *ref, const char *
             return rc;
     }
     return refuse_signature(t, ref, &s);
+}
+
+int trust_check_tag(const struct trust *t, const struct image_ref *ref, const struct digest *named)
+{
+    if (!t->count)
+        return 0;
+    if (!*ref->tag)
+        return trust_refuse(t, ref, "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
+    if (!digest_equal(named, &ref->digest))
+        return trust_refuse(t, ref,
+                            "its tag was removed or names another image by now, and the signature went with it");
+    return 0;
 }

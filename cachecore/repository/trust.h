@@ -21,7 +21,8 @@ GR_MUST_CHECK int trust_add(struct trust *t, const char *what, const char *key);
  * empty: none. -EKEYREJECTED, with a sentence that says what helps. */
 GR_MUST_CHECK int trust_check(const struct trust *t, const struct image_ref *ref, const char *signature);
 
-/* The sentence, and -EKEYREJECTED, for an image whose signature cannot be looked up. why: "it ..." */
-int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why);
+/* Check that ref's tag can have a signature of ref's digest, before trust_check. named: the digest that the tag names
+ * now; zero: there is no such tag. No keys: 0. -EKEYREJECTED. */
+GR_MUST_CHECK int trust_check_tag(const struct trust *t, const struct image_ref *ref, const struct digest *named);
 
 #endif

@@ -73,6 +73,20 @@ static void test_trust__only_the_signature_of_a_trusted_key_passes(void **state)
     assert_int_equal(trust_check(&none, &ref, NULL), 0); /* without keys nothing is checked */
 }
 
+static void test_trust__a_tag_that_does_not_name_the_image_has_no_signature_of_it(void **state)
+{
+    struct pair mine = pair_of(1);
+    struct trust t = trust_of(&mine), none = {.count = 0};
+    struct image_ref ref = ref_of("/store/faces:v1"), untagged = ref_of("/store/faces");
+    struct digest other = digest_of("another", 7);
+    assert_int_equal(trust_check_tag(&t, &ref, &ref.digest), 0);
+    assert_int_equal(trust_check_tag(&t, &ref, &other), -EKEYREJECTED);
+    assert_non_null(strstr(error_text(), "names another image by now"));
+    assert_int_equal(trust_check_tag(&t, &untagged, &untagged.digest), -EKEYREJECTED);
+    assert_non_null(strstr(error_text(), "as NAME:TAG@sha256:DIGEST"));
+    assert_int_equal(trust_check_tag(&none, &untagged, &other), 0); /* without keys nothing is checked */
+}
+
 static void test_trust__it_is_of_this_name_tag_and_digest_and_of_any_store(void **state)
 {
     struct pair mine = pair_of(1);
@@ -158,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trust__only_the_signature_of_a_trusted_key_passes),
+        cmocka_unit_test(test_trust__a_tag_that_does_not_name_the_image_has_no_signature_of_it),
         cmocka_unit_test(test_trust__it_is_of_this_name_tag_and_digest_and_of_any_store),
         cmocka_unit_test(test_trust__another_key_under_the_same_id_is_another_key),
         cmocka_unit_test(test_trust__a_changed_comment_is_refused),
