@@ -27,13 +27,13 @@ int trust_add(struct trust *t, const char *what, const char *key)
     return 0;
 }
 
-/* Write the ids of the keys, "key A or key B", as far as they fit; returns out. */
+/* Write the ids of the keys, "A or B", as far as they fit; returns out. */
 static char *ids_of(const struct trust *t, char *out, size_t size)
 {
     size_t used = 0;
     for (size_t i = 0; i < t->count && used < size; i++) {
         char id[KEY_ID_TEXT_MAX];
-        used += (size_t)snprintf(out + used, size - used, "%skey %s", i ? " or " : "", key_id_text(t->keys[i].id, id));
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? " or " : "", key_id_text(t->keys[i].id, id));
     }
     return out;
 }
@@ -42,7 +42,7 @@ static char *ids_of(const struct trust *t, char *out, size_t size)
 static int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
 {
     char ids[128];
-    return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by %s (--trust): %s", ref->store, ref->name,
+    return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by a trusted key (%s): %s", ref->store, ref->name,
                      *ref->tag ? ":" : "", ref->tag, ids_of(t, ids, sizeof ids), why);
 }
 
@@ -57,7 +57,7 @@ static int refuse_signature(const struct trust *t, const struct image_ref *ref, 
         return trust_refuse(t, ref,
                             "its signature was made for another image or tag, or was changed; find out who put it "
                             "there before you sign again");
-    snprintf(why, sizeof why, "it has a signature of key %s; add that key by --trust, or sign again",
+    snprintf(why, sizeof why, "it has a signature of key %s; add that key to the trusted ones, or sign again",
              key_id_text(s->id, id));
     return trust_refuse(t, ref, why);
 }

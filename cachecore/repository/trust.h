@@ -14,7 +14,7 @@ struct trust {
 };
 
 /* Add a public key: the path of a minisign file, or the key itself in base64. what: the option as the user wrote it,
- * with its separator: "trust=" or "--trust ". -EINVAL; errors of reading a file. */
+ * with its separator: "trust=", "trust = " or "--trust ". -EINVAL; errors of reading a file. */
 GR_MUST_CHECK int trust_add(struct trust *t, const char *what, const char *key);
 
 /* Check that a trusted key has signed ref's digest under ref's name and tag. signature: the text from the tag; NULL or

@@ -54,7 +54,7 @@ static struct trust trust_of(const struct pair *p)
 static void refused(const struct trust *t, const struct image_ref *ref, const char *signature, const char *why)
 {
     assert_int_equal(trust_check(t, ref, signature), -EKEYREJECTED);
-    if (!strstr(error_text(), why) || !strstr(error_text(), "is not signed by key "))
+    if (!strstr(error_text(), why) || !strstr(error_text(), "is not signed by a trusted key ("))
         fail_msg("no \"%s\": %s", why, error_text());
 }
 
