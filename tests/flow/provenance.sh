@@ -35,6 +35,11 @@ inspected ".provenance.parent == \"$first\"" "$store/faces:v3"
 tar -cf "$W/shard.tar" -C "$W" tree
 (cd "$W" && "$GRANARY" build -q tar:shard.tar "$store/shards:v1") >"$W/out"
 inspected ".provenance.sources == [\"tar:$W/shard.tar\"]" "$store/shards:v1"
+for n in 0 1; do tar -cf "$W/shard-$n.tar" --transform "s/^/$n-/" -C "$W" tree; done
+(cd "$W" && "$GRANARY" build -q "tar:shard-{0..1}.tar" "$store/shards:v2") >"$W/out"
+inspected ".provenance.sources == [\"tar:$W/shard-{0..1}.tar\"]" "$store/shards:v2"
+(cd "$W/tree" && "$GRANARY" build -q . "$store/here:v1") >"$W/out"
+inspected ".provenance.sources == [\"$W/tree\"]" "$store/here:v1"
 
 echo "== other tags and copies carry it, with what a later version may have added"
 jq -c '.provenance.later = {a: [1, null, "ä"]}' "$v1" >"$W/doc"
