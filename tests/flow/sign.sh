@@ -61,6 +61,16 @@ grep -q "^  *fits, by a key that is trusted$" "$W/out" || fail "$(cat "$W/out")"
 
 echo "== signed by minisign"
 minisign -S -s "$W/other.key" -m "$W/message" -x "$W/other.minisig" >"$W/out"
+minisign -S -s "$W/mine.key" -m "$W/tree/numbers" -x "$W/unrelated.minisig" >"$W/out"
+cp "$store/images/faces/v1" "$W/before"
+for wrong in "--signature $W/other.minisig" "--signature $W/unrelated.minisig" "--key $W/other.key"; do
+    # shellcheck disable=SC2086
+    refused "so it is not put" "$GRANARY" sign "$store/faces:v1" $wrong --trust "$W/mine.pub"
+done
+cmp "$W/before" "$store/images/faces/v1" || fail "a signature that was refused was put"
+refused "--message" "$GRANARY" sign "$store/faces:v1" --message --trust "$W/mine.pub"
+"$GRANARY" sign "$store/faces:v1" --signature "$W/other.minisig" --trust "$KEY" --trust "$W/other.pub" >"$W/out"
+read_by "$W/other.pub" "$store/faces:v1"
 "$GRANARY" sign "$store/faces:v1" --signature "$W/other.minisig" >"$W/out"
 read_by "$W/other.pub" "$store/faces:v1"
 "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
