@@ -27,23 +27,18 @@ int trust_add(struct trust *t, const char *what, const char *key)
     return 0;
 }
 
-/* Write the ids of the keys, "A or B", as far as they fit; returns out. */
-static char *ids_of(const struct trust *t, char *out, size_t size)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < t->count && used < size; i++) {
-        char id[KEY_ID_TEXT_MAX];
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? " or " : "", key_id_text(t->keys[i].id, id));
-    }
-    return out;
-}
-
 /* Refuse an image. why: "it ...", with what helps. */
 static int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
 {
-    char ids[128];
+    char ids[TRUST_KEYS_MAX * (KEY_ID_TEXT_MAX + 4)] = ""; /* "A or B" */
+    size_t used = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        char id[KEY_ID_TEXT_MAX];
+        used +=
+            (size_t)snprintf(ids + used, sizeof ids - used, "%s%s", i ? " or " : "", key_id_text(t->keys[i].id, id));
+    }
     return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by a trusted key (%s): %s", ref->store, ref->name,
-                     *ref->tag ? ":" : "", ref->tag, ids_of(t, ids, sizeof ids), why);
+                     *ref->tag ? ":" : "", ref->tag, ids, why);
 }
 
 /* Say why no trusted key fits. */

@@ -165,6 +165,7 @@ static void test_trust__a_key_is_text_or_a_file_and_nothing_else(void **state)
         assert_int_equal(trust_add(&t, "--trust ", pair_of((uint8_t)(t.count + 10)).public), 0);
     assert_int_equal(trust_add(&t, "--trust ", mine.public), -EINVAL);
     assert_non_null(strstr(error_text(), "more than 8 keys"));
+    refused(&t, &ref, NULL, "0000000000000010 or 0000000000000011): it has no signature"); /* the ids in full */
     scratch_remove(dir);
 }
 
