@@ -1,14 +1,14 @@
 #!/bin/bash
-# cache-read.sh [short]: random reads of what is cached, over NBD on a unix socket: the plugin's SSD cache and its memory
-# tier, against fio on the same bytes with io_uring and O_DIRECT (the disk's limit) and against nbdkit's file and memory
-# plugins (the protocol's).
+# cache-read.sh [short]: random reads of what is cached, over NBD on a unix socket: the plugin's SSD cache and its
+# memory tier, against fio on the same bytes with io_uring and O_DIRECT (the disk's limit) and against nbdkit's file and
+# memory plugins (the protocol's).
 #
 # Every size (SIZES: 4k 32k 128k 1m) at every depth of a connection (DEPTHS: 1 16 64) over 1 and 4 connections
 # (CONNECTIONS: 1 4); each contender in turn for SECONDS_EACH (1), REPEATS rounds (3) after one warm-up. A figure is the
 # median of its rounds, a ratio the median of the ratios within a round. CPU per request is the server's user and
-# system time; of raw, fio's own, which the others do not count. FILES (10,000: 1.0 GB). CONTENDERS: some of raw granary tier
-# file memory. short: 4k and 128k at 1 and 16 over one connection, one round. PREFIX: before every program, e.g. on a busy
-# machine `chrt -f 1`, which keeps other work off the CPUs, though not off the disk.
+# system time; of raw, fio's own, which the others do not count. FILES (10,000: 1.0 GB). CONTENDERS: some of raw granary
+# tier file memory. short: 4k and 128k at 1 and 16 over one connection, one round. PREFIX: before every program, e.g. on
+# a busy machine `chrt -f 1`, which keeps other work off the CPUs, though not off the disk.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 if [ "${1:-}" = short ]; then
     SIZES=${SIZES:-4k 128k} DEPTHS=${DEPTHS:-1 16} CONNECTIONS=${CONNECTIONS:-1} REPEATS=1

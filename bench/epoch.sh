@@ -1,6 +1,7 @@
 #!/bin/bash
 # epoch.sh [FILES] [CONTENDER...]: training over a slow link: what it takes to read a data set of FILES (20,000: 2.0 GB)
-# files from S3, 1 Gbit/s and 10 ms round trip away, by 8 processes, for the first time and again. Every file is compared.
+# files from S3, 1 Gbit/s and 10 ms round trip away, by 8 processes, for the first time and again. Every file is
+# compared.
 #
 # Contenders, each run alone, in turns, REPEATS rounds (3), of which medians are taken: those of epoch/contenders.sh;
 # granary:KEY=VALUE,... is granary with parameters of its plugin. ROWS, some of:
@@ -60,7 +61,8 @@ upload() {
 
 # ---- one step, one line ----
 
-# line STEP SECONDS LINK_BYTES REQUESTS TICKS DEVICE_BYTES FILE: FILE holds the object that the step printed, whose names win
+# line STEP SECONDS LINK_BYTES REQUESTS TICKS DEVICE_BYTES FILE: FILE holds the object that the step printed, whose
+# names win
 line() {
     jq -c --arg contender "$contender" --arg step "$1" --argjson seconds "$2" --argjson link "$3" --argjson requests "$4" \
         --argjson ticks "$5" --argjson device "$6" --argjson hz "$(getconf CLK_TCK)" --argjson pss "$(contender_pss)" \

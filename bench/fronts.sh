@@ -9,10 +9,10 @@
 #   file       the same over nbdkit's file plugin and the image as a file
 #   loop       the loop device on that file: no server at all
 #
-# CONTENDERS: some of them. REPEATS rounds (3) after one that does not count, each contender once a round; medians, and the ratios within a round: how
-# much of local's files/s, how often nbdfuse's, and the share of nbdfuse's CPU. CPU is that of the processes which
-# answer. PREFIX: before each of them, and before the readers. CACHE=DIR:SIZE for both of granary's, CACHE_OPTIONS:
-# more of them, KEY=VALUE. On /dev/shm the disk is left out of it.
+# CONTENDERS: some of them. REPEATS rounds (3) after one that does not count, each contender once a round; medians, and
+# the ratios within a round: how much of local's files/s, how often nbdfuse's, and the share of nbdfuse's CPU. CPU is
+# that of the processes which answer. PREFIX: before each of them, and before the readers. CACHE=DIR:SIZE for both of
+# granary's, CACHE_OPTIONS: more of them, KEY=VALUE. On /dev/shm the disk is left out of it.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-20000}
 READER=$GRANARY_BUILD/bench/epoch-reader

@@ -1,13 +1,13 @@
 #!/bin/bash
-# readahead.sh [FILES] [ROW...]: what chunk size and readahead cost and bring: FILES (20,000) files, nothing cached, read
-# by 8 processes through the mounted image, the store behind 1 Gbit/s and 10 ms round trip.
+# readahead.sh [FILES] [ROW...]: what chunk size and readahead cost and bring: FILES (20,000) files, nothing cached,
+# read by 8 processes through the mounted image, the store behind 1 Gbit/s and 10 ms round trip.
 #
 # Rows, all by default: sample (a twentieth of the files, spread over the set, in random order), epoch (all files,
-# shuffled), warm (another epoch after that, without page cache), sequential (all, in order), half (three shuffled epochs
-# without page cache, a cache of half the set). For each chunk size (CHUNKS: 64K 128K 256K) and each policy (POLICIES:
-# readahead=0 fill=off default; + joins options of granary serve, without their dashes): seconds, bytes over the link, these over the bytes of
-# the files (amplification), requests, and bytes that came in the two seconds after it. Medians of TURNS (1). RTT_MS (10),
-# RATE (1000 Mbit/s). LOCK=FILE is held by each turn.
+# shuffled), warm (another epoch after that, without page cache), sequential (all, in order), half (three shuffled
+# epochs without page cache, a cache of half the set). For each chunk size (CHUNKS: 64K 128K 256K) and each policy
+# (POLICIES: readahead=0 fill=off default; + joins options of granary serve, without their dashes): seconds, bytes over
+# the link, these over the bytes of the files (amplification), requests, and bytes that came in the two seconds after
+# it. Medians of TURNS (1). RTT_MS (10), RATE (1000 Mbit/s). LOCK=FILE is held by each turn.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-20000}
 shift || true

@@ -1,7 +1,8 @@
 #!/bin/bash
-# rebuild.sh [FILES] [MEDIAN]: a build of 100,000 files (sizes log-normal, median 20,000 bytes) of which 1 % changed, 1 % are
-# new and 1 % are gone, upon the image of the day before, against a build of all of them; then one of an unchanged tree.
-# Time is wall clock and CPU of the process. The tree is local and in the page cache: the hardest case for the ratio.
+# rebuild.sh [FILES] [MEDIAN]: a build of 100,000 files (sizes log-normal, median 20,000 bytes) of which 1 % changed,
+# 1 % are new and 1 % are gone, upon the image of the day before, against a build of all of them; then one of an
+# unchanged tree. Time is wall clock and CPU of the process. The tree is local and in the page cache: the hardest case
+# for the ratio.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-100000} median=${2:-20000}
 

@@ -10,8 +10,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -202,14 +204,15 @@ bool build_source_is_tar(const char *url)
     return !strncmp(url, "tar:", 4);
 }
 
-/* A path that is not absolute would say nothing elsewhere. */
+/* A path that is not absolute would say nothing elsewhere. It need not exist: tar: may be before a numbered set. */
 static void note_address(const char *url, struct provenance *out)
 {
-    char path[PATH_MAX], whole[PATH_MAX + 4];
+    char dir[PATH_MAX], whole[2 * PATH_MAX];
     const char *tar = build_source_is_tar(url) ? "tar:" : "", *place = url + strlen(tar);
     bool relative = *place != '/' && strcmp(place, "-") != 0 && !strstr(place, "://");
-    if (relative && realpath(place, path)) {
-        snprintf(whole, sizeof whole, "%s%s", tar, path);
+    if (relative && getcwd(dir, sizeof dir)) {
+        bool here = !strcmp(place, ".");
+        snprintf(whole, sizeof whole, "%s%s%s%s", tar, dir, here ? "" : "/", here ? "" : place);
         url = whole;
     }
     provenance_add_source(out, url);

@@ -20,15 +20,16 @@ struct open_image {
     struct image_ref ref;
     struct store *store;
     struct digest digest;
-    struct tag tag; /* zero when the image is named by digest */
+    struct tag tag; /* zero when the image is named by a digest, without a tag that names it too */
     struct manifest manifest;
 };
 
 /* Parse a reference, open its store, resolve the tag once, load and verify the manifest. Returns 0, a negative errno,
- * or CLI_USAGE for a malformed reference. open_image_release it in any case. */
+ * or CLI_USAGE for a malformed reference. open_image_release it in any case. Of NAME:TAG@sha256:DIGEST the tag is read
+ * too; that it names another image or is gone is no error. */
 GR_MUST_CHECK int open_image(const char *text, const struct open_access *access, struct open_image *out);
-/* Check that a trusted key has signed the image. A reference by digest must have a tag that names that digest. No keys:
- * 0. -EKEYREJECTED, and errors of repository_resolve. */
+/* Check that a trusted key has signed the image. A reference by digest must have a tag that named that digest when the
+ * image was opened. No keys: 0. -EKEYREJECTED. */
 GR_MUST_CHECK int open_check_trust(const struct open_image *image, const struct trust *trust);
 void open_image_release(struct open_image *image);
 #define CLEANUP_OPEN_IMAGE CLEANUP(open_image_release) struct open_image

@@ -440,10 +440,11 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     return rc;
 }
 
-static int add_keys(const struct option_list *keys, struct trust *out)
+/* what: as for trust_add. */
+static int add_keys(const char *what, const struct option_list *keys, struct trust *out)
 {
     for (size_t i = 0; i < keys->count; i++)
-        if (trust_add(out, "--trust ", keys->items[i]))
+        if (trust_add(out, what, keys->items[i]))
             return CLI_USAGE;
     return 0;
 }
@@ -453,10 +454,10 @@ int server_options_trust(const struct option_list *given, struct trust *out)
     const struct config *c;
     struct server_values file = {0};
     if (given->count)
-        return add_keys(given, out);
+        return add_keys("--trust ", given, out);
     int rc = config_get(&c) ? CLI_USAGE : server_options_read_config(c, &file);
     if (!rc)
-        rc = add_keys(&file.trust, out);
+        rc = add_keys("trust = ", &file.trust, out);
     options_release_lists(server_option_rows, &file);
     return rc;
 }

@@ -6,13 +6,13 @@
  *    plan      which of the parent's files stay, which are moved, which are read
  *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
  *    finish    metadata, top of the index, catalog; wait for uploads
- *    publish   re-used objects are still there; the manifest, the unique tag, the requested tag
+ *    publish   reused objects are still there; the manifest, the unique tag, the requested tag
  *
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
  * and "list" writes the data.
  *
  * Invariant: until the unique tag exists, nothing refers to an uploaded object. A failure before that leaves objects
- * that the next run re-uses or gc removes. build_release frees everything in reverse order of creation.
+ * that the next run reuses or gc removes. build_release frees everything in reverse order of creation.
  * build_parent.c finds what to build upon, build_step.c runs between any two pieces of work.
  */
 #include "imagebuild/build_internal.h"

@@ -95,7 +95,7 @@ struct build_result {
 
 /* Build an image and publish it in `store` as ref->name, under ref->tag and a unique tag. Blocks; calls
  * options->progress from this thread. Source and store stay the caller's, but a failed build may have cancelled the
- * source: open a new one for the next build. On failure nothing is published, and the next run re-uses what was
+ * source: open a new one for the next build. On failure nothing is published, and the next run reuses what was
  * uploaded.
  *
  * Returns 0 or -errno with a sentence. -EINVAL: an option is out of range, or names cannot be kept. -ENOTSUP:

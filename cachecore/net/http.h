@@ -189,8 +189,8 @@ int http_failure_errno(const struct http_failure *failure, const char **remedy);
 /* Is the code in the table? */
 bool http_failure_known(int code);
 /* Return a status as 0 or -errno. 0: 2xx. Temporary (-EAGAIN): 408, 421, 425, 429, 499 and every 5xx not listed here.
- * Permanent: 401, 403, 407, 451, 511 -EACCES; 404, 410 -ENOENT; 412 -ESTALE; 413 -EFBIG; 414 -ENAMETOOLONG; 416
- * -EBADMSG; 426, 501, 505 -ENOTSUP; 507 -ENOSPC; 506, 508, 510 and all others -EIO. */
+ * Permanent: 401, 407 -ENOKEY; 403, 451, 511 -EACCES; 404, 410 -ENOENT; 412 -ESTALE; 413 -EFBIG; 414 -ENAMETOOLONG;
+ * 416 -EBADMSG; 426, 501, 505 -ENOTSUP; 507 -ENOSPC; 506, 508, 510 and all others -EIO. */
 int http_status_errno(int status);
 /* Return what a status means and what helps, if that says more than the number; else "". */
 const char *http_status_meaning(int status);

@@ -29,16 +29,16 @@ static void copy_value(char *out, size_t size, const char *value, size_t len)
     out[len] = 0;
 }
 
-/* Scan a number and, unless `behind` is 0, the byte that must follow it. Returns the position after them; NULL: they
+/* Scan a number and, unless `next` is 0, the byte that must follow it. Returns the position after them; NULL: they
  * are not there. */
-static const char *scan_number(const char *p, char behind, uint64_t *out)
+static const char *scan_number(const char *p, char next, uint64_t *out)
 {
     char *end;
     errno = 0;
     *out = strtoull(p, &end, 10);
-    if (*p < '0' || *p > '9' || errno || *out > INT64_MAX || (behind && *end != behind))
+    if (*p < '0' || *p > '9' || errno || *out > INT64_MAX || (next && *end != next))
         return NULL;
-    return end + (behind != 0);
+    return end + (next != 0);
 }
 
 /* Take "bytes FIRST-LAST/TOTAL" (RFC 9110, 14.4); the range or the total may be "*". */

@@ -177,10 +177,10 @@ static const struct {
     int status, rc;
     const char *meaning;
 } statuses[] = {
-    {401, -EACCES, ""},
+    {401, -ENOKEY, ""},
     {403, -EACCES, ""},
     {404, -ENOENT, ""},
-    {407, -EACCES, "the proxy wants a name and password"},
+    {407, -ENOKEY, "the proxy wants a name and password"},
     {408, -EAGAIN, ""},
     {410, -ENOENT, ""},
     {412, -ESTALE, ""},

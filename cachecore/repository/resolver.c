@@ -438,18 +438,13 @@ static int check_digest(struct resolver *r, const struct image_ref *ref)
 {
     if (!r->config->trust || !r->config->trust->count || is_trusted_by_table(r, ref))
         return 0;
-    if (!*ref->tag)
-        return trust_refuse(r->config->trust, ref,
-                            "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
     struct image_ref by_tag = *ref;
     struct tag_question q = {.ref = &by_tag};
     by_tag.by_digest = false;
-    int rc = ask_patiently(r, ref->store, ask_tag, &q);
-    if (rc)
-        return rc;
-    if (!digest_equal(&q.digest, &ref->digest))
-        return trust_refuse(r->config->trust, ref, "its tag names another image by now, and has the signature of that");
-    return take_signature(r, ref, q.tag.signature);
+    int rc = *ref->tag ? ask_patiently(r, ref->store, ask_tag, &q) : 0;
+    if (!rc)
+        rc = trust_check_tag(r->config->trust, ref, &q.digest);
+    return rc ? rc : take_signature(r, ref, q.tag.signature);
 }
 
 /* ---- resolving ---- */

@@ -27,22 +27,18 @@ int trust_add(struct trust *t, const char *what, const char *key)
     return 0;
 }
 
-/* Write the ids of the keys, "key A or key B", as far as they fit; returns out. */
-static char *ids_of(const struct trust *t, char *out, size_t size)
+/* Refuse an image. why: "it ...", with what helps. */
+static int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
 {
+    char ids[TRUST_KEYS_MAX * (KEY_ID_TEXT_MAX + 4)] = ""; /* "A or B" */
     size_t used = 0;
-    for (size_t i = 0; i < t->count && used < size; i++) {
+    for (size_t i = 0; i < t->count; i++) {
         char id[KEY_ID_TEXT_MAX];
-        used += (size_t)snprintf(out + used, size - used, "%skey %s", i ? " or " : "", key_id_text(t->keys[i].id, id));
+        used +=
+            (size_t)snprintf(ids + used, sizeof ids - used, "%s%s", i ? " or " : "", key_id_text(t->keys[i].id, id));
     }
-    return out;
-}
-
-int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why)
-{
-    char ids[128];
-    return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by %s (--trust): %s", ref->store, ref->name,
-                     *ref->tag ? ":" : "", ref->tag, ids_of(t, ids, sizeof ids), why);
+    return error_set(-EKEYREJECTED, "%.120s/%s%s%s is not signed by a trusted key (%s): %s", ref->store, ref->name,
+                     *ref->tag ? ":" : "", ref->tag, ids, why);
 }
 
 /* Say why no trusted key fits. */
@@ -56,7 +52,7 @@ static int refuse_signature(const struct trust *t, const struct image_ref *ref, 
         return trust_refuse(t, ref,
                             "its signature was made for another image or tag, or was changed; find out who put it "
                             "there before you sign again");
-    snprintf(why, sizeof why, "it has a signature of key %s; add that key by --trust, or sign again",
+    snprintf(why, sizeof why, "it has a signature of key %s; add that key to the trusted ones, or sign again",
              key_id_text(s->id, id));
     return trust_refuse(t, ref, why);
 }
@@ -80,4 +76,16 @@ int trust_check(const struct trust *t, const struct image_ref *ref, const char *
             return rc;
     }
     return refuse_signature(t, ref, &s);
+}
+
+int trust_check_tag(const struct trust *t, const struct image_ref *ref, const struct digest *named)
+{
+    if (!t->count)
+        return 0;
+    if (!*ref->tag)
+        return trust_refuse(t, ref, "a signature is found by its tag; name the image as NAME:TAG@sha256:DIGEST");
+    if (!digest_equal(named, &ref->digest))
+        return trust_refuse(t, ref,
+                            "its tag was removed or names another image by now, and the signature went with it");
+    return 0;
 }

@@ -14,14 +14,15 @@ struct trust {
 };
 
 /* Add a public key: the path of a minisign file, or the key itself in base64. what: the option as the user wrote it,
- * with its separator: "trust=" or "--trust ". -EINVAL; errors of reading a file. */
+ * with its separator: "trust=", "trust = " or "--trust ". -EINVAL; errors of reading a file. */
 GR_MUST_CHECK int trust_add(struct trust *t, const char *what, const char *key);
 
 /* Check that a trusted key has signed ref's digest under ref's name and tag. signature: the text from the tag; NULL or
  * empty: none. -EKEYREJECTED, with a sentence that says what helps. */
 GR_MUST_CHECK int trust_check(const struct trust *t, const struct image_ref *ref, const char *signature);
 
-/* The sentence, and -EKEYREJECTED, for an image whose signature cannot be looked up. why: "it ..." */
-int trust_refuse(const struct trust *t, const struct image_ref *ref, const char *why);
+/* Check that ref's tag can have a signature of ref's digest, before trust_check. named: the digest that the tag names
+ * now; zero: there is no such tag. No keys: 0. -EKEYREJECTED. */
+GR_MUST_CHECK int trust_check_tag(const struct trust *t, const struct image_ref *ref, const struct digest *named);
 
 #endif

@@ -22,7 +22,7 @@ _granary_options() {
         export) echo "--jobs --trust --endpoint --timeout --json --quiet";;
         copy) echo "--jobs --strict-tags --endpoint --timeout --to-endpoint --json --quiet";;
         tag) echo "--endpoint --timeout --strict-tags --json";;
-        sign) echo "--key --trusted-comment --signature --message --endpoint --timeout --json";;
+        sign) echo "--key --trusted-comment --signature --trust --message --endpoint --timeout --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;

@@ -385,7 +385,7 @@ const struct verb verb_build = {
         "SOURCE is /dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path or http(s)://host/path, with tar:\n"
         "before it for the members of the tar shards there; or - for local files named on standard input.\n"
         "IMAGE is STORE/NAME[:TAG]; without a tag it is 'latest'. An interrupted or failed build publishes\n"
-        "nothing; run again, it re-uses what is there.",
+        "nothing; run again, it reuses what is there.",
     .interrupted = "what was stored is used by the next run",
     .options = rows,
     .values_size = sizeof(struct build_values),

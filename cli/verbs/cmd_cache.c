@@ -4,7 +4,7 @@
  *   NAME[:GLOB] | NAME GLOB   an export of the server of --control, or a mount point, which means a server and an
  * export
  *
- * The server answers with one JSON object a line (server/control_cache.c). Progress is drawn, files and images are
+ * The server answers with one JSON object per line (server/control_cache.c). Progress is drawn, files and images are
  * printed as they arrive (with --json unchanged), and a result or an error ends the answer.
  */
 #include <errno.h>
@@ -29,7 +29,7 @@ struct cache_values {
 /* clang-format off */
 #define CALL_ROWS                                                                                                      \
     {OPTION_TEXT, 0, "control", "TARGET", AT(control), "the server: a mount point, its socket or its control socket"}, \
-    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},                                          \
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object per line"},                                        \
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},                                                       \
     {0}
 /* clang-format on */

@@ -20,7 +20,7 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "stat", NULL, AT(stat), "how many paths of each kind, and their bytes, instead of the paths"},
     {OPTION_FLAG, 0, "exit-code", NULL, AT(exit_code), "exit with 3 when there is a difference"},
     {OPTION_FLAG, '0', NULL, NULL, AT(zero), "end names with NUL instead of a newline, never escape"},
-    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line; with --stat one object"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object per line; with --stat one object"},
     LOOKUP_ROWS(struct diff_values),
     {0},
 };
@@ -176,9 +176,9 @@ const struct verb verb_diff = {
     .min_operands = 2,
     .max_operands = 2,
     .summary = "Show how image B differs from image A",
-    .details = "A line a path: 'A' added, 'D' removed, 'M' changed in content or kind, 'm' in attributes alone (mode,\n"
-               "owner, time, which names are links of one file; not a directory's time). Contents are compared by\n"
-               "their digests in the catalogs: no file is read.",
+    .details = "One line per path: 'A' added, 'D' removed, 'M' changed in content or kind, 'm' in attributes alone\n"
+               "(mode, owner, time, which names are links of one file; not a directory's time). Contents are compared\n"
+               "by their digests in the catalogs: no file is read.",
     .options = rows,
     .values_size = sizeof(struct diff_values),
     .defaults = &defaults,

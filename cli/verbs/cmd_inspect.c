@@ -254,7 +254,7 @@ static void print_signature(const struct inspected_signature *s)
         printf("%-14s %s", label, s->checked ? "NOT TRUSTED: " : "");
         print_text(s->error);
         putchar('\n');
-    } else if (s->checked || s->there) {
+    } else if (s->there) {
         printf("%-14s %s\n", label,
                s->checked ? "fits, by a key that is trusted" : "not checked: --trust KEY does that");
     }

@@ -28,7 +28,7 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 'R', "recursive", NULL, AT(recursive), "everything below PATH"},
     {OPTION_TEXT, 0, "at", "OFFSET", AT(at), "name the file whose bytes lie at this offset of the image"},
     {OPTION_FLAG, '0', NULL, NULL, AT(zero), "end names with NUL instead of a newline, never escape"},
-    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object per line"},
     LOOKUP_ROWS(struct ls_values),
     {0},
 };

@@ -13,6 +13,7 @@
 
 struct sign_values {
     const char *key, *signature, *comment;
+    struct option_list trust;
     struct open_access access;
     bool message, json;
 };
@@ -26,6 +27,8 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "trusted-comment", "TEXT", AT(comment),
      "one line that is signed too (default: the time, and NAME:TAG)"},
     {OPTION_TEXT, 0, "signature", "FILE", AT(signature), "take this signature of the message, which minisign made"},
+    {OPTION_LIST, 0, "trust", "KEY", AT(trust),
+     "put the signature only if this public key has made it: the key, or its file; may be repeated"},
     {OPTION_FLAG, 0, "message", NULL, AT(message), "print the text that is to be signed, and change nothing"},
     LOOKUP_ROWS(struct sign_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
@@ -60,7 +63,7 @@ static int make_signature(const struct sign_values *v, const struct image_ref *r
     return rc;
 }
 
-/* Take the signature that --signature names. Whether it is of this message only its public key could tell. */
+/* Take the signature that --signature names. Whether it is of this message only its public key can tell (--trust). */
 static int read_signature(const char *path, char out[SIGNATURE_TEXT_MAX])
 {
     struct signature unused;
@@ -74,6 +77,23 @@ static int read_signature(const char *path, char out[SIGNATURE_TEXT_MAX])
     memcpy(out, text.data, text.len);
     out[text.len] = '\0';
     return 0;
+}
+
+/* Check the signature against the keys of --trust. */
+static int check_signature(const struct sign_values *v, const struct image_ref *ref, const char *text)
+{
+    struct trust trust = {.count = 0};
+    for (size_t i = 0; i < v->trust.count; i++)
+        if (trust_add(&trust, "--trust ", v->trust.items[i]))
+            return CLI_USAGE;
+    int rc = trust_check(&trust, ref, text);
+    if (rc != -EKEYREJECTED)
+        return rc;
+    return error_set(
+        rc,
+        "%.200s: no key of --trust has made this signature of %s:%s, so it is not put; 'granary sign IMAGE "
+        "--message' prints what to sign",
+        v->key ? v->key : v->signature, ref->name, ref->tag);
 }
 
 /* Read the tag, which must name the digest if one was given. */
@@ -99,6 +119,8 @@ static int check(const struct invocation *inv)
         return options_wrong("give one of --key FILE, --signature FILE and --message");
     if (v->comment && !v->key)
         return options_wrong("--trusted-comment goes with --key: it is part of the signature");
+    if (v->message && v->trust.count)
+        return options_exclude("--message", "--trust", "no signature is put");
     if (v->message && v->json)
         return options_exclude("--message", "--json", "the text is printed as it is signed");
     if (image_ref_parse(inv->operands[0], &ref) || (!v->message && open_check_writable(&ref)))
@@ -130,6 +152,8 @@ static int cmd_sign_run(const struct invocation *inv)
     if (!rc)
         rc = signature_decode(text, strlen(text), &made);
     if (!rc)
+        rc = check_signature(v, &ref, text);
+    if (!rc)
         rc = repository_sign(store, ref.name, ref.tag, &ref.digest, text);
     if (rc)
         return rc;
@@ -151,7 +175,8 @@ const struct verb verb_sign = {
     .details =
         "Readers check it by --trust KEY. The signature says that NAME:TAG is the image with this digest, in any\n"
         "store. It is kept in the tag until the tag is put again: sign after each build. With a key that has a\n"
-        "password, sign what --message prints by minisign -S -m, and give --signature the result.",
+        "password, sign what --message prints by minisign -S -m, and give --signature the result; --trust checks it\n"
+        "before it is put.",
     .options = rows,
     .values_size = sizeof(struct sign_values),
     .defaults = &defaults,

@@ -47,7 +47,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
     {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit), "bytes a second fetched for this, e.g. 100M (default: no limit)"},
     {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
-    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object per line"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
     {0},
 };

@@ -73,7 +73,7 @@ GR_MUST_CHECK int compact_apply(const struct compact *c, const struct compact_co
 
 /* ---- the parent's packs (parent_check.c) ---- */
 
-/* Check that the store still has the packs that a build re-uses from its parent. The build reads the files in damaged
+/* Check that the store still has the packs that a build reuses from its parent. The build reads the files in damaged
  * packs from the source again.
  *
  * From every pack, the last chunk that the parent needs is read and verified. This one small read a pack finds packs

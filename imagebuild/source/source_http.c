@@ -153,8 +153,8 @@ static int source_http_refusal(const char *name, const struct http_response *res
                                  (unsigned)GR_MAX(resp->retry_after_s, 0));
     if (*meaning)
         return error_set(rc, "source: %s: %s (status %d)", name, meaning, status);
-    if (rc == -EACCES)
-        return error_set(-EACCES,
+    if (rc == -EACCES || rc == -ENOKEY)
+        return error_set(rc,
                          "source: the server refuses to show %s (status %d); check its access rules, and what "
                          "--http-token-file or ~/.netrc say",
                          name, status);

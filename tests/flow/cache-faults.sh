@@ -51,8 +51,8 @@ stop_client() {
 # rounds COUNT: the client has compared so often
 rounds() { [ "$(wc -l <"$W/slowest")" -ge "$1" ]; }
 
-# during FAULT WAY COUNTER: the fault is on until WAY (reading, writing) is down, COUNTER has grown and the client has read
-# everything while it was on: no read waits for such a disk to its end
+# during FAULT WAY COUNTER: the fault is on until WAY (reading, writing) is down, COUNTER has grown and the client has
+# read everything while it was on: no read waits for such a disk to its end
 during() {
     local before hits round
     echo "== $1"

@@ -9,8 +9,9 @@ probe=$GRANARY_BUILD/tests/tools/nbdprobe
 faulty "$W/device" "$W/behind"
 truncate -s 200M "$W/behind/blocks"
 LOOP=$(losetup --direct-io=on -f --show "$W/device/blocks") || skip "no loop device to be had here"
-# Without a journal: while the commit of one hangs, a write that wants to note the file's time there is held by the kernel,
-# and its process with it, until the disk answers (docs/internals/cache.md). Whether one is under way is a matter of chance.
+# Without a journal: while the commit of one hangs, a write that wants to note the file's time there is held by the
+# kernel, and its process with it, until the disk answers (docs/internals/cache.md). Whether one is under way is a
+# matter of chance.
 mkfs.ext4 -q -O ^has_journal "$LOOP"
 mkdir "$W/disk" "$W/tree"
 mount "$LOOP" "$W/disk" || skip "this kernel does not mount ext4"

@@ -40,7 +40,8 @@ all_there() {
     [ "$(count fetch_requests_total)" = 0 ] || fail "$(count fetch_requests_total) requests"
 }
 warned() { grep -q "cannot be asked for faces:latest .* serving sha256:$(sha256sum <"$1"/manifests/* | cut -c1-64)" "$W/err" || fail "no warning: $(cat "$W/err")"; }
-# start_silent: nbdkit, which has asked the store. Of a machine that stood still for the 3 s that it is asked for, nothing is asked.
+# start_silent: nbdkit, which has asked the store. Of a machine that stood still for the 3 s that it is asked for,
+# nothing is asked.
 start_silent() {
     for _ in 1 2 3 4 5; do
         start nbdkit

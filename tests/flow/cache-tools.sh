@@ -1,6 +1,6 @@
 #!/bin/bash
-# granary cache ls, evict, pin on a server that is being read, and fsck on its directory afterwards. A reader compares every byte
-# all the time: it never sees that chunks come and go.
+# granary cache ls, evict, pin on a server that is being read, and fsck on its directory afterwards. A reader compares
+# every byte all the time: it never sees that chunks come and go.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
 

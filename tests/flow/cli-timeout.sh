@@ -19,7 +19,8 @@ i=s3://bucket/store/faces
 lookups=("images s3://bucket/store" "ls $i" "inspect $i" "tag $i v2" "rm $i:v1" "diff $i $i:v1")
 others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "gc s3://bucket/store")
 
-# start NAME ENDPOINT ARG...: in the background, its end and its sentence in files; killed where it would wait for minutes
+# start NAME ENDPOINT ARG...: in the background, its end and its sentence in files; killed where it would wait for
+# minutes
 pids=()
 start() {
     local name=$1 endpoint=$2

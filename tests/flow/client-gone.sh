@@ -1,6 +1,6 @@
 #!/bin/bash
-# Clients vanish while their reads wait for a store that answers nobody: the server's threads that waited for them end at
-# once and not when the store is back, it lives through that, and who else reads the same bytes has them then.
+# Clients vanish while their reads wait for a store that answers nobody: the server's threads that waited for them end
+# at once and not when the store is back, it lives through that, and who else reads the same bytes has them then.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A server that is given no cache has one: in /var/cache/granary, half of what is free there, for one server at a time,
-# of this user alone; --cache none and GRANARY_CACHE have it otherwise. In a mount namespace with a /var/cache of its own.
+# of this user alone; --cache none and GRANARY_CACHE have it otherwise. In a mount namespace with a /var/cache of its
+# own.
 if [ -z "${GRANARY_OWN_CACHE:-}" ] && unshare --mount true 2>/dev/null; then
     GRANARY_OWN_CACHE=1 exec unshare --mount --propagation private bash "$0" "$@"
 fi

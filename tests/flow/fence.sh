@@ -1,6 +1,6 @@
 #!/bin/bash
-# fence=warmed: with the store up a reader of what was not warmed gets an error at once, which is counted, logged with the
-# offset whose file can be named, and bounded; with the store down it reads what was warmed. Warming fetches.
+# fence=warmed: with the store up a reader of what was not warmed gets an error at once, which is counted, logged with
+# the offset whose file can be named, and bounded; with the store down it reads what was warmed. Warming fetches.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v jq >/dev/null || skip "no jq here (apt-get install jq)"
 

@@ -1,14 +1,15 @@
 #!/bin/bash
-# Builds (some killed and run again, some upon a parent), copies, tags that come and go, garbage collections and readers,
-# all over one store at the same time: no image that has a name ever lacks anything, and at the end nothing needless is
-# left. GRANARY_FULL=1 races for minutes.
+# Builds (some killed and run again, some upon a parent), copies, tags that come and go, garbage collections and
+# readers, all over one store at the same time: no image that has a name ever lacks anything, and at the end nothing
+# needless is left. GRANARY_FULL=1 races for minutes.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 LEAST=${GRANARY_FULL:+120} # seconds
 LEAST=${LEAST:-8}
 store=$W/store
 
-# Twelve small trees that share half of their files with their neighbours: what one build no longer needs, the next one does.
+# Twelve small trees that share half of their files with their neighbours: what one build no longer needs, the next one
+# does.
 for t in $(seq 0 11); do
     mkdir -p "$W/tree-$t"
     for f in 0 1 2 3; do

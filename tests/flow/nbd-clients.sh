@@ -1,9 +1,9 @@
 #!/bin/bash
-# Clients of granary serve ask for more than its threads can read while the store is silent: a read of what is cached and a
-# new client are answered all the same, the threads do not grow with the clients, and when the clients are killed the
-# server and its other clients go on. Clients that send nothing more, as those who closed a TCP connection seem to, are
-# disconnected when the silence lasts, and have their answers when there is none. Reads of 32 MiB that wait for the store
-# keep no read of what is cached waiting, large or small.
+# Clients of granary serve ask for more than its threads can read while the store is silent: a read of what is cached
+# and a new client are answered all the same, the threads do not grow with the clients, and when the clients are killed
+# the server and its other clients go on. Clients that send nothing more, as those who closed a TCP connection seem to,
+# are disconnected when the silence lasts, and have their answers when there is none. Reads of 32 MiB that wait for the
+# store keep no read of what is cached waiting, large or small.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"
@@ -13,8 +13,8 @@ head -c 60000000 /dev/urandom >"$W/tree/large"
 
 serve_silent "$W/store"
 
-# SOCKET OFFSET COUNT: so many clients ask for 64 KiB there and shut their sending direction; what each gets, or how many
-# were disconnected
+# SOCKET OFFSET COUNT: so many clients ask for 64 KiB there and shut their sending direction; what each gets, or how
+# many were disconnected
 cat >"$W/leaving.py" <<'PY'
 import socket, struct, sys
 path, offset, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

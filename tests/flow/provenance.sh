@@ -35,6 +35,11 @@ inspected ".provenance.parent == \"$first\"" "$store/faces:v3"
 tar -cf "$W/shard.tar" -C "$W" tree
 (cd "$W" && "$GRANARY" build -q tar:shard.tar "$store/shards:v1") >"$W/out"
 inspected ".provenance.sources == [\"tar:$W/shard.tar\"]" "$store/shards:v1"
+for n in 0 1; do tar -cf "$W/shard-$n.tar" --transform "s/^/$n-/" -C "$W" tree; done
+(cd "$W" && "$GRANARY" build -q "tar:shard-{0..1}.tar" "$store/shards:v2") >"$W/out"
+inspected ".provenance.sources == [\"tar:$W/shard-{0..1}.tar\"]" "$store/shards:v2"
+(cd "$W/tree" && "$GRANARY" build -q . "$store/here:v1") >"$W/out"
+inspected ".provenance.sources == [\"$W/tree\"]" "$store/here:v1"
 
 echo "== other tags and copies carry it, with what a later version may have added"
 jq -c '.provenance.later = {a: [1, null, "ä"]}' "$v1" >"$W/doc"
@@ -47,6 +52,8 @@ for tag in now "$(jq -r .unique_tag "$W/out")"; do
     [ "$(noted "$W/store3/images/other/$tag")" = "$before" ] || fail "copy: $(noted "$W/store3/images/other/$tag")"
 done
 inspected '.provenance.source_count == 2' "$W/store3/other:now"
+"$GRANARY" tag "$store/faces:v1@$first" v5 >"$W/out"
+[ "$(noted "$store/images/faces/v5")" = "$before" ] || fail "tag by digest: $(noted "$store/images/faces/v5")"
 
 echo "== without one, as from an earlier build; and hostile ones"
 # shows VALUE FILTER: with this provenance in the tag, the image is read, and inspect says so

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Who may read: builder and server run as an ordinary user without any privilege; a user who is not in the socket's group
-# cannot read an image, one in it can, and the control socket is apart from that. Over TCP with TLS a client with the key
-# reads, one without it, with another one, or in plaintext is refused.
+# Who may read: builder and server run as an ordinary user without any privilege; a user who is not in the socket's
+# group cannot read an image, one in it can, and the control socket is apart from that. Over TCP with TLS a client with
+# the key reads, one without it, with another one, or in plaintext is refused.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "only root can be several users"

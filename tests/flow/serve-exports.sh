@@ -1,6 +1,7 @@
 #!/bin/bash
-# Exports added and removed while a server runs and is read: checked like those given at the start, seen by everything that
-# shows exports, kept over the server's end by the digest they had, refused to be removed while somebody is connected.
+# Exports added and removed while a server runs and is read: checked like those given at the start, seen by everything
+# that shows exports, kept over the server's end by the digest they had, refused to be removed while somebody is
+# connected.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree" "$W/tree2"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # granary serve --fuse: files are the images, for their owner alone; a killed front is started again and what it had
-# taken is answered by the next, also while the store is silent; SIGTERM takes the mount away, and so does the next start
-# what a killed server left.
+# taken is answered by the next, also while the store is silent; SIGTERM takes the mount away, and so does the next
+# start what a killed server left.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] || skip "no /dev/fuse here, or not root: the front for FUSE is not tested"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# granary serve is told to end, and so is its server alone: a client that reads all the while gets an answer or the end of
-# its connection, never an error, which a mount would hand on to its readers. What was cached is there for the next
+# granary serve is told to end, and so is its server alone: a client that reads all the while gets an answer or the end
+# of its connection, never an error, which a mount would hand on to its readers. What was cached is there for the next
 # server, which asks the store for nothing.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# TLS of granary serve against certificates that are wrong or missing, and against clients that speak it and do harm: they
-# leave with replies unread, ask for all in one record, break a record, begin a handshake and stay; a reader reads on.
+# TLS of granary serve against certificates that are wrong or missing, and against clients that speak it and do harm:
+# they leave with replies unread, ask for all in one record, break a record, begin a handshake and stay; a reader reads
+# on.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v certtool >"$W/null" || skip "no certtool here (apt-get install gnutls-bin)"
 

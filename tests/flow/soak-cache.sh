@@ -1,7 +1,7 @@
 #!/bin/bash
-# A soak: two readers go through an image two and a half times as large as the cache, again and again, while bytes of the cache's
-# data are overwritten and the server is killed every third round. No reader ever gets a wrong byte (a killed server may cut
-# one short), the cache never outgrows its budget, and the damage was seen and healed.
+# A soak: two readers go through an image two and a half times as large as the cache, again and again, while bytes of
+# the cache's data are overwritten and the server is killed every third round. No reader ever gets a wrong byte (a
+# killed server may cut one short), the cache never outgrows its budget, and the damage was seen and healed.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 

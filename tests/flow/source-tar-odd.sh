@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tars that are odd, damaged or made to do harm: what tar -x makes a tree of is that tree in the image, all else is refused
-# by one sentence that names the shard, and nothing of it published.
+# Tars that are odd, damaged or made to do harm: what tar -x makes a tree of is that tree in the image, all else is
+# refused by one sentence that names the shard, and nothing of it published.
 . "$(dirname "$0")/../lib.sh"
 
 command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"

@@ -47,8 +47,8 @@ dead_for() {
     # of failed and of slow reads, 100 at once and one a second; a few about the store, and of the start
     [ "$(lines)" -le $((2 * (100 + SECONDS - began + 2) + 30)) ] || fail "$(lines) lines of log: $(tail -5 "$W/log")"
     [ $(($(memory_kb) - early)) -le 65536 ] || fail "memory grew from $early to $(memory_kb) kB"
-    # nbdkit's for each connection, for one more and for those that ended just now, the fetch's 64, completion's 8, those
-    # that fill, and a few
+    # nbdkit's for each connection, for one more and for those that ended just now, the fetch's 64, completion's 8,
+    # those that fill, and a few
     [ "$most_threads" -le $(((CROWDS + 4) * 65 + 64 + 8 + 4 + 20)) ] || fail "$most_threads threads"
     [ "$(count cache_hits_total)" -gt "$hits_before" ] || fail "what is cached was no hit"
     line '{"mode": "none"}'

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A file store behind nginx, as docs/reference/stores.md shows it, plain and over TLS: an image is read and verified through it;
-# what is not for readers is hidden; unknown authorities, other hosts' certificates, servers without ranges and
-# redirects are refused, each with its sentence.
+# A file store behind nginx, as docs/reference/stores.md shows it, plain and over TLS: an image is read and verified
+# through it; what is not for readers is hidden; unknown authorities, other hosts' certificates, servers without ranges
+# and redirects are refused, each with its sentence.
 . "$(dirname "$0")/../lib.sh"
 
 command -v nginx >/dev/null || skip "no nginx here (apt-get install nginx-light)"

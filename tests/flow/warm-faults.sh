@@ -1,6 +1,6 @@
 #!/bin/bash
-# granary warm while the S3 store fails: three requests in ten are survived, with exact progress and each chunk once in the
-# cache; a refusal is one sentence and exit 1, and the same command goes on when it is over.
+# granary warm while the S3 store fails: three requests in ten are survived, with exact progress and each chunk once in
+# the cache; a refusal is one sentence and exit 1, and the same command goes on when it is over.
 . "$(dirname "$0")/lib-build-faults.sh"
 for tool in nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq curl)"; done
 

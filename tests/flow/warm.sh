@@ -1,6 +1,6 @@
 #!/bin/bash
-# granary warm: what was warmed is read with the store away, and nothing else was fetched; what is not cached at the end is
-# named, and the exit code says so.
+# granary warm: what was warmed is read with the store away, and nothing else was fetched; what is not cached at the end
+# is named, and the exit code says so.
 . "$(dirname "$0")/lib-warm.sh"
 
 make_faces "$W/tree"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A small HDFS for tests: Hadoop's released jars by Maven, a NameNode and a DataNode (and HttpFS) as processes of their own
-# on loopback, WebHDFS on, without the tarball or native libraries.
+# A small HDFS for tests: Hadoop's released jars by Maven, a NameNode and a DataNode (and HttpFS) as processes of their
+# own on loopback, WebHDFS on, without the tarball or native libraries.
 # Debian 12: apt-get install --no-install-recommends default-jre-headless maven curl python3
 #
 # usage: DIR=/tmp/x LIB=/var/y hdfs.sh prepare|start|start-httpfs|stop|env|status
@@ -12,7 +12,8 @@
 #   start    returns once both serve; ports are free ones
 #   env      prints HDFS_NN, HDFS_DN (HOST:PORT of their web servers), HTTPFS; with HA=1 HDFS_NN2, the standby one
 #   stop     ends the daemons that `start` of this DIR started, and removes DIR
-# Also: HA=1 (two NameNodes, namenode and namenode2, nn1 active at first), VERSION=3.3.6, HEAP=256m (of each daemon), LISTLIMIT=100 (entries of one page of a listing)
+# Also: HA=1 (two NameNodes, namenode and namenode2, nn1 active at first), VERSION=3.3.6, HEAP=256m (of each daemon),
+# LISTLIMIT=100 (entries of one page of a listing)
 set -u
 : "${DIR:?DIR= must name a directory of the cluster\'s own}"
 LIB=${LIB:-$DIR-lib}

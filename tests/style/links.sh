@@ -1,6 +1,6 @@
 #!/bin/bash
-# Relative links of every *.md lead somewhere, to a heading where they name one, and so do the files that README.md and CONTRIBUTING.md name in code
-# (but placeholders like tests/flow/NAME.sh).
+# Relative links of every *.md lead somewhere, to a heading where they name one, and so do the files that README.md and
+# CONTRIBUTING.md name in code (but placeholders like tests/flow/NAME.sh).
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 

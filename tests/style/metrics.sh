@@ -1,6 +1,7 @@
 #!/bin/bash
-# docs/reference/metrics.md has every counter of the program with the help that the program gives, and no other. The dashboard asks
-# for metrics that are there, with labels that they have, and so do the alerts and the other pages; flow/metrics-prometheus asks a Prometheus its queries.
+# docs/reference/metrics.md has every counter of the program with the help that the program gives, and no other. The
+# dashboard asks for metrics that are there, with labels that they have, and so do the alerts and the other pages;
+# flow/metrics-prometheus asks a Prometheus its queries.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 

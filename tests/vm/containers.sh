@@ -1,7 +1,8 @@
 #!/bin/bash
-# `granary mount -f` in the guest, and two containers that share the mount through read-only binds under users of their own: each
-# reads what the files' modes let it read and gets EACCES for the rest, nobody writes. A keeper that is killed is there again. Told
-# to end, the mount waits for a container that still has it, though the host's own mount is gone, and then leaves nothing.
+# `granary mount -f` in the guest, and two containers that share the mount through read-only binds under users of their
+# own: each reads what the files' modes let it read and gets EACCES for the rest, nobody writes. A keeper that is killed
+# is there again. Told to end, the mount waits for a container that still has it, though the host's own mount is gone,
+# and then leaves nothing.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

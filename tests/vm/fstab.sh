@@ -1,6 +1,7 @@
 #!/bin/bash
-# mount(8) and umount(8) from util-linux, in the guest: an fstab line with _netdev,nofail and granary's own options; mount -a,
-# twice; mount DIR; umount DIR, after which nothing is left; what is wrong is said, and nofail lets the rest be mounted.
+# mount(8) and umount(8) from util-linux, in the guest: an fstab line with _netdev,nofail and granary's own options;
+# mount -a, twice; mount DIR; umount DIR, after which nothing is left; what is wrong is said, and nofail lets the rest
+# be mounted.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # A mount outlives its server: under readers of the device (O_DIRECT) and of the files (dropped from the page cache),
-# each read compared with a copy, the server is killed, frozen, replaced; so is the keeper. No read fails, none is wrong,
-# and all go on; the longest one is printed. A server that comes back with another image is refused, and reads wait for
-# the right one. A device that nbd-client attached is adopted, unless it shows another image.
+# each read compared with a copy, the server is killed, frozen, replaced; so is the keeper. No read fails, none is
+# wrong, and all go on; the longest one is printed. A server that comes back with another image is refused, and reads
+# wait for the right one. A device that nbd-client attached is adopted, unless it shows another image.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"

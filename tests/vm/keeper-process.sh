@@ -1,6 +1,7 @@
 #!/bin/bash
-# The keeper as a process: it has two of root's capabilities and no more, and with those reaches a server of another user, whose
-# socket is that user's alone, after that died. Where systemd runs and has the keeper's unit, systemd starts it; else granary does.
+# The keeper as a process: it has two of root's capabilities and no more, and with those reaches a server of another
+# user, whose socket is that user's alone, after that died. Where systemd runs and has the keeper's unit, systemd starts
+# it; else granary does.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# `granary mount` with kernel nbd, killed at its steps by strace, inside the guest: as it tells the kernel to attach, writes
-# something down, starts a process, mounts. The next mount works, and after its umount nothing is left.
+# `granary mount` with kernel nbd, killed at its steps by strace, inside the guest: as it tells the kernel to attach,
+# writes something down, starts a process, mounts. The next mount works, and after its umount nothing is left.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-killed.sh"

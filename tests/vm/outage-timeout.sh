@@ -1,6 +1,6 @@
 #!/bin/bash
-# A store that is silent for longer than the server's --timeout, and so for several times as long as the kernel waits for a
-# reply, is EIO, then and not before; reads are right again when it is back.
+# A store that is silent for longer than the server's --timeout, and so for several times as long as the kernel waits
+# for a reply, is EIO, then and not before; reads are right again when it is back.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"

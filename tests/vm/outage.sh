@@ -1,7 +1,7 @@
 #!/bin/bash
-# The store answers nobody, for more than five times as long as the kernel waits for a reply, under readers of what is not
-# cached and of what is: no read fails, none is wrong, and what the server has of threads, and is asked ever anew, stays
-# within bounds; it is printed.
+# The store answers nobody, for more than five times as long as the kernel waits for a reply, under readers of what is
+# not cached and of what is: no read fails, none is wrong, and what the server has of threads, and is asked ever anew,
+# stays within bounds; it is printed.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What else a device of an export can stand on, under the same readers and faults as Granary's own mounts: nbd-client alone,
-# with -persist, and nbdfuse under a loop device. It prints a row for docs/internals/attachment.md each, and fails only where
-# Granary does.
+# What else a device of an export can stand on, under the same readers and faults as Granary's own mounts: nbd-client
+# alone, with -persist, and nbdfuse under a loop device. It prints a row for docs/internals/attachment.md each, and
+# fails only where Granary does.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
@@ -48,7 +48,8 @@ silent() {
     sleep 25
     host alive
 }
-# goes_on: what fails does so in the ten seconds after the fault, and within five minutes from then on both kinds have read on
+# goes_on: what fails does so in the ten seconds after the fault, and within five minutes from then on both kinds have
+# read on
 goes_on() {
     sleep 10
     set -- $(cat /progress) $(wc -l </readers.err)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A server that is stopped on purpose under readers of its mounts: by SIGTERM, and started again; replaced by another
-# build of the program (granary upgrade), at rest, while an image is warmed, and one that `granary mount` started. No read
-# fails, none is wrong, and all go on; the longest one is printed.
+# build of the program (granary upgrade), at rest, while an image is warmed, and one that `granary mount` started. No
+# read fails, none is wrong, and all go on; the longest one is printed.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The server that `granary mount` started is killed with -9, the supervisor and not only its child, under readers of the
-# mount (tests/tools/mount_reader.c): `granary mount -f` starts it again by itself, and the next `granary mount` does for
-# mounts without one, with all images that had been added. No read fails, none is wrong, and all go on.
+# mount (tests/tools/mount_reader.c): `granary mount -f` starts it again by itself, and the next `granary mount` does
+# for mounts without one, with all images that had been added. No read fails, none is wrong, and all go on.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"

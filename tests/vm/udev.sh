@@ -1,6 +1,6 @@
 #!/bin/bash
-# The udev rule, in the guest with systemd-udevd and its own rules: a device that granary attached is neither probed by blkid nor
-# watched, and udisks is told to ignore it; one that nbd-client attached is all that as ever.
+# The udev rule, in the guest with systemd-udevd and its own rules: a device that granary attached is neither probed by
+# blkid nor watched, and udisks is told to ignore it; one that nbd-client attached is all that as ever.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

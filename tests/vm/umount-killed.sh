@@ -1,7 +1,7 @@
 #!/bin/bash
-# `granary umount` with kernel nbd, killed at its steps by strace, inside the guest: as it starts the process that asks the
-# kernel, ends keeper and server, writes something down, removes it. The next mount works, and after its umount nothing is
-# left. And a kernel that does not come back from the detach does not hold it: the next umount goes on.
+# `granary umount` with kernel nbd, killed at its steps by strace, inside the guest: as it starts the process that asks
+# the kernel, ends keeper and server, writes something down, removes it. The next mount works, and after its umount
+# nothing is left. And a kernel that does not come back from the detach does not hold it: the next umount goes on.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-killed.sh"

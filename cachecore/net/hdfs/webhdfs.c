@@ -93,7 +93,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
 }
 
 /* Did a failed read begin past the end of the file? Keeps the read's error. */
-static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint64_t off)
+static bool past_end(struct webhdfs *w, const struct webhdfs_question *q, uint64_t off)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
     struct error failed;
@@ -127,7 +127,7 @@ int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const str
     *out_done = flow.done;
     if (flow.ends_early)
         return 0;
-    if (webhdfs_passing(rc) && !resp.sink_stopped && !flow.done && off && behind_end(w, &q, off))
+    if (webhdfs_passing(rc) && !resp.sink_stopped && !flow.done && off && past_end(w, &q, off))
         return 0;
     return rc;
 }

@@ -6,8 +6,8 @@
  * store_retry and the retries of the source.
  *
  * The name of the exception in the answer decides the error, and every failure has a sentence that names hosts and
- * path, never a token: -ENOENT: absent; -EACCES: refused (the sentence says whether user, token or permission);
- * -EEXIST; -ENOSPC: a quota; -ENOTSUP; -EINVAL: a path that HDFS does not allow; -EAGAIN, -ETIMEDOUT: worth a retry
+ * path, never a token: -ENOENT: absent; -EACCES: refused; -ENOKEY: the user or token is not accepted; -EEXIST;
+ * -ENOSPC: a quota; -ENOTSUP; -EINVAL: a path that HDFS does not allow; -EAGAIN, -ETIMEDOUT: worth a retry
  * (safe mode, no live DataNode, transport); -EBADMSG: an answer that makes no sense; -EIO.
  */
 #ifndef GRANARY_NET_HDFS_WEBHDFS_H

@@ -226,9 +226,9 @@ static const struct known {
     {"ParentNotDirectoryException", -ENOENT, "what is above it is no directory"},
     {"AccessControlException", -EACCES, "permission denied"},
     {"AuthorizationException", -EACCES, "permission denied"},
-    {"SecurityException", -EACCES, "the server does not accept the user's identity"},
-    {"AuthenticationException", -EACCES, "the server does not accept the user's identity"},
-    {"InvalidToken", -EACCES, "the delegation token is not valid or has expired; fetch a new one (hdfs fetchdt)"},
+    {"SecurityException", -ENOKEY, "the server does not accept the user's identity"},
+    {"AuthenticationException", -ENOKEY, "the server does not accept the user's identity"},
+    {"InvalidToken", -ENOKEY, "the delegation token is not valid or has expired; fetch a new one (hdfs fetchdt)"},
     {"NSQuotaExceededException", -ENOSPC, "the quota of names is used up"},
     {"DSQuotaExceededException", -ENOSPC, "the quota of space is used up"},
     {"QuotaByStorageTypeExceededException", -ENOSPC, "the quota of space is used up"},
@@ -260,7 +260,7 @@ static int by_exception(const struct webhdfs_refusal *q, const struct http_respo
     const char *name = simple_name(e->name), *message = message_of(q, e);
     for (size_t i = 0; i < GR_ARRAY_SIZE(known); i++)
         if (!strcmp(known[i].name, name)) {
-            bool refused = known[i].rc == -EACCES;
+            bool refused = known[i].rc == -EACCES || known[i].rc == -ENOKEY;
             return error_set(known[i].rc, "%s: %s%s%s (%s from %s: %s)", q->what, known[i].meaning,
                              refused ? " for " : "", refused ? q->secret ? "this token" : q->identity : "", e->name,
                              q->host, message);
@@ -274,7 +274,7 @@ static int by_exception(const struct webhdfs_refusal *q, const struct http_respo
 static int by_status(const struct webhdfs_refusal *q, int status)
 {
     if (status == 401)
-        return error_set(-EACCES,
+        return error_set(-ENOKEY,
                          "%s: %s requires authentication (status 401); Kerberos is not supported: fetch a delegation "
                          "token (hdfs fetchdt) and set HADOOP_TOKEN_FILE_LOCATION",
                          q->what, q->host);

@@ -93,7 +93,7 @@ static bool has_prefix(const struct catalog_cursor *c, const char *path, size_t 
 }
 
 /* Does the path come after every path with the prefix? */
-static bool is_behind(const struct catalog_cursor *c, const char *path, size_t len)
+static bool is_past(const struct catalog_cursor *c, const char *path, size_t len)
 {
     return !has_prefix(c, path, len) && catalog_path_compare(path, len, c->prefix, c->prefix_len) > 0;
 }
@@ -102,7 +102,7 @@ static bool is_behind(const struct catalog_cursor *c, const char *path, size_t l
 static bool child_relevant(const struct catalog_cursor *c, const struct catalog_page *page, uint32_t i)
 {
     const struct catalog_child *child = catalog_page_child(page, i);
-    if (is_behind(c, child->first, child->first_len))
+    if (is_past(c, child->first, child->first_len))
         return false;
     if (i + 1 == catalog_page_count(page))
         return true;
@@ -229,7 +229,7 @@ int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **o
                 return 1;
             }
             /* Entries ascend, so no later one has the prefix. */
-            if (is_behind(c, e->path, e->path_len)) {
+            if (is_past(c, e->path, e->path_len)) {
                 c->ended = 1;
                 return 0;
             }

@@ -65,7 +65,7 @@ static int store_http_refusal(struct store *s, const char *key, const struct htt
                                  (unsigned)GR_MAX(resp->retry_after_s, 0));
     if (*meaning)
         return error_set(rc, "store %s: %s: %s (status %d)", s->url, key, meaning, status);
-    if (rc == -EACCES)
+    if (rc == -EACCES || rc == -ENOKEY)
         return error_set(rc, "store %s: the server refuses to show %s (status %d); check its access rules", s->url, key,
                          status);
     if (status >= 300 && status < 400)

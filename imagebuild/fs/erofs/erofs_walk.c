@@ -252,7 +252,7 @@ struct walk {
     const uint32_t *nids;
     const struct erofs_walk_ops *ops;
     void *arg;
-    VEC(struct open_dir *) dirs; /* by depth; those from `open` on are kept to re-use their memory */
+    VEC(struct open_dir *) dirs; /* by depth; those from `open` on are kept to reuse their memory */
     size_t open;
     struct bytes path; /* of the last node */
 };

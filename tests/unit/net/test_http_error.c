@@ -63,9 +63,9 @@ static void test_http_error__statuses_pass_or_last(void **state)
     static const int passing[] = {408, 421, 425, 429, 499, 500, 502, 503, 504, 509, 520, 529, 599};
     static const struct {
         int status, rc;
-    } lasting[] = {{400, -EIO},    {401, -EACCES}, {403, -EACCES},  {404, -ENOENT},  {405, -EIO},     {410, -ENOENT},
-                   {412, -ESTALE}, {413, -EFBIG},  {416, -EBADMSG}, {501, -ENOTSUP}, {505, -ENOTSUP}, {507, -ENOSPC},
-                   {508, -EIO},    {511, -EACCES}, {302, -EIO},     {0, -EIO},       {700, -EIO}};
+    } lasting[] = {{400, -EIO},    {401, -ENOKEY}, {403, -EACCES}, {407, -ENOKEY},  {404, -ENOENT},  {405, -EIO},
+                   {410, -ENOENT}, {412, -ESTALE}, {413, -EFBIG},  {416, -EBADMSG}, {501, -ENOTSUP}, {505, -ENOTSUP},
+                   {507, -ENOSPC}, {508, -EIO},    {511, -EACCES}, {302, -EIO},     {0, -EIO},       {700, -EIO}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(passing); i++)
         assert_int_equal(http_status_errno(passing[i]), -EAGAIN);
     for (size_t i = 0; i < GR_ARRAY_SIZE(lasting); i++)

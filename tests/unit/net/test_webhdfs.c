@@ -217,8 +217,9 @@ static void test_webhdfs__the_exception_decides(void **state)
     } cases[] = {
         {"404 Not Found", "FileNotFoundException", -ENOENT},
         {"403 Forbidden", "AccessControlException", -EACCES},
-        {"403 Forbidden", "SecurityException", -EACCES},
-        {"403 Forbidden", "InvalidToken", -EACCES},
+        {"403 Forbidden", "SecurityException", -ENOKEY},
+        {"403 Forbidden", "InvalidToken", -ENOKEY},
+        {"401 Unauthorized", "AuthenticationException", -ENOKEY},
         {"403 Forbidden", "IOException", -EAGAIN},
         {"403 Forbidden", "EOFException", -EAGAIN},
         {"403 Forbidden", "SafeModeException", -EAGAIN},
@@ -255,7 +256,7 @@ static void test_webhdfs__what_is_no_webhdfs_is_said(void **state)
         int rc;
         const char *part;
     } cases[] = {
-        {"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", -EACCES, "HADOOP_TOKEN_FILE_LOCATION"},
+        {"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", -ENOKEY, "HADOOP_TOKEN_FILE_LOCATION"},
         {"HTTP/1.1 404 No\r\nContent-Length: 12\r\n\r\n<html>no way", -EIO, "9870"},
         {"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", -EAGAIN, "503"},
         {"HTTP/1.1 404 No\r\nContent-Length: 18\r\n\r\n{\"RemoteException\"", -EAGAIN, "cut short"},
@@ -439,7 +440,7 @@ static void test_webhdfs__a_token_is_sent_and_never_shown(void **state)
             .node = 'n', .times = 1, .status = "403 Forbidden", .exception = "InvalidToken", .message = messages[i]};
         struct webhdfs_page *page;
         hdfs_fake_set_hook(x->f, play, &s);
-        assert_int_equal(webhdfs_stat(w, "/f", 2, &page), -EACCES);
+        assert_int_equal(webhdfs_stat(w, "/f", 2, &page), -ENOKEY);
         assert_non_null(strstr(error_text(), "fetch a new one"));
         assert_null(strstr(error_text(), SECRET));
         assert_null(strstr(error_text(), "delegation="));

@@ -54,7 +54,7 @@ static struct trust trust_of(const struct pair *p)
 static void refused(const struct trust *t, const struct image_ref *ref, const char *signature, const char *why)
 {
     assert_int_equal(trust_check(t, ref, signature), -EKEYREJECTED);
-    if (!strstr(error_text(), why) || !strstr(error_text(), "is not signed by key "))
+    if (!strstr(error_text(), why) || !strstr(error_text(), "is not signed by a trusted key ("))
         fail_msg("no \"%s\": %s", why, error_text());
 }
 
@@ -71,6 +71,20 @@ static void test_trust__only_the_signature_of_a_trusted_key_passes(void **state)
     refused(&both, &ref, NULL, "it has no signature");
     refused(&both, &ref, "", "it has no signature");
     assert_int_equal(trust_check(&none, &ref, NULL), 0); /* without keys nothing is checked */
+}
+
+static void test_trust__a_tag_that_does_not_name_the_image_has_no_signature_of_it(void **state)
+{
+    struct pair mine = pair_of(1);
+    struct trust t = trust_of(&mine), none = {.count = 0};
+    struct image_ref ref = ref_of("/store/faces:v1"), untagged = ref_of("/store/faces");
+    struct digest other = digest_of("another", 7);
+    assert_int_equal(trust_check_tag(&t, &ref, &ref.digest), 0);
+    assert_int_equal(trust_check_tag(&t, &ref, &other), -EKEYREJECTED);
+    assert_non_null(strstr(error_text(), "names another image by now"));
+    assert_int_equal(trust_check_tag(&t, &untagged, &untagged.digest), -EKEYREJECTED);
+    assert_non_null(strstr(error_text(), "as NAME:TAG@sha256:DIGEST"));
+    assert_int_equal(trust_check_tag(&none, &untagged, &other), 0); /* without keys nothing is checked */
 }
 
 static void test_trust__it_is_of_this_name_tag_and_digest_and_of_any_store(void **state)
@@ -151,6 +165,7 @@ static void test_trust__a_key_is_text_or_a_file_and_nothing_else(void **state)
         assert_int_equal(trust_add(&t, "--trust ", pair_of((uint8_t)(t.count + 10)).public), 0);
     assert_int_equal(trust_add(&t, "--trust ", mine.public), -EINVAL);
     assert_non_null(strstr(error_text(), "more than 8 keys"));
+    refused(&t, &ref, NULL, "0000000000000010 or 0000000000000011): it has no signature"); /* the ids in full */
     scratch_remove(dir);
 }
 
@@ -158,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trust__only_the_signature_of_a_trusted_key_passes),
+        cmocka_unit_test(test_trust__a_tag_that_does_not_name_the_image_has_no_signature_of_it),
         cmocka_unit_test(test_trust__it_is_of_this_name_tag_and_digest_and_of_any_store),
         cmocka_unit_test(test_trust__another_key_under_the_same_id_is_another_key),
         cmocka_unit_test(test_trust__a_changed_comment_is_refused),

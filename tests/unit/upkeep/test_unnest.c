@@ -175,6 +175,36 @@ static void test_unnest__moves_images_with_their_tags(void **state)
     assert_int_equal(t.source.b[0], 7); /* of what it was built */
 }
 
+/* At how many operations the outer store had the tag, and at how many without its signature. */
+struct signed_tag {
+    _Atomic unsigned there, bare;
+};
+
+static void look_at_signature(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct signed_tag *s = arg;
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t;
+    if (!store_fake_get(fake, "images/faces/latest", &doc))
+        return;
+    must(tag_decode(doc.data, doc.len, &t) == 0, "%s", error_text());
+    s->there++;
+    s->bare += strcmp(t.signature, "a signature") != 0;
+}
+
+static void test_unnest__a_signed_tag_is_never_without_its_signature(void **state)
+{
+    struct fixture *f = *state;
+    struct signed_tag s = {.there = 0};
+    assert_int_equal(repository_sign(f->inner, "faces", "latest", &f->theirs.digest, "a signature"), 0);
+    store_fake_set_hook(f->fake, look_at_signature, &s);
+    assert_int_equal(unnest_as(f, false), 0);
+    store_fake_set_hook(f->fake, NULL, NULL);
+    check_moved(f);
+    assert_true(s.there > 0);
+    assert_int_equal(s.bare, 0);
+}
+
 static void test_unnest__a_dry_run_changes_nothing_and_says_the_same(void **state)
 {
     struct fixture *f = *state;
@@ -498,6 +528,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(finds_stores_and_the_deepest_first),
         TEST(moves_images_with_their_tags),
+        TEST(a_signed_tag_is_never_without_its_signature),
         TEST(a_dry_run_changes_nothing_and_says_the_same),
         TEST(in_a_directory_of_an_image),
         TEST(tags_of_the_outer_store_stay),
