@@ -37,7 +37,7 @@ struct bench_world {
     uint8_t block[LEN];
     struct chunk_ref *chunks;
     size_t count;          /* of chunks */
-    _Atomic size_t filled; /* so many of them, from the first on, are in the cache */
+    _Atomic size_t filled; /* the first of them, which are in the cache */
     struct cache *cache;
     unsigned together; /* chunks of a read */
     uint32_t len;      /* bytes of a piece */
