@@ -3,6 +3,7 @@
 # those in which its packages are tested. tools/package and tests source this file.
 #
 #   debian_release           prints the release's name: bookworm
+#   debian_mirrors           prints lines of sources.list for this machine's mirrors
 #   debian_strap TARGET ARG...
 #                            makes TARGET from this machine's mirrors, by mmdebstrap with ARG...
 #   debian_root ARCH         in the directory of the source: sets ROOT to build-roots/RELEASE-ARCH, which has a cross
@@ -12,12 +13,16 @@
 
 debian_release() { (. /etc/os-release && echo "$VERSION_CODENAME"); }
 
+debian_mirrors() {
+    # shellcheck disable=SC2016
+    apt-get indextargets --format 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(SITE) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' 'Origin: Debian' 'Component: main'
+}
+
 debian_strap() {
     local target=$1 mirrors
     shift
-    # shellcheck disable=SC2016
-    mapfile -t mirrors < <(apt-get indextargets --format 'deb $(SITE) $(RELEASE) $(COMPONENT)' \
-        'Created-By: Packages' 'Origin: Debian' 'Component: main')
+    mapfile -t mirrors < <(debian_mirrors)
     mmdebstrap --quiet --mode=root --variant=apt --aptopt='APT::Install-Recommends "false"' \
         --aptopt='Acquire::Retries "3"' --dpkgopt=force-unsafe-io "$@" "$(debian_release)" "$target" "${mirrors[@]}"
 }

@@ -69,6 +69,12 @@ GR_MUST_CHECK int bench_run(const struct bench_work *work, uint64_t *out_us);
 /* Return how many a second; the time may be 0. */
 double bench_rate(uint64_t n, uint64_t us);
 
+/* Return the place of the i-th operation among `places`: scattered over all of them, the same in every run. */
+static inline uint64_t bench_scatter(size_t i, uint64_t places)
+{
+    return (i * 0x9E3779B97F4A7C15u >> 20) % places;
+}
+
 /* Times of requests, at most BENCH_TIMES_MAX. */
 enum { BENCH_TIMES_MAX = 2000 };
 struct bench_times {

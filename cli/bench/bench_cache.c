@@ -37,7 +37,7 @@ struct bench_world {
     uint8_t block[LEN];
     struct chunk_ref *chunks;
     size_t count;          /* of chunks */
-    _Atomic size_t filled; /* so many of them, from the first on, are in the cache */
+    _Atomic size_t filled; /* the first of them, which are in the cache */
     struct cache *cache;
     unsigned together; /* chunks of a read */
     uint32_t len;      /* bytes of a piece */
@@ -149,7 +149,7 @@ static int read_some(void *arg, size_t i)
     size_t groups = atomic_load(&w->filled) / w->together;
     if (!b)
         return error_no_memory();
-    choose_pieces(w, (i * 0x9E3779B97F4A7C15u >> 20) % groups * w->together, w->together, w->len, b->data, pieces);
+    choose_pieces(w, bench_scatter(i, groups) * w->together, w->together, w->len, b->data, pieces);
     int rc = cache_read(w->cache, pieces, w->together, NULL, 0, PRIORITY_DEMAND);
     atomic_fetch_add(&w->ops, 1);
     return rc;

@@ -61,6 +61,7 @@ int bench_dir(struct bench_report *r, const char *dir, uint64_t ms)
 {
     struct raw raw = {0};
     struct bench_cache_figures cache = {0};
+    r->kind = "dir";
     int rc = check_room(dir);
     if (!rc)
         rc = bench_cache(dir, SIZE, ms * 4 / PARTS, &cache);

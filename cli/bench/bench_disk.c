@@ -37,17 +37,12 @@ void bench_disk_release(struct bench_disk *d)
     cleanup_fd_(&d->fd);
 }
 
-/* Return the place of the i-th operation among `places`: in order, or scattered over all of them. */
-static uint64_t place_of(const struct bench_disk *d, size_t i, uint64_t places)
-{
-    return (d->len == BENCH_PIECE ? i : i * 0x9E3779B97F4A7C15u >> 20) % places;
-}
-
 static int one_operation(void *arg, size_t i)
 {
     struct bench_disk *d = arg;
     CLEANUP_BUF struct buf *b = buf_new(d->len);
-    uint64_t off = place_of(d, i, atomic_load(&d->written) / d->len) * d->len;
+    uint64_t places = atomic_load(&d->written) / d->len;
+    uint64_t off = (d->len == BENCH_PIECE ? i % places : bench_scatter(i, places)) * d->len;
     int rc = b ? 0 : -ENOMEM;
     if (!rc && d->writes) {
         memset(b->data, (int)i | 1, d->len);

@@ -1,7 +1,7 @@
 /* granary bench MOUNT: a sample of a mounted image's files is read twice through the mount, each time without what the
  * kernel's page cache has of them. The first read fetches what the server has not cached, the second finds it there.
  * For the raw figure the same bytes are then read from the mount's block device with O_DIRECT, at the addresses that
- * the filesystem tells (FIEMAP): the front alone, without the filesystem above it. That needs root.
+ * the filesystem tells (FIEMAP): the front end alone, without the filesystem above it. That needs root.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 
 #include "attach/attach.h"
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -82,8 +83,11 @@ static int choose(struct sample *s, const char *dir)
     if (fstat(s->root, &st))
         return error_set(-errno, "%s: %s", dir, strerror(errno));
     int rc = string_list_add(&dirs, "%s", "");
-    for (size_t i = 0; !rc && i < dirs.len && s->files.len < FILES_MAX && s->size < SAMPLE_MAX; i++)
-        rc = interrupt_came() ? error_set(-ECANCELED, "interrupted") : choose_in(s, dirs.items[i], &dirs, st.st_dev);
+    for (size_t i = 0; !rc && i < dirs.len && s->files.len < FILES_MAX && s->size < SAMPLE_MAX; i++) {
+        rc = cancel_check(interrupt_flag());
+        if (!rc)
+            rc = choose_in(s, dirs.items[i], &dirs, st.st_dev);
+    }
     if (!rc && !s->files.len)
         return error_set(-ENODATA, "%s has no file with contents that this user may read", dir);
     return rc;
@@ -99,10 +103,10 @@ static int read_file(void *arg, size_t i)
     if (i >= (s->again ? s->count : s->files.len))
         return BENCH_DONE;
     const char *path = s->files.items[i];
-    CLEANUP_FD int fd = openat(s->root, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     CLEANUP_BUF struct buf *b = buf_new(FILE_MAX);
     if (!b)
         return error_no_memory();
+    CLEANUP_FD int fd = openat(s->root, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == EACCES ? 0 : error_set(-errno, "%s: %s", path, strerror(errno));
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -124,10 +128,10 @@ static int read_device(void *arg, size_t i)
     } q = {.map = {.fm_length = FILE_MAX, .fm_extent_count = EXTENTS_MAX}};
     if (i >= s->count)
         return BENCH_DONE;
-    CLEANUP_FD int fd = openat(s->root, s->files.items[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     CLEANUP_BUF struct buf *b = buf_new(FILE_MAX);
     if (!b)
         return error_no_memory();
+    CLEANUP_FD int fd = openat(s->root, s->files.items[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || ioctl(fd, FS_IOC_FIEMAP, &q.map))
         return error_set(-errno, "%s: %s", s->files.items[i], strerror(errno));
     for (unsigned k = 0; k < q.map.fm_mapped_extents; k++) {
@@ -204,6 +208,7 @@ int bench_mount(struct bench_report *r, const char *dir, uint64_t ms)
     CLEANUP_FD int root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CLEANUP_FD int device = -1;
     struct sample s = {.root = root, .device = -1};
+    r->kind = "mount";
     if (root < 0)
         return error_set(-errno, "%s: %s", dir, strerror(errno));
     if (!mount_find(dir, &m)) {

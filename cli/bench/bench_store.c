@@ -191,6 +191,7 @@ int bench_store(struct bench_report *r, const char *store, const struct open_acc
 {
     CLEANUP_OPEN_IMAGE image = {0};
     struct bench_link link;
+    r->kind = "store";
     int rc = find_image(store, access, r->image, &image);
     if (!rc)
         rc = bench_link_init(&link, &image);

@@ -50,24 +50,14 @@ static bool is_read_only(const char *path)
     return !statvfs(path, &fs) && fs.f_flag & ST_RDONLY;
 }
 
-/* Return "store", "mount" or "dir". */
-static const char *kind_of(const char *path)
-{
-    struct mount_state state;
-    if (!mount_find(path, &state))
-        return "mount";
-    return is_store(path) ? "store" : is_read_only(path) ? "mount" : "dir";
-}
-
 /* Find out what the operand is, and measure it. */
 static int measure(struct bench_report *r, const char *operand, const struct bench_values *v)
 {
     uint64_t ms = v->seconds * 1000;
+    struct mount_state state;
     struct stat st;
-    if (strstr(operand, "://") || (*operand == '/' && access(operand, F_OK) && strchr(strrchr(operand, '/'), ':'))) {
-        r->kind = "store";
+    if (strstr(operand, "://") || (*operand == '/' && access(operand, F_OK) && strchr(strrchr(operand, '/'), ':')))
         return bench_store(r, operand, &v->access, ms);
-    }
     CLEANUP_FREE char *path = realpath(operand, NULL);
     if (!path || stat(path, &st))
         return error_set(-errno, "%.200s: %s; give a store, a directory on a cache disk, or a mount", operand,
@@ -75,10 +65,10 @@ static int measure(struct bench_report *r, const char *operand, const struct ben
     if (!S_ISDIR(st.st_mode))
         return error_set(-ENOTDIR, "%.200s is no directory; give a store, a directory on a cache disk, or a mount",
                          operand);
-    r->kind = kind_of(path);
-    return *r->kind == 's'   ? bench_store(r, path, &v->access, ms)
-           : *r->kind == 'm' ? bench_mount(r, path, ms)
-                             : bench_dir(r, path, ms);
+    bool mounted = !mount_find(path, &state);
+    if (!mounted && is_store(path))
+        return bench_store(r, path, &v->access, ms);
+    return mounted || is_read_only(path) ? bench_mount(r, path, ms) : bench_dir(r, path, ms);
 }
 
 static int cmd_bench_run(const struct invocation *inv)

@@ -13,7 +13,7 @@ fi
 
 make_images 8
 ip link set lo up
-ip link add lan type bridge 2>"$W/err" || skip "no bridge to be had here ($(cat "$W/err")): proxies on machines of their own are not tested"
+ip link add lan type bridge 2>"$W/err" || skip "cannot make a bridge here ($(cat "$W/err")): proxies on machines of their own are not tested"
 ip addr add 10.77.0.100/24 dev lan
 ip link set lan up
 

@@ -6,7 +6,7 @@ version=$(dpkg-parsechangelog -S Version)
 
 need_git() { command -v git >"$W/null" || skip "no git here (apt-get install git)"; }
 
-# git_init: a repository in the working directory, in which whoever runs the test commits
+# git_init: a repository in the working directory, with an author for commits
 git_init() {
     git init -q
     git config user.name "A test"

@@ -12,7 +12,7 @@ if [ -z "${GRANARY_CLUSTER:-}" ] && unshare -mn true 2>/dev/null; then
 fi
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
-[ -n "${GRANARY_CLUSTER:-}" ] || skip "no namespaces to be had here (not root?): no cluster is tested"
+[ -n "${GRANARY_CLUSTER:-}" ] || skip "cannot make namespaces here (not root?): no cluster is tested"
 KUBE=$("$GRANARY_SOURCE/tests/kubernetes/kube/build" --path)
 [ -x "$KUBE" ] || skip "no Kubernetes here: no cluster is tested. tests/kubernetes/kube/build builds it, for minutes: $KUBE"
 for program in containerd ctr runc; do

@@ -14,6 +14,21 @@ prepare_guest() {
         --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$nbd:/${nbd#./}")
 }
 
+# systemd_test_unit: a unit for a systemd in the guest, which runs /test.sh into /test.out and ends with /test.end
+systemd_test_unit() {
+    cat <<'UNIT'
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+ExecStart=/bin/sh /test.sh
+ExecStopPost=/bin/touch /test.end
+StandardOutput=file:/test.out
+StandardError=file:/test.out
+UNIT
+}
+
 # In the guest. until_true COMMAND: five minutes at least for it to succeed
 until_true() {
     local i=0

@@ -36,17 +36,7 @@ head -c 8000000 /dev/urandom >"$W/system/copy/large"
 (cd "$W/system/copy" && find . -type f) >"$W/system/list"
 cp "$GRANARY_BUILD/tests/tools/mount_reader" "$W/system/usr/bin/"
 mv "$W/debs" "$W/newer-debs" "$W/system/"
-cat >"$W/system/etc/systemd/system/test.service" <<'UNIT'
-[Unit]
-DefaultDependencies=no
-[Service]
-Type=oneshot
-TimeoutStartSec=infinity
-ExecStart=/bin/sh /test.sh
-ExecStopPost=/bin/touch /test.end
-StandardOutput=file:/test.out
-StandardError=file:/test.out
-UNIT
+systemd_test_unit >"$W/system/etc/systemd/system/test.service"
 
 {
     guest_readers

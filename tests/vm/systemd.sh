@@ -17,17 +17,7 @@ for unit in serve mount keep; do
 done
 cp -L /usr/lib/systemd/system/network-online.target /usr/lib/systemd/system/shutdown.target "$W/units"
 printf '[Unit]\nDescription=All that these units want of it\n' | tee "$W/units/sysinit.target" >"$W/units/basic.target"
-cat >"$W/units/test.service" <<'UNIT'
-[Unit]
-DefaultDependencies=no
-[Service]
-Type=oneshot
-TimeoutStartSec=infinity
-ExecStart=/bin/sh /test.sh
-ExecStopPost=/bin/touch /test.end
-StandardOutput=file:/test.out
-StandardError=file:/test.out
-UNIT
+systemd_test_unit >"$W/units/test.service"
 
 {
     declare -f until_true

@@ -160,7 +160,7 @@ static int attempt_one(struct credential_chain *c)
     return rc;
 }
 
-/* To a store, -ENOENT and -EACCES are about an object, but without credentials nothing is to be had. */
+/* To a store, -ENOENT and -EACCES are about an object, but without credentials every request fails. */
 static int as_refusal(int rc)
 {
     return rc == -ENOENT || rc == -EACCES ? -ENOKEY : rc;
