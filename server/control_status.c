@@ -97,6 +97,7 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
     json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
     json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
+    json_object_set_new(export, "own_keys", json_boolean(stack_export_keys(e)));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
     for (size_t i = 0; i < HISTORY_SUMS; i++)
         json_object_set_new(export, history_names[i], control_json_integer(sums[i]));
@@ -136,12 +137,15 @@ static json_t *stores_json(struct stack *stack)
 {
     struct store_health h;
     json_t *stores = json_array();
+    char of[STACK_EXPORT_NAME_MAX + 1];
     const char *url;
     struct server_store_state state;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+    for (size_t i = 0; (url = stack_store_health(stack, i, of, &h)); i++) {
         json_t *store = json_object();
         (void)server_health_of_store(&h, &state);
         json_name_set(store, "url", url, strlen(url));
+        if (*of) /* the export whose keys these are */
+            json_name_set(store, "export", of, strlen(of));
         json_object_set_new(store, "state", json_string(state.word));
         if (h.read_waits_ms >= SERVER_READ_SLOW_MS)
             json_object_set_new(store, "read_waits_s", json_real((double)h.read_waits_ms / 1000));

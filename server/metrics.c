@@ -207,14 +207,17 @@ static int append_exports(struct stack *stack, struct bytes *out)
 
 /* ---- what may be down, one by one ---- */
 
-/* Append one row: NAME{LABEL="OF",as="AS"} and 1 or 0. as may be NULL. */
-static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *as, bool up)
+/* Append one row: NAME{LABEL="OF",MORE="AS"} and 1 or 0; without an AS (NULL, ""), NAME{LABEL="OF"}. */
+static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *more,
+                     const char *as, bool up)
 {
     int rc = bytes_printf(out, "%s{%s=\"", name, label);
     if (!rc)
         rc = append_label(out, of);
+    if (!rc && as && *as)
+        rc = bytes_printf(out, "\",%s=\"", more);
     if (!rc && as)
-        rc = bytes_printf(out, "\",as=\"%s", as);
+        rc = append_label(out, as);
     return rc ? rc : bytes_printf(out, "\"} %d\n", up);
 }
 
@@ -238,9 +241,9 @@ static int append_ups(struct stack *stack, struct bytes *out)
     size_t n = stack_cache_dirs(stack, dirs);
     int rc = append_head(out, directory.name, directory.help, "gauge");
     for (const struct cache_dir_report *dir = dirs; !rc && dir < dirs + n; dir++) {
-        rc = append_up(out, directory.name, "directory", dir->path, "reading", is_used(dir->reading));
+        rc = append_up(out, directory.name, "directory", dir->path, "as", "reading", is_used(dir->reading));
         if (!rc)
-            rc = append_up(out, directory.name, "directory", dir->path, "writing", is_used(dir->writing));
+            rc = append_up(out, directory.name, "directory", dir->path, "as", "writing", is_used(dir->writing));
     }
 
     struct store_tier_report tiers[STORE_TIERS_MAX];
@@ -248,14 +251,15 @@ static int append_ups(struct stack *stack, struct bytes *out)
     if (!rc)
         rc = append_head(out, tier.name, tier.help, "gauge");
     for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, tier.name, "tier", tiers[i].url, NULL, !tiers[i].down);
+        rc = append_up(out, tier.name, "tier", tiers[i].url, NULL, NULL, !tiers[i].down);
 
     struct store_health health;
     const char *url;
+    char of[STACK_EXPORT_NAME_MAX + 1]; /* whose own keys it uses */
     if (!rc)
         rc = append_head(out, store.name, store.help, "gauge");
-    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
-        rc = append_up(out, store.name, "store", url, NULL, !health.silent);
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, of, &health)); i++)
+        rc = append_up(out, store.name, "store", url, "export", of, !health.silent);
     return rc;
 }
 

@@ -72,8 +72,9 @@ enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY
     struct store_health h;
     struct server_store_state state;
     const char *url;
+    char of[STACK_EXPORT_NAME_MAX + 1];
     *why = 0;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++)
+    for (size_t i = 0; (url = stack_store_health(stack, i, of, &h)); i++)
         if (is_worst(&worst, server_health_of_store(&h, &state)))
             server_health_explain(url, &h, &state, why);
 
