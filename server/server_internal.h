@@ -1,6 +1,6 @@
 /* What the files of the server share. Only they and their tests include it.
  *
- *    front_end.c --> serving.c --> added_exports.c   exports that come and go
+ *    front_end.c --> serving.c --> added_exports.c   exports that come and go; kept_keys.c: their keys
  *                       |--> start_warm.c            metadata, warmed from the start on
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
@@ -34,10 +34,12 @@ void start_warm_end(struct start_warm *w);
 struct added_exports;
 
 /* Add to the stack the exports that file lists; file need not exist. file NULL: exports are added, but not noted
- * anywhere. An export is left out with a warning when its image is gone from the store, or when an export given at this
- * start has its name for another image. Returns 0, -EBADMSG (the file is damaged or of a later version), -ENOMEM, or
- * the stack's error. The stack and the string file outlive it. */
-GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, struct added_exports **out);
+ * anywhere. The file tells which exports have keys of their own, but not the keys: those come from the memory keys_fd
+ * (kept_keys.c), which is written with each change; -1: there is none. An export whose keys are not there waits: it is
+ * not served until it is put again with keys. An export is left out with a warning when its image is gone from the
+ * store, or when an export given at this start has its name for another image. Returns 0, -EBADMSG (the file is damaged
+ * or of a later version), -ENOMEM, or the stack's error. The stack and the string file outlive it. */
+GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, int keys_fd, struct added_exports **out);
 /* Call it when no other call is in progress. NULL is allowed. */
 void added_exports_close(struct added_exports *a);
 /* Have warm informed of each export added from now on, and of those just restored; NULL stops that. */
@@ -48,7 +50,8 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm);
 enum added_for { ADDED_FOR_USER, ADDED_FOR_MOUNTS };
 
 /* stack_add, then write the file. An export that a user has asked for stays a user's, even if a mount asks for it too.
- * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile. Any thread. */
+ * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile; -EPERM also: it waits for
+ * keys, and the image has none. Any thread. */
 GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for purpose,
                                     const volatile int *cancel, struct stack_export **out);
 /* stack_remove of an added export, then write the file. With ADDED_FOR_MOUNTS it returns 0 and leaves *out_removed
@@ -56,6 +59,28 @@ GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_
  * -EPERM: it was given at the start; -EBUSY: clients are connected. Any thread. */
 GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for purpose,
                                        bool *out_removed);
+
+/* Does an export of that name wait for its keys? */
+bool added_exports_waits(struct added_exports *a, const char *name);
+
+/* ---- keys for the process after this one: kept_keys.c ---- */
+
+/* The keys of exports that have their own are on no disk. The supervisor holds them in memory without a name (memfd),
+ * which each front end inherits and writes; so a front end that is killed, or an upgrade, loses none. Its descriptor is
+ * in the environment variable KEPT_KEYS_FD; when the supervisor ends, they are gone. */
+#define KEPT_KEYS_FD "GRANARY_KEYS_FD"
+
+/* Bytes of room, at most, that kept_keys_add needs. */
+size_t kept_keys_size(const struct stack_export *e);
+/* Append an export that has keys. *kept has room for it: bytes_wipe it. */
+GR_MUST_CHECK int kept_keys_add(struct bytes *kept, const struct stack_export *e);
+/* Replace what the memory holds. */
+GR_MUST_CHECK int kept_keys_write(int fd, const struct bytes *kept);
+/* Append what it holds to *out, which is empty: bytes_wipe it. -EBADMSG: nothing whole. */
+GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
+/* Find the keys of an export and its proof (stack_export_proof), which points into *kept. -ENOENT. */
+GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
+                                 struct bytes *out_proof);
 
 /* ---- health: server_health.c ---- */
 
