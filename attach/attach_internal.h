@@ -42,14 +42,4 @@ GR_MUST_CHECK int node_lock_mount(const char *run_dir, bool wait, int *out_fd);
 /* Is the open file or directory still the one at the path? False when it was removed or replaced. */
 bool state_is_at(const char *path, int fd);
 
-/* ---- calls into the kernel that may never return (process.c) ---- */
-
-/* The call to make. Runs in the child process. */
-typedef int deadline_work(void *arg);
-
-/* Call work(arg) in a child process and return its result and sentence. work changes nothing in this process.
- * -ETIMEDOUT, without a sentence: it did not return in time; the kernel may or may not finish what was begun. Call it
- * from a process with one thread, since it forks. */
-GR_MUST_CHECK int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms);
-
 #endif

@@ -48,4 +48,14 @@ bool process_alive(const struct process *p);
  * not even SIGKILL ends it. */
 GR_MUST_CHECK int process_end(const struct process *p, uint64_t grace_ms);
 
+/* ---- calls into the kernel that may never return ---- */
+
+/* The call to make. Runs in the child process. */
+typedef int deadline_work(void *arg);
+
+/* Call work(arg) in a child process and return its result and sentence. work changes nothing in this process.
+ * -ETIMEDOUT, without a sentence: it did not return in time; the kernel may or may not finish what was begun. Call it
+ * from a process with one thread, since it forks. */
+GR_MUST_CHECK int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms);
+
 #endif

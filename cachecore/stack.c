@@ -2,11 +2,12 @@
  *
  *   digests   resolve each reference, once: a tag that moves later changes nothing here. If the store is away, the
  *             table of exports beside the cache answers (resolver.h)
- *   stores    one for each URL and each export with keys of its own, with retries (store_open), behind its shared tiers
- * if there are any (store_tiers_open_urls); no request is made yet cache     lock and load the directories, set up the
- * fetch scheduler; no thread yet ahead     background completion of images, unless it is turned off images    read
- * manifests from the table or the store, verify them; then write the table threads   stack_start_threads, after the
- * fork of a front end that daemonizes
+ *   stores    one for each URL and for each export with keys of its own, with retries (store_open), behind its shared
+ *             cache proxies if there are any (store_l2_open_urls); no request is made yet
+ *   cache     lock and load the directories, set up the fetch scheduler; no thread yet
+ *   ahead     background completion of images, unless it is turned off
+ *   images    read manifests from the table or the store, verify them; then write the table
+ *   threads   stack_start_threads, after the fork of a front end that daemonizes
  *
  * stack_exports.c adds and removes exports later; stack_report.c has counters and health. */
 #include <errno.h>
@@ -96,7 +97,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
     return rc;
 }
 
-/* Put the shared limits in place: one rate and one set of connection slots for all stores and tiers. */
+/* Put the shared limits in place: one rate and one set of connection slots for all stores and proxies. */
 static void init(struct stack *s, const struct stack_config *config)
 {
     s->config = *config;

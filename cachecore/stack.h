@@ -1,4 +1,4 @@
-/* The assembled read side: stores with retries and tiers, the cache with its fetch scheduler, images under export
+/* The assembled read side: stores with retries and proxies, the cache with its fetch scheduler, images under export
  * names. stack_open builds it from a const config and stack_close takes it down in reverse; stack.c shows the order.
  * Used by server/ for every front end, and by tests. */
 #ifndef GRANARY_STACK_H
@@ -29,11 +29,11 @@ struct stack_config {
     const struct stack_image *images;
     size_t image_count;
     struct store_options store;
-    const char *tiers[STORE_TIERS_MAX]; /* URLs of shared tiers; all images must then be in one store */
-    size_t tier_count;
+    const char *l2[STORE_L2_MAX]; /* URLs of shared cache proxies; all images must then be in one store */
+    size_t l2_count;
     struct cache_config cache;
     size_t index_memory;   /* bytes for index nodes, shared evenly by the images; 0: 64 MiB */
-    uint64_t bwlimit;      /* bytes per second from all stores and tiers together; 0: no limit */
+    uint64_t bwlimit;      /* bytes per second from all stores and proxies together; 0: no limit */
     uint32_t readahead;    /* bytes; see image_config */
     uint64_t slow_read_ms; /* reads that take at least this long are logged; 0: none */
     bool no_completion;    /* no background completion; readahead 0 turns it off too */
@@ -94,7 +94,7 @@ const struct bytes *stack_export_proof(const struct stack_export *e);
  * stack_put. If the same image is exported under that name already, *out is that export and *out_added is false; with
  * keys, its keys are then replaced by these, while it is read. -EEXIST: another image has the name; -EPERM: one of them
  * has keys of its own and the other has not; -ENOSPC: there are STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys
- * for a store that is not S3, or a second store with tiers; otherwise the errors of the resolver. */
+ * for a store that is not S3, or a second store with proxies; otherwise the errors of the resolver. */
 GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
                             struct stack_export **out, bool *out_added);
 /* The same for many exports without keys of their own: the tables beside the cache are read once, and written once at
@@ -123,8 +123,8 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_exp
  * been waiting for it; of: the export whose own keys it uses, or "". */
 const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
 
-/* Fill in the reports of the shared tiers (store_tiers_reports) and return their number; 0 without tiers. */
-size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);
+/* Fill in the reports of the shared cache proxies (store_l2_reports) and return their number; 0 without proxies. */
+size_t stack_l2(struct stack *s, struct store_l2_report out[STORE_L2_MAX]);
 
 /* Milliseconds since the stack was opened. */
 uint64_t stack_age_ms(const struct stack *s);

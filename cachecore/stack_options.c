@@ -210,10 +210,10 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
                          "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
                          "%shttp://cache1:8080/faces",
                          what, what);
-    if (c->tier_count == STORE_TIERS_MAX)
-        return error_set(-EINVAL, "%s...: more than %d shared cache proxies", what, STORE_TIERS_MAX);
-    c->tiers[c->tier_count] = stack_options_keep(o, value, strlen(value));
-    return c->tiers[c->tier_count++] ? 0 : error_no_memory();
+    if (c->l2_count == STORE_L2_MAX)
+        return error_set(-EINVAL, "%s...: more than %d shared cache proxies", what, STORE_L2_MAX);
+    c->l2[c->l2_count] = stack_options_keep(o, value, strlen(value));
+    return c->l2[c->l2_count++] ? 0 : error_no_memory();
 }
 
 static int set_control(struct stack_options *o, const char *what, const char *value)

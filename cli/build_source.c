@@ -9,6 +9,8 @@
 #include "cli/build_source.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -198,6 +200,26 @@ bool build_source_any(const char *url, const struct build_source_values *v, bool
 bool build_source_is_tar(const char *url)
 {
     return !strncmp(url, "tar:", 4);
+}
+
+/* A path that is not absolute would say nothing elsewhere. */
+static void note_address(const char *url, struct provenance *out)
+{
+    char path[PATH_MAX], whole[PATH_MAX + 4];
+    const char *tar = build_source_is_tar(url) ? "tar:" : "", *place = url + strlen(tar);
+    bool relative = *place != '/' && strcmp(place, "-") != 0 && !strstr(place, "://");
+    if (relative && realpath(place, path)) {
+        snprintf(whole, sizeof whole, "%s%s", tar, path);
+        url = whole;
+    }
+    provenance_add_source(out, url);
+}
+
+void build_source_note(const char *url, const struct build_source_values *v, struct provenance *out)
+{
+    note_address(url, out);
+    for (size_t i = 0; i < v->add.count; i++)
+        note_address(added_url(v->add.items[i]), out);
 }
 
 /* Find the web server in an address, which may have tar: in front. Returns the length of "http://host:port" at *out; 0:

@@ -29,6 +29,9 @@ bool build_source_any(const char *url, const struct build_source_values *v, bool
 /* Whether it is an address of tar shards, whose files come with the listing. */
 bool build_source_is_tar(const char *url);
 
+/* Note the addresses of SOURCE (url) and of the sources of --add. */
+void build_source_note(const char *url, const struct build_source_values *v, struct provenance *out);
+
 /* Open what SOURCE (url) and the options describe. Returns 0, a negative errno, or CLI_USAGE for wrong options.
  * build_source_release it in any case. */
 GR_MUST_CHECK int build_source_open(const char *url, const struct build_source_values *v,

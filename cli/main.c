@@ -128,7 +128,7 @@ static int run_words(int argc, char **argv)
         verb = command;
         skip++;
     } else if (verb->commands && skip < argc) {
-        argc = skip + 1; /* report the unknown command, not an option behind it */
+        argc = skip + 1; /* report the unknown command, not an option after it */
     }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)

@@ -2,7 +2,7 @@
  * kind; words of argv are never copied.
  *
  *   word         --NAME[=VALUE]   -LETTERS[VALUE]   --   operand
- *   VALUE        behind "=" or the letter, else the next word
+ *   VALUE        after "=" or the letter, else the next word
  *
  * -h and --help work for every verb and are in no table. Help, `granary help --all` and the completion's test read the
  * same tables, so they cannot disagree with the parser.
@@ -115,6 +115,16 @@ static int set_size(const struct option_row *row, const char *label, const char 
     return rc;
 }
 
+/* Parse "yes" or "no". */
+static int set_switch(const char *label, const char *text, enum option_switch *out)
+{
+    bool yes = !strcmp(text, "yes");
+    if (!yes && strcmp(text, "no") != 0)
+        return error_set(-EINVAL, "%s: '%s' is neither yes nor no", label, text);
+    *out = yes ? SWITCH_YES : SWITCH_NO;
+    return 0;
+}
+
 /* Parse a value by its kind and store it. text: the value; NULL for a flag. */
 static int options_set_value(const struct option_row *row, const char *text, void *values)
 {
@@ -125,6 +135,8 @@ static int options_set_value(const struct option_row *row, const char *text, voi
     case OPTION_FLAG:
         *(bool *)at = true;
         return 0;
+    case OPTION_SWITCH:
+        return set_switch(label, text, at);
     case OPTION_TEXT:
         if (!*text)
             return error_set(-EINVAL, "%s: needs a value, not an empty word", label);
@@ -196,6 +208,8 @@ static int parse_long(struct invocation *inv, const char *word, struct words *wo
         return unknown_option(inv->verb, word, len);
     if (row->kind == OPTION_FLAG && value)
         return error_set(-EINVAL, "--%s: takes no value", row->name);
+    if (row->kind == OPTION_SWITCH && !value)
+        value = "yes";
     if (row->kind != OPTION_FLAG && !value) {
         int rc = take_value(row, words, &value);
         if (rc)
@@ -280,14 +294,7 @@ static int set_from_file(const struct config *c, const struct config_entry *e, c
     int rc = row->kind == OPTION_LIST ? 0 : config_check_once(c, e);
     if (rc)
         return rc;
-    if (row->kind != OPTION_FLAG)
-        rc = options_set_value(row, e->value, values);
-    else if (!strcmp(e->value, "yes"))
-        rc = options_set_value(row, NULL, values);
-    else if (strcmp(e->value, "no") != 0)
-        rc = error_set(-EINVAL, "%s: '%s' is neither yes nor no", e->key, e->value);
-    else
-        rc = 0;
+    rc = options_set_value(row, e->value, values);
     return rc ? options_wrong_in_file(c, e) : 0;
 }
 
@@ -401,7 +408,10 @@ void options_help(const struct verb *verb, FILE *to)
         if (row->letter)
             snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
         snprintf(left, sizeof left, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "",
-                 row->value ? " " : "", row->value ? row->value : "");
+                 row->value ? " " : "",
+                 row->value                   ? row->value
+                 : row->kind == OPTION_SWITCH ? "[=no]"
+                                              : "");
         fprintf(to, "  %-26s %s\n", left, row->help);
     }
     fprintf(to, "  %-26s %s\n", "-h, --help", "show this text");

@@ -17,6 +17,7 @@
 enum option_kind {
     OPTION_END = 0,
     OPTION_FLAG,     /* bool */
+    OPTION_SWITCH,   /* enum option_switch: a flag that the configuration file may set too, so it can be turned off */
     OPTION_TEXT,     /* const char *, never empty */
     OPTION_URL,      /* const char *, http:// or https:// */
     OPTION_LIST,     /* struct option_list: may be given several times */
@@ -26,6 +27,9 @@ enum option_kind {
     OPTION_DURATION, /* uint64_t seconds: 90, 90s, 30m, 12h, 14d */
     OPTION_CHOICE,   /* unsigned: the index of the given word in `value` ("zstd|none") */
 };
+
+/* "--name" and "--name=yes" say yes, "--name=no" undoes a yes of the configuration file. */
+enum option_switch { SWITCH_UNSET, SWITCH_YES, SWITCH_NO };
 
 /* Strings that the list owns. */
 typedef VEC(char *) string_list;
@@ -47,7 +51,7 @@ struct option_row {
     enum option_kind kind;
     char letter;       /* 0: none */
     const char *name;  /* without dashes; NULL: only the letter */
-    const char *value; /* how help names the value; NULL for flags */
+    const char *value; /* how help names the value; NULL for flags and switches */
     size_t offset;
     uint64_t min, max; /* OPTION_NUMBER, OPTION_AUTO and OPTION_SIZE; max 0: no limit */
     const char *help;
@@ -87,19 +91,19 @@ enum {
 struct invocation {
     const struct verb *verb;
     void *values; /* the verb's struct */
-    char **words; /* every word behind the verb, as given */
+    char **words; /* every word after the verb, as given */
     size_t word_count;
     const char **operands; /* the operands among them */
     size_t operand_count;
     bool help; /* -h or --help was given; the rest is not checked */
 };
 
-/* Parse argv[0..argc), the words behind the verb, which stay argv's. Returns 0, or -EINVAL with a sentence.
+/* Parse argv[0..argc), the words after the verb, which stay argv's. Returns 0, or -EINVAL with a sentence.
  * options_release it in both cases. */
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
 
-/* Fill values with a section of the configuration file (base/config.h): a key is the name of an option, a flag is yes
+/* Fill values with a section of the configuration file (base/config.h): a key is the name of an option, a switch is yes
  * or no. rows: the options that may be there, ended by OPTION_END. The strings are the file's; options_release_lists
  * frees the rest. Returns 0, or CLI_USAGE with a sentence that names file and line. */
 GR_MUST_CHECK int options_read_section(const struct config *c, const char *section, const struct option_row *rows,

@@ -32,6 +32,7 @@
 #include "base/safe_dir.h"
 #include "base/text.h"
 #include "cache/cache_tools.h"
+#include "format/signature.h"
 
 const struct option_row server_option_rows[] = {SERVER_ROWS{0}};
 
@@ -45,8 +46,8 @@ static const void *value_of(const struct server_values *v, const struct option_r
 static size_t count_of(const struct server_values *v, const struct option_row *row)
 {
     switch (row->kind) {
-    case OPTION_FLAG:
-        return *(const bool *)value_of(v, row);
+    case OPTION_SWITCH:
+        return *(const enum option_switch *)value_of(v, row) != SWITCH_UNSET;
     case OPTION_LIST:
         return ((const struct option_list *)value_of(v, row))->count;
     default:
@@ -55,20 +56,21 @@ static size_t count_of(const struct server_values *v, const struct option_row *r
 }
 
 /* The endpoint does not count, since the command itself needs it too. */
-const char *server_options_given(const struct server_values *v)
+const char *server_options_given(const struct server_values *v, bool joins)
 {
     for (const struct option_row *row = server_option_rows; row->kind; row++)
-        if (row->offset != offsetof(struct server_values, endpoint) && count_of(v, row))
+        if (row->offset != offsetof(struct server_values, endpoint) && count_of(v, row) &&
+            !(joins && row->offset == offsetof(struct server_values, trust)))
             return row->name;
     return NULL;
 }
 
-/* Return the i-th value of an option as text; "yes" for a flag. */
+/* Return the i-th value of an option as text. */
 static const char *text_of(const struct server_values *v, const struct option_row *row, size_t i)
 {
     switch (row->kind) {
-    case OPTION_FLAG:
-        return "yes";
+    case OPTION_SWITCH:
+        return *(const enum option_switch *)value_of(v, row) == SWITCH_YES ? "yes" : "no";
     case OPTION_LIST:
         return ((const struct option_list *)value_of(v, row))->items[i];
     default:
@@ -132,7 +134,7 @@ static void move_list(struct option_list *to, struct option_list *from)
 /* Copy a row's member; a list moves. */
 static void move_value(struct server_values *to, struct server_values *from, const struct option_row *row)
 {
-    static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
+    static const size_t sizes[] = {[OPTION_SWITCH] = sizeof(enum option_switch),
                                    [OPTION_TEXT] = sizeof(char *),
                                    [OPTION_URL] = sizeof(char *),
                                    [OPTION_LIST] = sizeof(struct option_list)};
@@ -146,6 +148,17 @@ bool server_options_in_config(const struct option_row *row)
     return strcmp(row->name, "quota") != 0 && strcmp(row->name, "endpoint") != 0;
 }
 
+/* Whether a value is a path that depends on the directory in which a command happens to run. */
+static bool is_relative(const struct config_entry *e)
+{
+    struct public_key key;
+    if (*e->value == '/')
+        return false;
+    if (!strcmp(e->key, "trust")) /* the key itself, or its file */
+        return public_key_decode(e->value, strlen(e->value), &key) != 0;
+    return !strcmp(e->key, "cache") && strcmp(e->value, "none") != 0;
+}
+
 /* Parse a value as the server will. A server refuses a quota of an image that it does not serve, and an endpoint is
  * also for commands that start no server. */
 static int check_entry(const struct config *c, const struct config_entry *e, struct stack_options *parsed)
@@ -154,6 +167,8 @@ static int check_entry(const struct config *c, const struct config_entry *e, str
         (void)config_wrong(c, e, "[server] has no endpoint; set it in [s3://BUCKET], or in [s3://] for every bucket");
     else if (!strcmp(e->key, "quota"))
         (void)config_wrong(c, e, "[server] has no quota: that is for one server; give it --quota");
+    else if (is_relative(e))
+        (void)config_wrong(c, e, "%s: write the whole path, from / on: commands run in any directory", e->key);
     else
         return stack_options_set_option(parsed, e->key, e->value) ? options_wrong_in_file(c, e) : 0;
     return CLI_USAGE;
@@ -373,14 +388,26 @@ const char *server_options_default(const struct option_row *row)
     return stack_options_default(parameter_of(row));
 }
 
+/* A front end gets the key itself: when it starts again, the file may be gone, or have another key. */
+static int add_parameter(const struct option_row *row, const char *value, string_list *out)
+{
+    struct trust trust = {.count = 0};
+    char key[PUBLIC_KEY_TEXT_MAX];
+    if (row->offset == offsetof(struct server_values, trust)) {
+        if (trust_add(&trust, "--trust ", value))
+            return CLI_USAGE;
+        value = public_key_text(&trust.keys[0], key);
+    }
+    return string_list_add(out, "%s=%s", parameter_of(row), value);
+}
+
 /* Options in the table's order, not the command line's: mounts with the same options share a server. */
 int server_options_words(const struct server_values *v, enum server_form form, string_list *out)
 {
     int rc = 0;
     for (const struct option_row *row = server_option_rows; row->kind; row++)
         for (size_t i = 0; !rc && i < count_of(v, row); i++)
-            rc = form == SERVER_FOR_FRONT_END ? string_list_add(out, "%s=%s", parameter_of(row), text_of(v, row, i))
-                 : row->kind == OPTION_FLAG   ? string_list_add(out, "--%s", row->name)
+            rc = form == SERVER_FOR_FRONT_END ? add_parameter(row, text_of(v, row, i), out)
                                               : string_list_add(out, "--%s=%s", row->name, text_of(v, row, i));
     return rc;
 }
@@ -435,11 +462,11 @@ int server_options_trust(const struct option_list *given, struct trust *out)
 }
 
 /* The directories are needed before the options are complete, so the default cache is named here but not created. */
-int pinner_init(struct pinner *p, const struct server_values *server)
+int pinner_init(struct pinner *p, const struct server_values *server, const char *handed)
 {
-    *p = (struct pinner){.config.store.endpoint = server->endpoint};
+    *p = (struct pinner){.config = {.store.endpoint = server->endpoint, .handed = handed}};
     p->config.trust = &p->trust;
-    int rc = add_keys(&server->trust, &p->trust);
+    int rc = server_options_trust(&server->trust, &p->trust);
     if (!rc)
         rc = add_caches(p, server);
     if (rc)

@@ -14,7 +14,7 @@
  * the first member of its values. */
 #define SERVER_FIELD_NONE(field)
 #define SERVER_FIELD_LIST(field) struct option_list field;
-#define SERVER_FIELD_FLAG(field) bool field;
+#define SERVER_FIELD_FLAG(field) enum option_switch field;
 #define SERVER_FIELD_TEXT(field) const char *field;
 #define SERVER_FIELD_URL(field) const char *field;
 #define SERVER_FIELD(field, how, ...) SERVER_FIELD_##how(field)
@@ -25,7 +25,7 @@ struct server_values {
 /* clang-format off */
 #define SERVER_ROW_NONE(field, option, shape, text)
 #define SERVER_ROW_LIST(field, option, shape, text) {OPTION_LIST, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
-#define SERVER_ROW_FLAG(field, option, shape, text) {OPTION_FLAG, 0, option, NULL, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_ROW_FLAG(field, option, shape, text) {OPTION_SWITCH, 0, option, NULL, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_ROW_TEXT(field, option, shape, text) {OPTION_TEXT, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_ROW_URL(field, option, shape, text) {OPTION_URL, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
 #define SERVER_OWN(field, how, key, option, shape, set, help) SERVER_ROW_##how(field, option, shape, help)
@@ -79,11 +79,12 @@ void server_cache_release(struct server_cache *chosen);
 /* Return CLI_USAGE, with a sentence, for values that the front end would refuse later under its parameters' names. */
 GR_MUST_CHECK int server_options_check(const struct server_values *v);
 /* Return the name of an option that was given; NULL: none. The endpoint does not count, since the command needs it too.
- */
-const char *server_options_given(const struct server_values *v);
+ * joins: neither does --trust, by which a mount that joins a running server checks the image itself. */
+const char *server_options_given(const struct server_values *v, bool joins);
 
 /* The options as words: for a front end "cache=DIR:SIZE", "cache-compressed=yes"; for granary serve "--cache=DIR:SIZE",
- * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
+ * "--cache-compressed=yes". --store-connections is the front end's connections=, since mount has a --connections for
+ * nbd. A front end gets the key of a --trust FILE.
  */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, string_list *out);
@@ -107,9 +108,10 @@ struct pinner {
     string_list dirs;
 };
 
-/* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in
- * any case. Returns 0, -errno, or CLI_USAGE. */
-GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
+/* Prepare. server: the server's options; without a cache among them, the default cache is used, without --trust the
+ * keys of the configuration file. handed: resolver_config's, which outlives the pinner. pinner_release it in any case.
+ * Returns 0, -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server, const char *handed);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 

@@ -1,5 +1,5 @@
-# granary_strict_conversions(TARGET): what comes off a wire or a disk is decoded nearly everywhere, so no value is cut
-# short unseen in the product. Tests may.
+# granary_strict_conversions(TARGET): warn where a value may be cut short. The product decodes foreign bytes nearly
+# everywhere; tests need not be as strict.
 function(granary_strict_conversions target)
   target_compile_options(${target} PRIVATE -Wconversion -Wno-sign-conversion)
 endfunction()

@@ -119,8 +119,7 @@ static int open_fs(struct build *b)
                            .parent_size = parent ? parent->size : 0,
                            .parent_data_end = parent ? parent->metadata_offset : 0,
                            .dir = b->options.tmpdir,
-                           .step = build_same_step,
-                           .step_arg = b};
+                           .step = {.call = build_same_step, .arg = b}};
     int rc = new_fs(b->options.fs, &fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
@@ -136,8 +135,7 @@ static int open_output(struct build *b)
     struct upload_config upload = {.store = b->store,
                                    .threads = o->uploads,
                                    .memory = o->uploads * o->pack_size,
-                                   .step = build_same_step,
-                                   .step_arg = b};
+                                   .step = {.call = build_same_step, .arg = b}};
     int rc = upload_new(&upload, &b->upload);
     if (rc)
         return rc;
@@ -374,6 +372,20 @@ static int finish(struct build *b)
  * While the build stood still its lease may have lapsed, and gc may have removed any of them: so they are looked up
  * before the manifest is put, and again if the lease lapsed meanwhile. */
 
+/* Note in the tag where the image came from. The manifest could not hold it: equal images are one object. */
+static int describe(const struct build *b, struct tag *tag)
+{
+    const struct manifest_counts *counts = &b->result->manifest.counts;
+    if (!b->options.provenance)
+        return 0;
+    struct provenance p = *b->options.provenance;
+    p.files = counts->files;
+    p.bytes = counts->bytes;
+    p.built = tag->created;
+    p.parent = tag->parent;
+    return provenance_encode(&p, tag->provenance);
+}
+
 /* Publish the build tag and the requested tag. A checkpoint is no image, so the tags never name one as parent. */
 static int publish_tags(struct build *b)
 {
@@ -385,6 +397,9 @@ static int publish_tags(struct build *b)
                       .source = digest_of(source, strlen(source))};
     if (b->parent && !b->resumed)
         tag.parent = parent_of_tag(b->parent, &r->image);
+    int rc = describe(b, &tag);
+    if (rc)
+        return rc;
     return repository_publish_both(b->store, b->ref->name, b->ref->tag, &tag, b->options.strict_tags, r->unique_tag);
 }
 

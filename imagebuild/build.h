@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
+#include "format/provenance.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/listing.h"
 #include "repository/nesting.h"
@@ -47,6 +48,8 @@ struct build_options {
     /* Without a parent: bytes of file data between two checkpoints (checkpoint.h), from which a run after a failure
      * resumes. The image's digest depends on it. 0: no checkpoints. */
     uint64_t checkpoint_bytes;
+    /* Its sources and tool go into the tags, with what the build finds out; NULL: the tags have no provenance. */
+    const struct provenance *provenance;
     const char *tmpdir; /* directory for sorting and lists that outgrow memory; NULL: $TMPDIR, else /var/tmp */
     /* Called about five times a second from the building thread; may be NULL. */
     void (*progress)(void *arg, const struct build_progress *p);

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "format/chunk.h"
 #include "imagebuild/fs/fs.h"
+#include "repository/gc_marks.h"
 
 /* ------------------------------------------------------------------ the parent */
 
@@ -33,8 +34,7 @@ static struct parent_config parent_config(struct build *b)
                                   .compact_bytes = o->compact_bytes,
                                   .dir = o->tmpdir,
                                   .cancel = o->cancel,
-                                  .step = build_same_step,
-                                  .step_arg = b};
+                                  .step = {.call = build_same_step, .arg = b}};
 }
 
 int build_parent_find(struct build *b)
@@ -63,8 +63,7 @@ int build_parent_know_shards(struct build *b)
     const struct known_shards_config config = {.store = b->store,
                                                .parent = &b->parent->manifest,
                                                .damage = &b->parent->damage,
-                                               .step = build_same_step,
-                                               .step_arg = b};
+                                               .step = {.call = build_same_step, .arg = b}};
     int rc = known_shards_new(&config, &b->known);
     if (rc)
         return rc;
@@ -211,9 +210,11 @@ int build_parent_hold(struct build *b)
 {
     const struct checkpoint_identity id = identity(b);
     bool lapsed = lease_lapses(b->lease) > 0;
-    if (b->resumed)
-        return lapsed ? checkpoint_hold(b->store, &id) : 0;
-    return b->parent ? parent_hold(b->parent, lapsed) : 0;
+    if (!b->resumed)
+        return b->parent ? parent_hold(b->parent, lapsed) : 0;
+    const struct step step = {.call = build_same_step, .arg = b};
+    int rc = lapsed ? checkpoint_hold(b->store, &id) : 0;
+    return rc ? rc : gc_unmark_chunks(b->store, &b->parent->manifest, &step);
 }
 
 void build_parent_forget_checkpoint(struct build *b)

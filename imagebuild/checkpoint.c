@@ -88,7 +88,7 @@ void checkpoint_remove(struct store *s, const struct checkpoint_identity *id)
     const struct digest name = checkpoint_key(id);
     char key[CHECKPOINT_KEY_MAX];
     if (store_remove(s, checkpoint_doc_key(&name, key)))
-        log_warning("the checkpoint %s stays until gc forgets it: %s", key, error_text());
+        log_warning("the checkpoint %s could not be removed; gc removes it later: %s", key, error_text());
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -157,7 +157,7 @@ int checkpoint_add(struct checkpoint *c, const struct node *n)
     return full ? end_page(c) : 0;
 }
 
-/* Put the document: a manifest of an image that ends at `end` and has no metadata behind its data. */
+/* Put the document: a manifest of an image that ends at `end` and has no metadata after its data. */
 static int put_document(struct checkpoint *c, uint64_t end, const struct sink_result *r,
                         const struct catalog_root *root)
 {

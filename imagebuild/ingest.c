@@ -1,9 +1,8 @@
-/* Ingest the entries of a source.
+/* Taking the entries that a source lists, with their data if it comes with them, as from tar shards.
  *
- * File data that comes with an entry is written at once, before the rest of the listing is known. The listing then
- * treats the file as kept. The data may go into free space of the parent. That is safe: a source asks about all its
- * shards before it reads any, so the space that must stay is known when the first data comes.
- */
+ * Such data is written at once, before the rest of the listing is known; the listing then treats the file as kept. It
+ * may go into free space of the parent: a source asks about all its shards before it reads any, so the space that must
+ * stay is known when the first data comes. */
 #include "imagebuild/build_internal.h"
 
 #include <errno.h>

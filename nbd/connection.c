@@ -221,7 +221,7 @@ static size_t take_one(struct connection *c, const uint8_t *at, size_t len)
     return rc ? 0 : REQUEST_SIZE;
 }
 
-/* Skip the data of a refused write; answer it behind the last byte. */
+/* Skip the data of a refused write; answer it after the last byte. */
 static size_t pass_over(struct connection *c, size_t len)
 {
     size_t now = GR_MIN(len, (size_t)c->skip);

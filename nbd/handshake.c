@@ -329,8 +329,8 @@ int handshake_take(struct handshake *h, const uint8_t *data, size_t len, size_t 
         return take_flags(h, data);
     }
     rc = take_option(h, data, used, out, step);
-    /* Plaintext behind STARTTLS may be injected by an attacker on the path, to be taken for input that came by TLS. */
+    /* Plaintext after STARTTLS may be injected by an attacker on the path, to be taken for input that came by TLS. */
     if (!rc && *step == HANDSHAKE_SECURES && *used < len)
-        rc = error_set(-EPROTO, "plaintext has come behind NBD_OPT_STARTTLS");
+        rc = error_set(-EPROTO, "plaintext has come after NBD_OPT_STARTTLS");
     return rc;
 }

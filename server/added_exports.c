@@ -6,8 +6,8 @@
  * Two locks, so that no lock that readers of the list need is held across I/O:
  *
  *     writing    the file; held across I/O, taken before lock
- *     lock       the list, and its agreement with the stack's table: an export is in both or in neither, except one
- * that waits for its keys
+ *     lock       the list, and its agreement with the stack's table. An export is in both or in neither; one that
+ *                waits for its keys is in the list only
  *
  * Each writer encodes the list only after it has got `writing`, so the last one writes all changes before it. */
 #include "server/server_internal.h"
@@ -288,7 +288,7 @@ static void take_purpose(const char *word, struct added *out)
             }
 }
 
-/* Return the string at *at and move *at behind its NUL; NULL when there is no NUL before end. */
+/* Return the string at *at and move *at after its NUL; NULL when there is no NUL before end. */
 static const char *added_exports_take_string(const char **at, const char *end)
 {
     const char *string = *at, *nul = memchr(string, 0, (size_t)(end - string));

@@ -67,12 +67,12 @@ int control_cache_prepare(struct stack *stack, const struct control_request *r, 
     if (r->glob && !r->export)
         return error_set(-EINVAL, "glob= needs export=: paths are those of one image");
     if (r->pinned && (r->operation != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))
-        return error_set(-EINVAL, "pinned= is for evict only, and is 1 or left out");
+        return error_set(-EINVAL, "pinned=1 is for evict only; there is no other value");
     if (r->known && (r->operation != CONTROL_LS || r->glob || strcmp(r->known, "1") != 0))
         return error_set(-EINVAL,
-                         "known= is for a list of whole images (GET /cache without glob=), and is 1 or left out");
+                         "known=1 is for a list of whole images (GET /cache without glob=); there is no other value");
     if (r->all && (r->operation == CONTROL_LS || r->export || strcmp(r->all, "1") != 0))
-        return error_set(-EINVAL, "all= is for evict, pin and unpin in place of export=, and is 1 or left out");
+        return error_set(-EINVAL, "all=1 is for evict, pin and unpin, instead of export=; there is no other value");
     if (r->operation != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
     CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;

@@ -78,7 +78,7 @@ const volatile int *control_job_cancel(const struct control_job *job)
 
 int control_job_check(const struct control_job *job)
 {
-    return cancel_asked(&job->cancel) ? error_set(-ECANCELED, "interrupted") : 0;
+    return cancel_check(&job->cancel);
 }
 
 bool control_job_due(struct control_job *job)

@@ -23,7 +23,7 @@ struct request {
     struct control_routes *routes;
     struct MHD_Connection *connection;
     struct bytes *body; /* NULL: the route takes none */
-    const char *rest;   /* of the URL's path, behind the route's path: an export's name */
+    const char *rest;   /* of the URL's path, after the route's path: an export's name */
     bool by_job;        /* set by the handler: a job answers */
 };
 

@@ -164,19 +164,19 @@ static json_t *stores_json(struct stack *stack)
 }
 
 /* Describe the shared cache proxies. */
-static json_t *tiers_json(struct stack *stack)
+static json_t *l2_json(struct stack *stack)
 {
-    struct store_tier_report reports[STORE_TIERS_MAX];
-    size_t n = stack_tiers(stack, reports);
-    json_t *tiers = json_array();
+    struct store_l2_report reports[STORE_L2_MAX];
+    size_t n = stack_l2(stack, reports);
+    json_t *proxies = json_array();
     for (size_t i = 0; i < n; i++) {
-        const struct store_tier_report *t = &reports[i];
-        json_array_append_new(tiers, json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url), "state",
-                                               t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
-                                               (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
-                                               (json_int_t)t->wrong));
+        const struct store_l2_report *t = &reports[i];
+        json_array_append_new(proxies, json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url), "state",
+                                                 t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
+                                                 (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
+                                                 (json_int_t)t->wrong));
     }
-    return tiers;
+    return proxies;
 }
 
 /* The counters' object, and the totals that are computed from the same rows. */
@@ -242,7 +242,7 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
         return rc;
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
-    json_object_set_new(root, "shared_tiers", tiers_json(stack));
+    json_object_set_new(root, "l2", l2_json(stack));
     enum server_health health = server_health(stack, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)

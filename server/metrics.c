@@ -103,14 +103,14 @@ static const struct export_metric export_metrics[] = {
      "Pieces of chunks served to reads of an export, by where they came from",
      {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
       {"disk", AT(served.pieces[CACHE_FROM_DISK])},
-      {"tier", AT(served.pieces[CACHE_FROM_TIER])},
+      {"l2", AT(served.pieces[CACHE_FROM_L2])},
       {"store", AT(served.pieces[CACHE_FROM_STORE])}},
      4},
     {"granary_export_served_bytes_total",
      "Bytes served to reads of an export, by where they came from",
      {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
       {"disk", AT(served.bytes[CACHE_FROM_DISK])},
-      {"tier", AT(served.bytes[CACHE_FROM_TIER])},
+      {"l2", AT(served.bytes[CACHE_FROM_L2])},
       {"store", AT(served.bytes[CACHE_FROM_STORE])},
       {"hole", AT(hole_bytes)}},
      5},
@@ -234,7 +234,7 @@ static int append_ups(struct stack *stack, struct bytes *out)
     static const struct up_metric {
         const char *name, *help;
     } directory = {"granary_cache_directory_up", "Whether a cache directory is read and written"};
-    static const struct up_metric tier = {"granary_tier_up", "Whether a shared cache proxy is in use"};
+    static const struct up_metric proxy = {"granary_l2_up", "Whether a shared cache proxy is in use"};
     static const struct up_metric store = {"granary_store_up", "Whether a store answers"};
 
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
@@ -246,12 +246,12 @@ static int append_ups(struct stack *stack, struct bytes *out)
             rc = append_up(out, directory.name, "directory", dir->path, "as", "writing", is_used(dir->writing));
     }
 
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    n = stack_tiers(stack, tiers);
+    struct store_l2_report proxies[STORE_L2_MAX];
+    n = stack_l2(stack, proxies);
     if (!rc)
-        rc = append_head(out, tier.name, tier.help, "gauge");
+        rc = append_head(out, proxy.name, proxy.help, "gauge");
     for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, tier.name, "tier", tiers[i].url, NULL, NULL, !tiers[i].down);
+        rc = append_up(out, proxy.name, "l2", proxies[i].url, NULL, NULL, !proxies[i].down);
 
     struct store_health health;
     const char *url;

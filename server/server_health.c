@@ -3,6 +3,7 @@
  * bad the reason names a store. */
 #include "server/server_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,11 +13,17 @@ const char *server_health_word(enum server_health health)
     return words[health];
 }
 
+/* How many different objects must be refused before the store counts as failing. */
+static unsigned refusals_failing(int code)
+{
+    return code == -ENOKEY ? 1 : code == -EACCES ? SERVER_FORBIDDEN_FAILING : SERVER_REFUSALS_FAILING;
+}
+
 /* The state tells more than the health: "slow" and "failing" are both degraded, "stuck" and "silent" both failing. */
 enum server_health server_health_of_store(const struct store_health *store, struct server_store_state *out)
 {
     bool slow = store->read_waits_ms >= SERVER_READ_SLOW_MS, stuck = store->read_waits_ms >= SERVER_READ_STUCK_MS;
-    bool refuses_all = store->refusals >= SERVER_REFUSALS_FAILING && store->refused_ms < SERVER_REFUSAL_OLD_MS;
+    bool refuses_all = store->refusals >= refusals_failing(store->refusal_code) && store->refused_ms < SERVER_OLD_MS;
     bool refuses = !store->silent && (refuses_all || (store->refusals && !store->failures));
     *out = (struct server_store_state){.word = store->silent     ? "silent"
                                                : stuck           ? "stuck"
@@ -27,7 +34,7 @@ enum server_health server_health_of_store(const struct store_health *store, stru
                                        .refuses = refuses,
                                        .for_ms = refuses ? store->refusing_ms : store->failing_ms,
                                        .error = refuses ? store->refusal : store->last};
-    if (store->silent || stuck || refuses_all)
+    if ((store->silent && store->failed_ms < SERVER_OLD_MS) || stuck || refuses_all)
         return SERVER_FAILING;
     return store->failures || store->refusals || slow ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
@@ -38,9 +45,9 @@ enum server_health server_health_of_dir(const struct cache_dir_report *dir)
                                                                                                       : SERVER_HEALTHY;
 }
 
-enum server_health server_health_of_tier(const struct store_tier_report *tier)
+enum server_health server_health_of_l2(const struct store_l2_report *proxy)
 {
-    return tier->down ? SERVER_DEGRADED : SERVER_HEALTHY;
+    return proxy->down ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
 
 /* Whether a part is worse than all before it; if so, the caller writes its sentence. */
@@ -55,9 +62,10 @@ static bool is_worst(enum server_health *worst, enum server_health health)
 static void server_health_explain(const char *url, const struct store_health *h, const struct server_store_state *state,
                                   char why[SERVER_HEALTH_WHY_MAX])
 {
-    if (state->refuses && h->refused_ms >= SERVER_REFUSAL_OLD_MS)
-        snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s refused what was last asked of it, %.0f s ago: %s", url,
-                 (double)h->refused_ms / 1000, state->error);
+    uint64_t old_ms = state->refuses ? h->refused_ms : h->failed_ms;
+    if (*state->error && old_ms >= SERVER_OLD_MS && !h->read_waits_ms)
+        snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s was last asked %.0f s ago, and %s: %s", url,
+                 (double)old_ms / 1000, state->refuses ? "refused" : "failed", state->error);
     else if (*state->error)
         snprintf(why, SERVER_HEALTH_WHY_MAX, "store %s has been %s for %.0f s: %s", url,
                  state->refuses ? "refusing" : "failing", (double)state->for_ms / 1000, state->error);
@@ -90,10 +98,10 @@ enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY
                      dir->reading, dir->writing);
     }
 
-    struct store_tier_report tiers[STORE_TIERS_MAX];
-    n = stack_tiers(stack, tiers);
+    struct store_l2_report proxies[STORE_L2_MAX];
+    n = stack_l2(stack, proxies);
     for (size_t i = 0; i < n; i++)
-        if (is_worst(&worst, server_health_of_tier(&tiers[i])))
-            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", tiers[i].url);
+        if (is_worst(&worst, server_health_of_l2(&proxies[i])))
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", proxies[i].url);
     return worst;
 }

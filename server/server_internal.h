@@ -96,11 +96,15 @@ enum server_health {
 enum {
     SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
     SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
-    SERVER_REFUSALS_FAILING = 3,  /* different objects that a store refuses in a row make it failing; fewer, degraded */
-    /* When the last refusal is as old as this, any number makes it only degraded: nothing was tried since, and the keys
-     * may be good again. Kubernetes starts a failed job again after 5 minutes at most, so one that always fails keeps
-     * the server failing. */
-    SERVER_REFUSAL_OLD_MS = 600000,
+    /* So many different objects that a store refuses in a row make it failing; fewer, degraded. It may refuse access
+     * (-EACCES) to single objects, archived or forbidden ones, so that takes more; wrong credentials (-ENOKEY) concern
+     * all objects, so one is enough. */
+    SERVER_REFUSALS_FAILING = 3,
+    SERVER_FORBIDDEN_FAILING = STORE_REFUSED_MAX,
+    /* When its last failure or refusal is as old as this, a store is only degraded: nothing was tried since, and it may
+     * be well again. Kubernetes starts a failed job again after 5 minutes at most, so one that always fails keeps the
+     * server failing. */
+    SERVER_OLD_MS = 600000,
 };
 
 /* Return "healthy", "degraded" or "failing". */
@@ -121,7 +125,7 @@ struct server_store_state {
 enum server_health server_health_of_store(const struct store_health *store, struct server_store_state *out);
 /* Judge one cache directory, and one shared cache proxy. Neither makes a server worse than degraded. */
 enum server_health server_health_of_dir(const struct cache_dir_report *dir);
-enum server_health server_health_of_tier(const struct store_tier_report *tier);
+enum server_health server_health_of_l2(const struct store_l2_report *proxy);
 
 /* Bytes of server_health's sentence, with its NUL. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -39,15 +40,11 @@ struct start_warm {
     bool added; /* an export was added since the last round began; under lock */
 };
 
-static bool is_ending(const struct start_warm *w)
-{
-    return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
-}
-
 /* Called by warm_run as it proceeds: cancels it when the server ends. */
 static int start_warm_tell(void *arg, const struct warm_report *report)
 {
-    return is_ending(arg) ? error_set(-ECANCELED, "interrupted") : 0;
+    const struct start_warm *w = arg;
+    return cancel_check(&w->ending);
 }
 
 /* Ignore a file that failed: the result's first error is logged once for the export. */
@@ -73,7 +70,7 @@ static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
         rc = warm_run(&config, &result);
     if (!rc && result.error.code)
         rc = error_restore(&result.error);
-    if (is_ending(w) || rc == -ECANCELED)
+    if (cancel_asked(&w->ending) || rc == -ECANCELED)
         return true;
     const char *why = rc ? error_text() : result.after.missing ? "the cache is too small" : NULL;
     if (!why)
@@ -90,7 +87,7 @@ static int try_all(struct start_warm *w)
 {
     size_t at = 0, kept = 0;
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    while (!is_ending(w) && (e = stack_next(w->stack, e))) {
+    while (!cancel_asked(&w->ending) && (e = stack_next(w->stack, e))) {
         struct unfinished u = {.number = stack_export_number(e)};
         while (at < w->unfinished.len && w->unfinished.items[at].number < u.number)
             at++;
@@ -127,7 +124,7 @@ static void *start_warm_run(void *arg)
 {
     struct start_warm *w = arg;
     uint64_t pause = PAUSE_MIN_MS;
-    while (!is_ending(w)) {
+    while (!cancel_asked(&w->ending)) {
         if (try_all(w))
             log_warning("out of memory: metadata is not cached ahead of its readers");
         start_warm_pause_for(w, w->unfinished.len ? pause : 0);

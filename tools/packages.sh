@@ -7,15 +7,17 @@
 declare -A PACKAGES=(
     [build]="gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libssl-dev liburing-dev libzstd-dev
         libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev libnl-3-dev
-        libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev libgnutls28-dev"
+        libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev libgnutls28-dev
+        libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
     [run]="nbdkit libnbd-bin fuse3 mount kmod ca-certificates"
     [style]="shellcheck clang-format clang-tidy cppcheck jq"
     [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
         jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light apache2-bin libnginx-mod-http-echo
-        minisign default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"
-    [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"
-    [package]="debhelper lintian mmdebstrap rpm"
-    [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs erofs-utils zstd time jq"
+        minisign python3-grpcio default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"
+    [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun containerd runc
+        containernetworking-plugins"
+    [package]="debhelper lintian mmdebstrap umoci jq crun rpm git"
+    [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 python3-grpcio e2fsprogs erofs-utils zstd time jq"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )
 

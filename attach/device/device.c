@@ -16,6 +16,7 @@
 
 #include "attach/device/device_internal.h"
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -96,8 +97,9 @@ int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const vo
         len = most;
     }
     for (uint64_t done = 0; done < len;) {
-        if (cancel && *cancel)
-            return error_set(-ECANCELED, "interrupted");
+        int rc = cancel_check(cancel);
+        if (rc)
+            return rc;
         size_t n = GR_MIN(len - done, (uint64_t)WARM_STEP);
         ssize_t got = io_pread_full(fd, block, n, off + done);
         if (got < 0)

@@ -15,7 +15,7 @@
 
 enum { DEVICE_ATTRIBUTE_MAX = 8192 }; /* bytes */
 
-/* Read /sys/block/<device>/<name>, with a NUL behind it. False: the device has no such file. */
+/* Read /sys/block/<device>/<name>, with a NUL after it. False: the device has no such file. */
 GR_MUST_CHECK bool device_attribute(const char *device, const char *name, struct bytes *out);
 
 /* ---- a negotiated connection to an NBD server, not used yet, as the kernel takes it over (nbd_dial.c) ---- */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "attach/attach_internal.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -36,8 +37,9 @@ DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 /* Return 0 to go on waiting, or why not. */
 static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
 {
-    if (check->cancel && *check->cancel)
-        return error_set(-ECANCELED, "interrupted");
+    int rc = cancel_check(check->cancel);
+    if (rc)
+        return rc;
     if (check->server && !process_alive(check->server))
         return error_set(-EIO, "the server ended before it answered");
     if (!check->server && clock_now_ms() > deadline_ms)

@@ -25,7 +25,7 @@ enum {
     REPLIES_MAX = 64 /* more replies than any honest server sends */
 };
 
-/* One option reply; data has a NUL behind its len bytes. */
+/* One option reply; data has a NUL after its len bytes. */
 struct reply {
     uint32_t type, len;
     uint8_t data[REPLY_MAX + 1];

@@ -22,6 +22,7 @@
 #include "attach/attach_internal.h"
 #include "attach/device/device_internal.h"
 #include "attach/mount/mountinfo.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -153,7 +154,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
         rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
     if (!rc)
         rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
-    return !rc && c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : rc;
+    return rc ? rc : cancel_check(c->cancel);
 }
 
 /* ---- mounting, finding, unmounting ---- */

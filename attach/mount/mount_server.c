@@ -20,6 +20,7 @@
 #include "attach/device/device_internal.h"
 #include "attach/server/server_internal.h"
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -373,9 +374,11 @@ static int warm_take_line(void *arg, const char *line, size_t len)
 {
     struct warm_answer *a = arg;
     json_t *object;
-    if (a->cancel && *a->cancel)
-        return error_set(-ECANCELED, "interrupted");
-    int rc = control_object(line, len, &object);
+    int rc = cancel_check(a->cancel);
+    if (!rc)
+        rc = control_object(line, len, &object);
+    if (rc)
+        return rc;
     const json_t *sums = json_object_get(object, "warm");
     if (sums)
         rc = take_sums(a, sums);
@@ -397,8 +400,8 @@ int mount_server_warm(const struct mount_config *c, const struct mount_state *s)
     do
         rc = control_post(s->control, "/warm", params, &nothing, warm_take_line, &a);
     while (control_turn(rc, &turn));
-    if (c->cancel && *c->cancel) /* it also ends the wait for an answer */
-        return error_set(-ECANCELED, "interrupted");
+    if (cancel_check(c->cancel)) /* it also ends the wait for an answer */
+        return -ECANCELED;
     if (!rc && !a.done)
         rc = error_set(-EIO, "the answer of the server on %s ended early", s->control);
     if (rc)

@@ -309,13 +309,32 @@ static int handed_path(const char *control, char out[PATH_MAX])
     return snprintf(out, PATH_MAX, "%s" EXPORT_TABLE_HANDED, control) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
+/* Put the entries of a table in front of those that the file has, which are of other mounts' images. A file that cannot
+ * be read counts as empty. */
+static int add_to_handed(const char *path, const struct bytes *images, struct bytes *out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    CLEANUP_EXPORT_TABLE there = {0};
+    CLEANUP_EXPORT_TABLE more = {0};
+    size_t kept;
+    if (!io_read_file(path, &text) && export_table_decode(text.data, text.len, &there))
+        log_debug("%s is written anew: %s", path, error_text());
+    int rc = export_table_decode(images->data, images->len, &more);
+    for (size_t i = more.entries.len; !rc && i-- > 0;)
+        rc = export_table_put(&there, &more.entries.items[i]);
+    return rc ? rc : export_table_encode(&there, out, &kept);
+}
+
 /* Best effort: without the table the child resolves the tags itself. */
 void server_hand(const char *control, const struct bytes *images)
 {
     char path[PATH_MAX];
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     int rc = handed_path(control, path);
     if (!rc)
-        rc = io_write_file_atomic(path, images->data, images->len, false);
+        rc = add_to_handed(path, images, &text);
+    if (!rc)
+        rc = io_write_file_atomic(path, text.data, text.len, false);
     if (rc)
         log_debug("the server asks the store again for what was resolved: %s", error_text());
 }

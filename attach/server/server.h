@@ -63,8 +63,10 @@ struct server_config {
  * Removes its sockets. Blocks SIGTERM, SIGINT and SIGCHLD; call it from a process with one thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
 
-/* Store the table of resolved images (resolver_hand) for a server, before it starts or before an image is added, so
- * that it need not fetch those manifests again. A failure only costs those requests. */
+/* Add a table of resolved images (resolver_hand) to those that a server is handed, before it starts or before an image
+ * is added, so that it need not fetch those manifests again. They stay until the server's end, as the proof of
+ * signatures for its front ends. A failure costs those requests; and without a cache directory, a front end that starts
+ * again may find that a tag names another image, and lack the proof. */
 void server_hand(const char *control, const struct bytes *images);
 
 /* Check whether the server would accept its parameters, without touching stores, caches or sockets. */
@@ -76,7 +78,7 @@ GR_MUST_CHECK int server_check(const struct server_config *config);
  * server does not. A client that may connect to it (its owner, root) names the program; the answer is one line, sent
  * when the new program serves or has failed. */
 
-#define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, behind the control socket's path */
+#define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, after the control socket's path */
 #define UPGRADE_REQUEST "upgrade " /* and the absolute path of a program, and a newline */
 #define UPGRADE_DONE "done "       /* FROM TO MS, the versions and how long there was no server; and a newline */
 #define UPGRADE_FAILED "failed "   /* and a sentence, and a newline */

@@ -40,7 +40,7 @@ GR_MUST_CHECK int service_log_directory(char out[PATH_MAX]);
  * warning says so and the file is made in run_dir. Returns the descriptor, for the caller to close, or -errno. */
 GR_MUST_CHECK int service_log_open(const char *run_dir, const char *name);
 
-/* Put the last line of that log, behind `what`, into the sentence of rc; return rc. The sentence stays as it was when
+/* Put the last line of that log, after `what`, into the sentence of rc; return rc. The sentence stays as it was when
  * the last line is no error: the program reported nothing, or was killed. */
 GR_MUST_CHECK int service_log_explain(const char *run_dir, const char *name, const char *what, int rc);
 

@@ -186,7 +186,7 @@ bool upgrade_checked(struct upgrade *u)
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return true;
     const char *why = u->output.last;
-    const char *said = strstr(why, own); /* behind the time and the level */
+    const char *said = strstr(why, own); /* after the time and the level */
     why = said ? said + sizeof own - 1 : why;
     upgrade_failed(u, "nothing is changed: %s cannot take over from this server: %s", u->program,
                    WIFSIGNALED(status) ? "it was killed while it was checked"

@@ -16,7 +16,7 @@ enum { BUF_ALIGN = PAGES_ALIGN };
 struct buf {
     _Atomic unsigned refs;
     size_t len; /* bytes in use */
-    size_t cap; /* len rounded up to BUF_ALIGN, at least BUF_ALIGN; buf_new zeroes the bytes behind len */
+    size_t cap; /* len rounded up to BUF_ALIGN, at least BUF_ALIGN; buf_new zeroes the bytes after len */
     uint8_t *data;
 };
 

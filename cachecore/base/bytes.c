@@ -25,7 +25,7 @@ void bytes_wipe(struct bytes *b)
     bytes_release(b);
 }
 
-/* Make room for `more` bytes behind the contents. */
+/* Make room for `more` bytes after the contents. */
 static int reserve(struct bytes *b, size_t more)
 {
     /* Written so that no addition can overflow. */

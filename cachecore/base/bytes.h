@@ -44,14 +44,14 @@ GR_MUST_CHECK int bytes_append(struct bytes *b, const void *p, size_t n);
 /* Append n zero bytes and point *out at them; valid until the next append. */
 GR_MUST_CHECK int bytes_extend(struct bytes *b, size_t n, uint8_t **out);
 
-/* Reserve room for n bytes behind the contents and point *out at it; valid until the next append. The caller fills the
+/* Reserve room for n bytes after the contents and point *out at it; valid until the next append. The caller fills the
  * room and adds what it used, at most n, to len. Unlike bytes_extend, nothing is zeroed. */
 GR_MUST_CHECK int bytes_reserve(struct bytes *b, size_t n, uint8_t **out);
 
 /* Append formatted text, without the final NUL. */
 GR_MUST_CHECK int bytes_printf(struct bytes *b, const char *fmt, ...) GR_PRINTF(2, 3);
 
-/* Put a NUL behind the contents, not counted in len, and return them as a string; valid until the next append. NULL,
+/* Put a NUL after the contents, not counted in len, and return them as a string; valid until the next append. NULL,
  * with a sentence, when the NUL would exceed max or memory is short. */
 char *bytes_string(struct bytes *b);
 

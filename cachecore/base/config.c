@@ -80,7 +80,7 @@ static int take_section(const struct config *c, unsigned line, char *text, const
                      c->path, line, *out);
 }
 
-/* Cut off a comment: '#' behind white space. */
+/* Cut off a comment: '#' after white space. */
 static void cut_comment(char *value)
 {
     for (char *p = value; *p; p++)

@@ -60,13 +60,13 @@ int base64_decode(const char *text, size_t len, uint8_t *out, size_t n)
     uint8_t decoded[BASE64_DATA_MAX];
     char again[BASE64_TEXT_MAX + 1];
     assert(n <= BASE64_DATA_MAX);
-    if (len != BASE64_LENGTH(n) || EVP_DecodeBlock(decoded, (const uint8_t *)text, (int)len) < (int)n ||
-        memcmp(base64_encode(decoded, n, again), text, len) != 0)
-        return -EINVAL;
-    memcpy(out, decoded, n);
+    bool same = len == BASE64_LENGTH(n) && EVP_DecodeBlock(decoded, (const uint8_t *)text, (int)len) >= (int)n &&
+                !memcmp(base64_encode(decoded, n, again), text, len);
+    if (same)
+        memcpy(out, decoded, n);
     explicit_bzero(decoded, sizeof decoded); /* it may be a secret key */
     explicit_bzero(again, sizeof again);
-    return 0;
+    return same ? 0 : -EINVAL;
 }
 
 char *base64_encode(const uint8_t *data, size_t n, char *out)

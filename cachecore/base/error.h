@@ -11,6 +11,7 @@
  *   -EEXIST              a condition of a write (if-absent, if-match) did not hold
  *   -EINVAL              wrong input from the user
  *   -EACCES              refused by the other side
+ *   -ENOKEY              refused by the other side because of the credentials: so will everything else be
  *   -EKEYREJECTED        not signed by a key that is trusted
  *   -ENOMEM, -ENOSPC     as usual
  *   -EIO                 everything else

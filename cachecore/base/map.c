@@ -72,7 +72,7 @@ void map_remove(struct map *m, const struct map_type *type, void *entry)
     for (size_t i = behind(m, hole); !map_is_free_(slot_at(m, type, i), type); i = behind(m, i)) {
         size_t from_home = (i - map_home_(m, map_hash_at_(slot_at(m, type, i)))) & (m->capacity - 1);
         if (from_home < ((i - hole) & (m->capacity - 1)))
-            continue; /* its home lies behind the hole, so the hole does not cut it off */
+            continue; /* its home lies after the hole, so the hole does not cut it off */
         memcpy(slot_at(m, type, hole), slot_at(m, type, i), type->size);
         hole = i;
     }

@@ -49,7 +49,7 @@ GR_MUST_CHECK int map_reserve(struct map *m, const struct map_type *type, size_t
 void *map_put(struct map *m, const struct map_type *type, const void *entry);
 /* Remove an entry, by the pointer that map_find or map_put returned. */
 void map_remove(struct map *m, const struct map_type *type, void *entry);
-/* Visit every entry once, in no order: returns the first for NULL, then the one behind `after`; NULL at the end. The
+/* Visit every entry once, in no order: returns the first for NULL, then the one after `after`; NULL at the end. The
  * table must not change meanwhile. */
 void *map_next(const struct map *m, const struct map_type *type, const void *after);
 

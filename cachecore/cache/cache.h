@@ -75,7 +75,7 @@ void cache_close(struct cache *c);
 unsigned cache_quota(const struct cache *c, const char *image);
 
 /* Where the pieces that one thread read came from. Plain sums without atomics: only that thread adds to them. */
-enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_TIER, CACHE_FROM_STORE, CACHE_SOURCES };
+enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_L2, CACHE_FROM_STORE, CACHE_SOURCES };
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
     uint64_t disk_us;            /* spent reading from disk */
@@ -86,7 +86,7 @@ struct cache_served {
 /* Pieces that had to be fetched, from a shared cache proxy or from the store. */
 static inline uint64_t cache_served_fetched(const struct cache_served *s)
 {
-    return s->pieces[CACHE_FROM_TIER] + s->pieces[CACHE_FROM_STORE];
+    return s->pieces[CACHE_FROM_L2] + s->pieces[CACHE_FROM_STORE];
 }
 
 /* A part of one chunk that a reader wants at dst. */

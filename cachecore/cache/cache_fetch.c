@@ -24,7 +24,7 @@ enum {
 
 /* ---- misses ---- */
 
-/* Start one fetch for n misses, all of first's store and quota, with their neighbours behind them. Only the misses
+/* Start one fetch for n misses, all of first's store and quota, with their neighbours after them. Only the misses
  * get a reference to their in-flight fetch. */
 static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
                        const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_priority priority)
@@ -192,7 +192,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         look_for_missing_locked(c, pieces, n, &m); /* again: the wait may have been long */
         rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
     }
-    rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks behind a bad one */
+    rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks after a bad one */
     if (warm)
         fill_warm_release(&c->fill, bytes);
     return rc;

@@ -272,7 +272,7 @@ typedef int miss_use(struct cache *c, struct miss *miss);
 GR_MUST_CHECK int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead,
                                       size_t ahead_count, enum fetch_priority priority);
 /* Use each started miss in order and drop its reference. After the first error (start_rc counts) the rest are only
- * released, unless `on`: then those behind a chunk that is missing or bad are used too. Any other error is the
+ * released, unless `on`: then those after a chunk that is missing or bad are used too. Any other error is the
  * store's, and the rest would wait for it just as long. Returns the first error; an error of the store replaces one
  * of a chunk.
  */

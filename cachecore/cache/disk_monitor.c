@@ -7,7 +7,7 @@
  *
  * While all disks are well it finds nothing to do.
  *
- * A probe writes the block reserved for it behind the slots, and reads it back when reading is not normal, each with
+ * A probe writes the block reserved for it after the slots, and reads it back when reading is not normal, each with
  * the deadline of a read. While the kernel still owes answers for a directory, only a few probes are tried: each
  * would leave another ring behind. When all answers have come, the directory is probed at once. Writing does not come
  * back before that: a late write must not meet a new one in its slot.

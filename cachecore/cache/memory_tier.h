@@ -1,15 +1,7 @@
-/* The memory tier: whole verified chunks in anonymous memory, in front of the disk cache.
- *
- * Inclusive: a chunk in memory is normally on disk too, so a restart loses nothing. A chunk is found by its full
- * digest, and a read compares the CRC-32C of every 4 KiB block it touches. See docs/internals/cache.md.
- *
- * A chunk enters it in two ways:
- *
- *    landed from a store   by a fill thread, before it is written to disk and its in-flight fetch is retired: at a
- *                          lookup under cache.lock it is still in memory, or on disk, or in flight, or really missing
- *                          (fill.c)
- *    hit on disk, whole    by the reader itself, from its own buffer (cache_read.c)
- */
+/* The memory tier: whole verified chunks in anonymous memory, in front of the disk cache, which normally has them too.
+ * A chunk is found by its full digest, and a read compares the CRC-32C of every 4 KiB block that it touches. Fill
+ * threads put fetched chunks here, readers those that they read whole from disk, and the mover those that were hit in
+ * parts. */
 #ifndef GRANARY_CACHE_MEMORY_TIER_H
 #define GRANARY_CACHE_MEMORY_TIER_H
 

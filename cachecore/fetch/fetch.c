@@ -161,8 +161,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_busy_workers", "Workers with a GET in flight now", busy},
         {"granary_fetch_limit", "GETs that may be in flight now", limit},
         {"granary_fetch_limit_phase", "Phase of adjusting granary_fetch_limit: 0 rise, 1 rest, 2 up, 3 down", phase},
-        {"granary_fetch_warm_in_air_bytes", "Bytes in flight for warming", warm},
-        {"granary_fetch_readahead_in_air_bytes", "Bytes in flight for readahead", ahead},
+        {"granary_fetch_warm_inflight_bytes", "Bytes in flight for warming", warm},
+        {"granary_fetch_readahead_inflight_bytes", "Bytes in flight for readahead", ahead},
         {"granary_fetch_readahead_window_bytes", "Bytes that may be in flight for readahead", ahead_window},
         {"granary_fetch_warm_beside_bytes", "Bytes that may be in flight for warming while clients read", window},
     };
@@ -176,12 +176,12 @@ void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)
         "granary_fetch_queue_seconds", "How long chunks that a read waits for were queued before their GET", {0}, 0};
     const struct histogram_row gets = {
         "granary_store_get_seconds", "How long ranged GETs from stores took, retries and decoding included", {0}, 0};
-    const struct histogram_row tier_gets = {
-        "granary_tier_get_seconds",
+    const struct histogram_row l2_gets = {
+        "granary_l2_get_seconds",
         "How long ranged GETs took that a shared cache proxy answered, decoding included",
         {0},
         0};
     histogram_show(&f->queue, queue, visit, arg);
     histogram_show(&f->gets, gets, visit, arg);
-    histogram_show(&f->tier_gets, tier_gets, visit, arg);
+    histogram_show(&f->l2_gets, l2_gets, visit, arg);
 }

@@ -244,8 +244,8 @@ struct fetch_queue {
 struct fetch {
     struct fetch_config config; /* defaults filled in */
     struct fetch_counts counters;
-    struct histogram gets, tier_gets, queue; /* GETs answered by stores and by proxies; time in the queue */
-    struct log_limit healed;                 /* of the lines about recovered chunks */
+    struct histogram gets, l2_gets, queue; /* GETs answered by stores and by proxies; time in the queue */
+    struct log_limit healed;               /* of the lines about recovered chunks */
     pthread_t *threads;
     unsigned thread_count;
 

@@ -327,7 +327,7 @@ const struct inflight *fetch_last_of_run(const struct fetch *f, const struct inf
 }
 
 /* Find the position in the queue of `priority` where a new fetch joins the run of queued ones. Two positions fit:
- * behind a queued fetch, if its whole run stays within bounds and the next fetch of that run does not overlap; or in
+ * after a queued fetch, if its whole run stays within bounds and the next fetch of that run does not overlap; or in
  * front of the first fetch of a run. *out_next is the fetch that the new one must precede, NULL for the end of the
  * queue. */
 static bool find_beside_locked(struct fetch *f, const struct inflight *inflight, enum fetch_priority priority,

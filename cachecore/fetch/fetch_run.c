@@ -231,13 +231,13 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
 }
 
 /* Did a shared cache proxy answer last? Then the store itself is left to try. */
-static bool came_from_tier(const struct fetch_run *run)
+static bool came_from_l2(const struct fetch_run *run)
 {
     return run->context.from && strcmp(run->context.from, store_origin(run->store)->url);
 }
 
 /* Log chunks recovered by a refetch; the waiter reports errors. A proxy that delivered wrong bytes is reported bad. */
-static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
+static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
 {
     const struct chunk_ref *ref = run->refs[i];
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
@@ -246,25 +246,25 @@ static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
     log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; requested again, it is right",
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
-    if (run->again[i] == -EBADMSG && of_tier)
+    if (run->again[i] == -EBADMSG && from_l2)
         store_report_bad(run->store, key);
 }
 
 /* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
- * cached the wrong bytes. of_tier: the first, bad result came from a proxy. */
-static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
+ * cached the wrong bytes. from_l2: the first, bad result came from a proxy. */
+static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
 {
     struct fetch *f = run->f;
     struct buf *plain = NULL;
     counter_add(&f->counters.refetches, 1);
     int rc = read_again(run, i, run->store, &plain);
-    if (worth_again(rc) && came_from_tier(run) && clock_now_ms() < run->context.deadline_ms) {
-        of_tier = true;
+    if (worth_again(rc) && came_from_l2(run) && clock_now_ms() < run->context.deadline_ms) {
+        from_l2 = true;
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
     }
     if (!rc)
-        say_healed(run, i, of_tier);
+        say_healed(run, i, from_l2);
     land(run, i, rc, plain, NULL); /* the stored bytes are not kept: too rare to matter */
 }
 
@@ -276,12 +276,12 @@ static void carry_out(struct fetch_run *run)
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
-    bool of_tier = came_from_tier(run); /* of a GET that a proxy broke off, the store delivered the rest */
-    histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
+    bool from_l2 = came_from_l2(run); /* of a GET that a proxy broke off, the store delivered the rest */
+    histogram_add(from_l2 ? &run->f->l2_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_completed(run, run->inflights[i]))
-            fetch_again(run, i, of_tier);
+            fetch_again(run, i, from_l2);
     inflight_unref_all(run->inflights, run->n);
 }
 

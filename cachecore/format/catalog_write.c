@@ -1,7 +1,7 @@
 /* Writing catalog pages. A record stores only the part of its path that differs from the path before it (front coding),
  * numbers are varints, and zstd compresses the whole page.
  *
- * Borders are content-defined. A page ends behind an entry whose path hashes to a chosen value, one in
+ * Borders are content-defined. A page ends after an entry whose path hashes to a chosen value, one in
  * CATALOG_PAGE_ENTRIES; every level follows the same rule, with the first path of a child. So pages over an unchanged
  * stretch of paths stay identical, whatever changed elsewhere:
  *
@@ -115,7 +115,7 @@ static int replace(struct bytes *b, const char *text, size_t len)
     return len ? bytes_append(b, text, len) : 0;
 }
 
-/* Does the page end behind the entry with this path? A CRC is linear, so numbered names would get related values; the
+/* Does the page end after the entry with this path? A CRC is linear, so numbered names would get related values; the
  * multiplication (Knuth's constant) spreads them. */
 static bool path_is_border(const char *path, size_t len)
 {
@@ -136,7 +136,7 @@ static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
     return rc;
 }
 
-/* Append an entry's record behind its path; catalog_page_take_entry reads it in the same order. */
+/* Append an entry's record after its path; catalog_page_take_entry reads it in the same order. */
 static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry *e)
 {
     bool has_content = !digest_is_zero(&e->content);
@@ -164,7 +164,7 @@ static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry
     return rc;
 }
 
-/* Append a child's record behind its path. */
+/* Append a child's record after its path. */
 static int put_child(struct bytes *out, const struct catalog_child *c)
 {
     int rc = bytes_append(out, c->digest.b, DIGEST_SIZE);
@@ -183,7 +183,7 @@ static int put_child(struct bytes *out, const struct catalog_child *c)
 static int begin_record(struct catalog_page_writer *w, const char *path, size_t len)
 {
     if (w->any && catalog_path_compare((char *)w->last.data, w->last.len, path, len) >= 0)
-        return error_set(-EINVAL, "catalog: \"%.*s\" does not come behind \"%.*s\"", (int)GR_MIN(len, 200), path,
+        return error_set(-EINVAL, "catalog: \"%.*s\" does not come after \"%.*s\"", (int)GR_MIN(len, 200), path,
                          (int)GR_MIN(w->last.len, 200), (char *)w->last.data);
     if (w->count == CATALOG_PAGE_ENTRIES_MAX || w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX)
         return error_set(-EINVAL, "catalog: a full page was not finished");

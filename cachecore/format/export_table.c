@@ -62,10 +62,12 @@ const struct export_entry *export_table_find_image(const struct export_table *t,
     return NULL;
 }
 
-/* Does an entry for `ref` replace the entry of `old`? */
-static bool replaces(const struct image_ref *ref, const struct image_ref *old)
+/* Does an entry for `ref` replace the entry `old`? A signed image stays when its tag has moved: a server that goes on
+ * serving it has no other proof of the signature. */
+static bool replaces(const struct image_ref *ref, const struct export_entry *old)
 {
-    return same_name(ref, old) && (ref->tag[0] || digest_equal(&ref->digest, &old->digest));
+    return same_name(ref, &old->ref) &&
+           (digest_equal(&ref->digest, &old->ref.digest) || (ref->tag[0] && !old->signature));
 }
 
 /* Copy an entry, and reserve room for it in the table. */
@@ -94,7 +96,7 @@ int export_table_put(struct export_table *t, const struct export_entry *e)
     items = t->entries.items;
     size_t kept = 0;
     for (size_t i = 0; i < t->entries.len; i++)
-        if (replaces(&fresh.ref, &items[i].ref))
+        if (replaces(&fresh.ref, &items[i]))
             release_entry(&items[i]);
         else
             items[kept++] = items[i];

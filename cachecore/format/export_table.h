@@ -39,8 +39,9 @@ const struct export_entry *export_table_find_tag(const struct export_table *t, c
 const struct export_entry *export_table_find_image(const struct export_table *t, const char *store,
                                                    const struct digest *image);
 
-/* Put a copy of an entry in front; its ref is by digest. Removes an older entry with the same tag, or, if ref has no
- * tag, one with the same name and digest. -ENOMEM; -EMSGSIZE: the manifest is longer than MANIFEST_MAX. */
+/* Put a copy of an entry in front; its ref is by digest. Removes older entries with the same tag, or, if ref has no
+ * tag, one with the same name and digest; those that are signed, and of another image, stay. -ENOMEM; -EMSGSIZE: the
+ * manifest is longer than MANIFEST_MAX. */
 GR_MUST_CHECK int export_table_put(struct export_table *t, const struct export_entry *e);
 
 /* Append the encoded table to *out. The oldest entries are dropped if they do not fit in out->max; *out_kept: the

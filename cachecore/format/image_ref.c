@@ -143,12 +143,12 @@ static int set_digest(const char *whole, const char *at, struct image_ref *out)
     return 0;
 }
 
-/* Parse the part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
+/* Parse the part after the last slash: NAME[:TAG][@sha256:DIGEST]. */
 static int set_name(const char *whole, const char *last, struct image_ref *out)
 {
     size_t name_len = strcspn(last, ":@"), len = strcspn(last, "@");
     if (!name_valid(last, name_len))
-        return error_set(-EINVAL, "reference \"%s\": no valid image name behind the last '/'; %s", whole, form);
+        return error_set(-EINVAL, "reference \"%s\": no valid image name after the last '/'; %s", whole, form);
     memcpy(out->name, last, name_len);
     if (name_len < len) {
         const char *tag = last + name_len + 1;
@@ -176,7 +176,7 @@ int image_ref_parse(const char *text, struct image_ref *out)
     const char *slash = strrchr(text, '/');
     if (!slash)
         return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);
-    /* "s3://faces": what stands behind the last slash is the bucket. */
+    /* "s3://faces": what follows the last slash is the bucket. */
     if (slash > text && slash[-1] == '/' && slash[1] && strstr(text, "://") == slash - 2)
         return error_set(-EINVAL, "reference \"%s\" names a store and no image in it; %s", text, form);
     rc = set_name(text, slash + 1, &ref);

@@ -287,7 +287,7 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
     for (uint32_t i = 0; i < bitmap_size(h->count) * 8; i++)
         if (p[HEADER + i / 8] >> i % 8 & 1) {
             if (i >= h->count)
-                return bad("an entry behind the last");
+                return bad("an entry after the last");
             set++;
         }
     return set == h->present ? 0 : bad("bitmap and count of entries differ");

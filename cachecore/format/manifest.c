@@ -36,9 +36,9 @@ static const char *manifest_problem(const struct manifest *m)
     if (!chunk_size_valid(m->chunk_size))
         return "the chunk size is not a power of two within bounds";
     if (m->metadata_offset > m->size || m->metadata_len > m->size - m->metadata_offset)
-        return "the metadata region ends behind the image";
+        return "the metadata region reaches past the image's end";
     if (m->front_len > m->metadata_offset)
-        return "the metadata in front ends behind the region's beginning";
+        return "the metadata in front reaches into the metadata region";
     if (m->index_levels == 0 || m->index_levels != index_levels(manifest_chunk_count(m)))
         return "the index's levels do not fit the image's size";
 

@@ -83,6 +83,14 @@ int public_key_decode(const char *text, size_t len, struct public_key *out)
     return 0;
 }
 
+char *public_key_text(const struct public_key *key, char out[PUBLIC_KEY_TEXT_MAX])
+{
+    uint8_t raw[PUBLIC_SIZE] = "Ed";
+    memcpy(raw + 2, key->id, KEY_ID_SIZE);
+    memcpy(raw + 2 + KEY_ID_SIZE, key->key, ED25519_KEY_SIZE);
+    return base64_encode(raw, sizeof raw, out);
+}
+
 /* Check the decoded bytes and take the key out of them. */
 static int take_secret(const uint8_t raw[SECRET_SIZE], struct secret_key *out)
 {

@@ -21,6 +21,7 @@ struct secret_key {
 
 enum {
     KEY_FILE_MAX = 4096,
+    PUBLIC_KEY_TEXT_MAX = BASE64_LENGTH(2 + KEY_ID_SIZE + ED25519_KEY_SIZE) + 1,
     SIGNATURE_TEXT_MAX = 1024, /* bytes of a signature file, with a final NUL */
     SIGNATURE_COMMENT_MAX = 512,
     SIGNATURE_MESSAGE_MAX = 512
@@ -36,6 +37,8 @@ struct signature {
 
 /* Decode a public key: a minisign file, or its second line alone. -EINVAL. */
 GR_MUST_CHECK int public_key_decode(const char *text, size_t len, struct public_key *out);
+/* Write a public key as the second line of its file, without the newline; returns out. */
+char *public_key_text(const struct public_key *key, char out[PUBLIC_KEY_TEXT_MAX]);
 /* Decode a secret key file without a password. The caller wipes *out. -EINVAL: no such file, or one with a password;
  * the sentence never quotes it. */
 GR_MUST_CHECK int secret_key_decode(const char *text, size_t len, struct secret_key *out);

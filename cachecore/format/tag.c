@@ -1,6 +1,7 @@
 /* Tags, leases and granary.json as JSON, each with its "format" and "version":
  *
- *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag, signature
+ *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag, signature,
+ *                   provenance
  *   granary-lease   started, renewed, host, pid, image
  *   granary-store   nothing else
  *
@@ -9,6 +10,7 @@
 #include "format/tag.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -30,9 +32,22 @@ int tag_encode(const struct tag *t, struct bytes *out)
                   json_object_set_new(root, "tag", json_string(t->tag));
     if (root && t->signature[0])
         failed |= json_object_set_new(root, "signature", json_string(t->signature));
+    if (root && t->provenance[0])
+        failed |= json_object_set_new(root, "provenance", json_loads(t->provenance, 0, NULL));
     if (failed) /* out of memory: a document without one of its keys must not be written */
         return json_doc_dump("tag", NULL, out);
     return json_doc_dump("tag", root, out);
+}
+
+/* Keep the provenance as text. It proves nothing, so one that cannot be kept is no reason to refuse the tag. */
+static void take_provenance(struct json_doc *doc, const json_t *object, char out[PROVENANCE_TEXT_MAX])
+{
+    CLEANUP_BYTES text = BYTES_INIT(PROVENANCE_TEXT_MAX - 1);
+    int rc = json_is_object(object) ? json_doc_dump("provenance", object, &text) : -EMSGSIZE;
+    if (!rc)
+        memcpy(out, text.data, text.len);
+    else if (rc != -EMSGSIZE)
+        doc->rc = doc->rc ? doc->rc : rc;
 }
 
 int tag_decode(const void *data, size_t len, struct tag *out)
@@ -60,6 +75,7 @@ int tag_decode(const void *data, size_t len, struct tag *out)
     }
     if (json_object_get(root, "signature"))
         json_doc_string(&doc, root, "signature", t.signature, sizeof t.signature);
+    take_provenance(&doc, json_object_get(root, "provenance"), t.provenance);
     if (digest_is_zero(&t.digest))
         json_doc_fail(&doc, "\"digest\" is all zero");
     if (doc.rc)

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "format/image_ref.h"
+#include "format/provenance.h"
 #include "format/signature.h"
 
 enum { TAG_DOC_MAX = 64 << 10, TAG_NONCE_MAX = 64 };
@@ -24,8 +25,10 @@ struct tag {
     struct digest source;                                  /* SHA-256 of the source's address; zero: not known */
     char nonce[TAG_NONCE_MAX];                             /* after a lost answer, shows whether the put was ours */
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1]; /* the key it was put under; empty: an old document */
-    char signature[SIGNATURE_TEXT_MAX]; /* of name, tag and digest, as a minisign file; empty: none. Not verified, and
-                                           not even decoded, so that a broken one hides no image */
+    char signature[SIGNATURE_TEXT_MAX];   /* of name, tag and digest, as a minisign file; empty: none. Not verified, and
+                                             not even decoded, so that a broken one hides no image */
+    char provenance[PROVENANCE_TEXT_MAX]; /* where the image came from; empty: not known. Not decoded either; what is no
+                                             object, or too large for this, counts as not known */
 };
 
 GR_MUST_CHECK int tag_encode(const struct tag *t, struct bytes *out);

@@ -116,6 +116,6 @@ int trace_decode(const void *data, size_t len, struct trace *out)
     /* Checked once here, so that no reader of the trace has to. */
     for (uint32_t i = 0; i < out->count; i++)
         if (trace_entry_at(out, i).chunk >= chunks)
-            return bad("it lists a chunk behind the end of its image");
+            return bad("it lists a chunk past the end of its image");
     return 0;
 }

@@ -89,7 +89,7 @@ int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t p
     *why = "not a zstd frame of the length expected";
     if (announced == ZSTD_CONTENTSIZE_UNKNOWN || announced == ZSTD_CONTENTSIZE_ERROR || announced != plain_len)
         return -EBADMSG;
-    *why = "bytes missing from or left over behind the zstd frame";
+    *why = "bytes missing from or left over after the zstd frame";
     /* ZSTD_decompressDCtx would also accept several frames in a row. */
     size_t frame_len = ZSTD_findFrameCompressedSize(stored, stored_len);
     if (ZSTD_isError(frame_len) || frame_len != stored_len)

@@ -1,20 +1,14 @@
-/* From offsets to bytes: every operation is one walk over the chunks of a range.
+/* From byte offsets to chunks: every operation is one walk over the leaves of a range.
  *
  *    image_read --> span_locate (leaf by leaf) --> read_span --> batch of pieces --> cache_read
  *    image_prefetch      likewise                                                --> cache_ensure
  *    image_extents       likewise, without pieces
  *
- * The walk goes leaf by leaf. span_locate() descends from the manifest's root to the leaf of a chunk. A zero digest
- * on the way is a subtree of holes, which the walk passes in one step. The walk copies what it needs of a leaf
- * (chunk_ref) before it releases the leaf, so no node is held while chunks are fetched.
+ * A subtree of holes (a zero digest) is passed in one step. A leaf is released before its chunks are fetched. Pieces
+ * are collected in a batch of fixed size on the stack, so a request of any length uses the same memory.
  *
- * Reads and prefetches collect pieces in a batch of fixed size on the stack and pass it to the cache when it is full:
- * a request of any length uses the same memory.
- *
- * A read never waits for a lock of the image: the manifest is constant, the nodes belong to node_cache, notes are
- * atomic, and the streams of readahead are looked up only if their lock is free (readahead.c).
- */
-
+ * A read never waits for a lock of the image: the manifest is constant, nodes belong to node_cache, notes are atomic,
+ * and readahead does without its runs when their lock is taken. */
 #include "image/image_internal.h"
 
 #include <errno.h>
@@ -100,8 +94,8 @@ static int check_range(const struct image *img, uint64_t off, uint64_t len)
 {
     if (off <= img->manifest.size && len <= img->manifest.size - off)
         return 0;
-    return error_set(-EINVAL, "image: bytes [%llu, +%llu) reach behind the image's end at %llu",
-                     (unsigned long long)off, (unsigned long long)len, (unsigned long long)img->manifest.size);
+    return error_set(-EINVAL, "image: bytes [%llu, +%llu) reach past the image's end at %llu", (unsigned long long)off,
+                     (unsigned long long)len, (unsigned long long)img->manifest.size);
 }
 
 /* One operation in progress: the pieces that wait for the cache, and what the operation has cost so far. */

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "base/counter.h"
+#include "base/step.h"
 #include "format/index.h"
 #include "image/image.h"
 
@@ -246,9 +247,9 @@ struct warm_turns {
 void warm_turns_init(struct warm_turns *t);
 void warm_turns_release(struct warm_turns *t); /* no thread may be waiting */
 
-/* Wait for the turn. wait(arg) is called now and then; its non-zero result ends the wait. If not 0, this run does not
- * have the turn: the result of `wait`, or the error of the run that was waited for. */
-GR_MUST_CHECK int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg);
+/* Wait for the turn. If not 0, this run does not have it: the result of step, or the error of the run that was waited
+ * for. */
+GR_MUST_CHECK int warm_turn_take(struct warm_turns *t, const struct step *step);
 /* Release the turn. rc: the run's result. Leaves the thread's error message as it is. */
 void warm_turn_give(struct warm_turns *t, int rc);
 

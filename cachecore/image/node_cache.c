@@ -1,4 +1,4 @@
-/* The chunk index of an image: its nodes in memory, and the way from the root to the leaf of a chunk.
+/* The chunk index of an image: its nodes in memory, and the path from the root to the leaf of a chunk.
  *
  * Nodes are kept by digest; the least recently used is evicted first.
  *
@@ -11,11 +11,7 @@
  *
  * A digest proves what a node is, not that it stands in the right place. So its level, its number of entries and its
  * chunks' lengths are compared with the image's geometry once, when it is decoded, and readers may index into it
- * without further checks.
- *
- * Every step of a walk descends from the root again: the nodes are in memory, and the walk copies what it needs of a
- * leaf before it releases it.
- */
+ * without further checks. */
 #include "image/image_internal.h"
 
 #include <errno.h>
@@ -26,12 +22,12 @@
 #include "base/map.h"
 #include "repository/repository.h"
 
-/* A decoded node. Everything but the links is constant. */
+/* A decoded node. Constant but for refs and the links. */
 struct node {
     _Atomic unsigned refs;
-    struct digest digest;     /* constant */
-    struct node_place place;  /* constant: the place it was checked for */
-    struct index_node *index; /* constant, owned */
+    struct digest digest;
+    struct node_place place;  /* the place it was checked for */
+    struct index_node *index; /* owned */
     size_t bytes;
     struct node *newer, *older; /* the list by use, under the lock */
 };
@@ -150,8 +146,8 @@ static void shrink_locked(struct node_cache *nc)
     }
 }
 
-/* Put a node into the table, or drop it for the one that is there already. Returns the one in the table with a
- * reference for the caller. Without memory to grow the table, the node is the caller's alone. */
+/* Put a node into the table, or drop it for the one that is there already. Returns the table's node with a reference
+ * for the caller; if the table cannot grow, the node is the caller's alone. */
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
     SCOPED_LOCK(&nc->lock);
@@ -319,17 +315,16 @@ int node_cache_bring(struct node_cache *nc, const struct index_child *child, str
     const struct chunk_ref ref = index_child_ref(child);
     if (object.len == ref.plain_len) {
         counter_add(fetched, object.len);
-        (void)!cache_put(nc->config.cache, &ref,
-                         object.data); /* if this fails, the node is fetched again when it is read */
+        (void)!cache_put(nc->config.cache, &ref, object.data); /* if it fails, the next read fetches the node again */
     }
     if (place.level)
         *out = insert(nc, *out);
     return 0;
 }
 
-/* ---- the way down ---- */
+/* ---- from the root to a leaf ---- */
 
-/* Get one node, in the way the walk wants it. */
+/* Get one node, by the means that `how` names (enum span_nodes). */
 static int span_get_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
                          enum span_nodes how, struct node **out)
 {

@@ -113,6 +113,7 @@ struct http_response {
     int64_t content_length;   /* bytes; -1: unknown */
     int64_t range_total;      /* bytes of the whole object, from Content-Range; -1: unknown */
     int64_t last_modified;    /* seconds since the epoch; -1: unknown */
+    int64_t date;             /* the server's clock when it answered, likewise */
     int retry_after_s;        /* -1: the server did not say */
     bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
     char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */
@@ -146,7 +147,7 @@ enum { HTTP_SHOWN_MAX = 301 };
  * is an '@', which may follow a name and password. The result is out or a constant. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
 
-/* Has this address a colon behind its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
+/* Has this address a colon after its host and no port? libcurl would ask port 80 or 443, where a port was meant. */
 bool http_port_missing(const char *url);
 
 /* Check the http(s) address of a store or source as a user gave it: a host, perhaps a port and path, nothing else.

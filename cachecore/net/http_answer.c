@@ -75,7 +75,7 @@ void http_answer_begin(struct http_transfer *t, const char *line)
     r->etag[0] = r->bucket_region[0] = 0;
     free(r->location);
     r->location = NULL;
-    r->content_length = r->range_total = r->last_modified = -1;
+    r->content_length = r->range_total = r->last_modified = r->date = -1;
     r->retry_after_s = -1;
     r->sink_stopped = false;
     t->has_range = t->judged = false;
@@ -108,6 +108,8 @@ static void take_header(struct http_transfer *t, const char *name, const char *v
         take_content_range(t, value);
     else if (!strcasecmp(name, "last-modified"))
         r->last_modified = curl_getdate(value, NULL);
+    else if (!strcasecmp(name, "date"))
+        r->date = curl_getdate(value, NULL);
     else if (!strcasecmp(name, "retry-after"))
         r->retry_after_s = retry_after(value);
     else if (!strcasecmp(name, "location"))

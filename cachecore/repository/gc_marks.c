@@ -5,9 +5,9 @@
  * subtree is walked, and any failure ends the run, so that an incomplete set is thrown away.
  *
  * A build shares its parent's objects without putting them. While its lease is live nothing is swept, so what was
- * whole when the lease began is whole at the end. But objects may have been marked meanwhile, when the parent's last
- * tag was removed, and then the next gc run would find their marks old enough. So a build removes the marks of what it
- * shares. */
+ * whole when the lease began is whole at the end. But objects may have been marked meanwhile: the parent's when its
+ * last tag was removed, and the build's own if it takes longer than the grace period. If the new image then lost its
+ * tags, the next gc run would find these marks old enough. So a build removes them before it publishes. */
 #include "repository/gc_marks.h"
 
 #include <errno.h>
@@ -295,8 +295,17 @@ int gc_unmark_image(struct store *s, const struct digest *image, const struct st
     CLEANUP_DIGEST_MAP names = {0};
     bool marks = false;
     int rc = store_list(s, GC_MARKS_PREFIX, note_mark, &marks);
-    if (rc || !marks)
-        return rc;
-    rc = gc_live_add_image(s, image, step, &names, NULL);
+    if (!rc && marks)
+        rc = gc_live_add_image(s, image, step, &names, NULL);
+    return rc ? rc : gc_unmark(s, &names, step);
+}
+
+int gc_unmark_chunks(struct store *s, const struct manifest *m, const struct step *step)
+{
+    CLEANUP_DIGEST_MAP names = {0};
+    bool marks = false;
+    int rc = store_list(s, GC_MARKS_PREFIX, note_mark, &marks);
+    if (!rc && marks)
+        rc = gc_live_add_chunks(s, m, step, &names);
     return rc ? rc : gc_unmark(s, &names, step);
 }

@@ -67,6 +67,9 @@ GR_MUST_CHECK int gc_unmark(struct store *s, const struct digest_map *names, con
  * image is not walked. */
 GR_MUST_CHECK int gc_unmark_image(struct store *s, const struct digest *image, const struct step *step);
 
+/* The same for the packs and index nodes of an image that is still being built. */
+GR_MUST_CHECK int gc_unmark_chunks(struct store *s, const struct manifest *m, const struct step *step);
+
 /* Check that the parent of an image that is about to be published is still in the store, because the two share chunks.
  * The caller holds a lease that was begun before it looked at the parent. If the parent is marked, the marks of its
  * manifest, packs and index nodes are removed. look: also check that each pack and index node is there; needed if the

@@ -55,7 +55,7 @@ struct signed_image {
 struct resolver {
     const struct resolver_config *config;
     struct export_table known;  /* newest of the tables in the directories */
-    struct export_table handed; /* from another process, for its manifests */
+    struct export_table handed; /* from another process, for its manifests and signatures */
     struct export_table wanted; /* resolved by this process */
     VEC(struct source) sources;
     VEC(struct asked) asked;

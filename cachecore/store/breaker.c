@@ -170,6 +170,7 @@ static void count_failure_locked(struct breaker *b, struct breaker_turn *t, int 
 {
     if (!b->failures)
         b->since_ms = now;
+    b->failed_ms = now;
     b->failures++;
     b->operations += t->row != b->row;
     t->row = b->row;
@@ -239,11 +240,13 @@ void breaker_look(struct breaker *b, struct store_health *out)
     uint64_t now = clock_now_ms();
     if (b->failures) {
         out->failing_ms = now - b->since_ms;
+        out->failed_ms = now - b->failed_ms;
         memcpy(out->last, b->last.text, sizeof out->last);
     }
     if (b->refusals) {
         out->refusing_ms = now - b->refused_since_ms;
         out->refused_ms = now - b->refused_ms;
+        out->refusal_code = b->refusal.code;
         memcpy(out->refusal, b->refusal.text, sizeof out->refusal);
     }
 }

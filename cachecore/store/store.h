@@ -1,14 +1,15 @@
 /* An object store: keys and bytes under one prefix. docs/reference/format-store.md says which keys Granary uses.
  *
  * Callers use the store_*() functions below. An implementation fills in struct store_ops; the layers (store_retry,
- * store_tiers, store_below) and the fakes of the tests are implementations too, so they can be stacked. Every
+ * store_l2, store_below) and the fakes of the tests are implementations too, so they can be stacked. Every
  * operation blocks and may be called by any thread. Objects are immutable, except tags, leases and trash marks.
  *
  * Every operation returns 0 or a negative errno, and a failure leaves a sentence in the thread's error that names the
  * store and the key:
  *
  *   -ENOENT                the object is absent
- *   -EACCES                the store refused access
+ *   -EACCES                the store refused access, perhaps to this object alone
+ *   -ENOKEY                there are no credentials, or the store does not accept them
  *   -EAGAIN, -ETIMEDOUT    a passing failure, worth a retry; store_retry repeats these
  *   -EBADMSG               the object is shorter than the requested range
  *   -EEXIST                the condition of a put did not hold
@@ -48,6 +49,7 @@ struct store_item {
      * ETag that looks like an MD5; for an object that the server encrypts, the ETag is something else
      * (repository_says_md5). */
     char md5[MD5_HEX_SIZE];
+    int64_t now; /* filled in by stat alone: the server's clock when it answered; 0: unknown, or there is no server */
 };
 /* Visits one object; a non-zero result ends the listing, which then returns it. */
 typedef int store_visit(void *arg, const struct store_item *item);
@@ -64,13 +66,14 @@ enum { STORE_REFUSED_MAX = 8 };
 
 /* Whether a store answers, as its breaker sees it (breaker.c). All zero: no failures are known. */
 struct store_health {
-    bool silent;         /* the breaker is open: one operation at a time probes, the others wait */
-    unsigned failures;   /* passing failures in a row, up to now */
-    unsigned refusals;   /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
-    unsigned waiting;    /* operations that wait for another one's answer */
-    uint64_t failing_ms; /* since the first failure of the row */
-    uint64_t refusing_ms, refused_ms; /* since the first refusal of the row, and since the last */
+    bool silent;       /* the breaker is open: one operation at a time probes, the others wait */
+    unsigned failures; /* passing failures in a row, up to now */
+    unsigned refusals; /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
+    unsigned waiting;  /* operations that wait for another one's answer */
+    uint64_t failing_ms, failed_ms;   /* since the first failure of the row, and since the last */
+    uint64_t refusing_ms, refused_ms; /* the same of refusals */
     uint64_t read_waits_ms;           /* the longest current wait of a read; only stack_store_health fills this in */
+    int refusal_code;                 /* of the last refusal; 0: there is none */
     char last[ERROR_TEXT_MAX], refusal[ERROR_TEXT_MAX]; /* the sentences of the last failure and the last refusal */
 };
 
@@ -78,7 +81,7 @@ struct store_health {
 struct request_context {
     uint64_t deadline_ms; /* on clock_now_ms; no retry starts after this time */
     bool fresh;           /* use a new connection: bytes that came over a kept-alive one were wrong */
-    unsigned tries;       /* tries so far, including those of shared tiers */
+    unsigned tries;       /* tries so far, including those of shared cache proxies */
     const char *from;     /* URL of the server that got the last request; lives as long as the store; NULL: none yet */
 };
 
@@ -126,7 +129,7 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: there are no shared tiers): see store_origin, store_report_bad. */
+    /* Optional, both or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad. */
     struct store *(*origin)(struct store *s);
     void (*report_bad)(struct store *s, const char *key);
 };
@@ -219,8 +222,8 @@ void store_counters(struct store *s, counter_visit *visit, void *arg);
 /* Report whether the store answers; all zero if nothing tracks that. */
 void store_health(struct store *s, struct store_health *out);
 
-/* Return the store behind the shared tiers, for a second get when the bytes from a tier were wrong; s itself if there
- * are no tiers. Lives as long as s; not to be closed. */
+/* Return the store behind the shared cache proxies, for a second get when the bytes from a proxy were wrong; s itself
+ * if there are no proxies. Lives as long as s; not to be closed. */
 struct store *store_origin(struct store *s);
 /* Report that bytes of key from s did not match their checksum, while those of a second get did. */
 void store_report_bad(struct store *s, const char *key);
@@ -240,37 +243,37 @@ GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *o
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 
-/* ---- shared tiers ---- */
+/* ---- shared cache proxies ---- */
 
-/* A store behind shared tiers (store_tiers.c): HTTP servers, usually caching proxies in front of that same store, each
- * of which answers GET URL/KEY with ranges. Rendezvous hashing of the key spreads packs and index nodes over the tiers.
- * So all nodes that are given the same URLs fetch an object from the same tier, and when a tier goes away only its own
- * keys move. All other keys, and gets that a tier fails, go to the store.
+/* A store behind shared cache proxies (store_l2.c): HTTP servers, usually caching proxies in front of that same store,
+ * each of which answers GET URL/KEY with ranges. Rendezvous hashing of the key spreads packs and index nodes over the
+ * proxies. So all nodes that are given the same URLs fetch an object from the same proxy, and when a proxy goes away
+ * only its own keys move. All other keys, and gets that a proxy fails, go to the store.
  *
- * Tiers are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
- * and reports the tier by store_report_bad(). */
-enum { STORE_TIERS_MAX = 16 };
+ * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
+ * and reports the proxy by store_report_bad(). */
+enum { STORE_L2_MAX = 16 };
 
-/* One tier's state and counts since it was opened. */
-struct store_tier_report {
+/* One proxy's state and counts since it was opened. */
+struct store_l2_report {
     const char *url; /* lives as long as the store */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
-    uint64_t wrong;    /* chunks with wrong bytes from this tier that a second get corrected */
+    uint64_t wrong;    /* chunks with wrong bytes from this proxy that a second get corrected */
 };
 
-/* Put the tiers (1 to STORE_TIERS_MAX) in front of origin. origin retries failures itself (store_retry); the tiers do
- * not, so that a get they fail goes to origin at once. A tier is known by its URL: -EINVAL if two are alike; -ENOMEM.
- * Takes ownership of origin and tiers, also on failure. The caller closes *out with store_close. */
-GR_MUST_CHECK int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n, struct store **out);
+/* Put the proxies (1 to STORE_L2_MAX) in front of origin. origin retries failures itself (store_retry); the proxies do
+ * not, so that a get they fail goes to origin at once. A proxy is known by its URL: -EINVAL if two are alike; -ENOMEM.
+ * Takes ownership of origin and proxies, also on failure. The caller closes *out with store_close. */
+GR_MUST_CHECK int store_l2_open(struct store *origin, struct store *const *proxies, size_t n, struct store **out);
 
-/* The same with the HTTP servers at these URLs. Connecting may take 2 s, and a tier that sends nothing for 5 s has
- * failed. Of the store's options they share rate and cancel, and slots or else `connections` (for each tier). */
-GR_MUST_CHECK int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n,
-                                        const struct store_options *of_store, struct store **out);
+/* The same with the HTTP servers at these URLs. Connecting may take 2 s, and a proxy that sends nothing for 5 s has
+ * failed. Of the store's options they share rate and cancel, and slots or else `connections` (for each proxy). */
+GR_MUST_CHECK int store_l2_open_urls(struct store *origin, const char *const *urls, size_t n,
+                                     const struct store_options *of_store, struct store **out);
 
-/* Fill in a report for each tier of s, which store_tiers_open made, and return their number. */
-size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_TIERS_MAX]);
+/* Fill in a report for each proxy of s, which store_l2_open made, and return their number. */
+size_t store_l2_reports(struct store *s, struct store_l2_report out[STORE_L2_MAX]);
 
 #endif

@@ -55,15 +55,15 @@ struct breaker {
     unsigned failures, operations; /* tries that failed in this row, and the operations that made them */
     unsigned waiting;              /* operations in breaker_wait */
     uint64_t row;                  /* number of the current row */
-    /* On clock_now_ms: the row's first failure, the last log line, the end of the last probe; and the pause after that
-     * probe. */
-    uint64_t since_ms, reported_ms, probed_ms, pause_ms;
+    /* On clock_now_ms: the row's first failure and its last, the last log line, the end of the last probe; and the
+     * pause after that probe. */
+    uint64_t since_ms, failed_ms, reported_ms, probed_ms, pause_ms;
     struct error last;                     /* the last failure */
     _Atomic bool refusing;                 /* refusals > 0; as troubled */
     unsigned refusals;                     /* objects that the store refused, since it last accepted an operation */
     uint32_t refused[STORE_REFUSED_MAX];   /* the CRC-32C of their keys */
     uint64_t refused_since_ms, refused_ms; /* on clock_now_ms: the first refusal and the last */
-    struct error refusal;                  /* the last one's sentence */
+    struct error refusal;                  /* the last one */
     counter opens, probes;
 };
 

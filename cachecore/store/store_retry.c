@@ -362,7 +362,7 @@ static void retry_health(struct store *s, struct store_health *out)
     breaker_look(&((struct store_retry *)s)->breaker, out);
 }
 
-/* Counted below the shared tiers, so these are the requests that reach the store itself. */
+/* Counted below the shared cache proxies, so these are the requests that reach the store itself. */
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_retry *r = (struct store_retry *)s;

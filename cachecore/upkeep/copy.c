@@ -310,13 +310,13 @@ static int still_there(void *arg, size_t i)
     return rc;
 }
 
-/* Remove gc's marks from the objects that were in the target before, and from the manifest. */
+/* Remove gc's marks from the image's objects. Those that were put first may be older than the grace period by now. */
 static int unmark(struct copying *c)
 {
     const struct step step = {.call = copy_step, .arg = c};
     CLEANUP_DIGEST_MAP names = {0};
     int rc = 0;
-    for (size_t i = c->missing; i < c->objects.len && rc >= 0; i++)
+    for (size_t i = 0; i < c->objects.len && rc >= 0; i++)
         rc = digest_map_add(&names, &c->objects.items[i].name, 0);
     struct digest image = digest_of(c->manifest_text.data, c->manifest_text.len);
     if (rc >= 0)
@@ -335,6 +335,7 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
     snprintf(tag.name, sizeof tag.name, "%s", name->name);
     snprintf(tag.tag, sizeof tag.tag, "%s", name->tag);
     snprintf(tag.signature, sizeof tag.signature, "%s", name->signature ? name->signature : "");
+    snprintf(tag.provenance, sizeof tag.provenance, "%s", name->provenance ? name->provenance : "");
     return repository_publish_both(c->to, name->name, name->tag, &tag, c->options->strict_tags, c->result->unique_tag);
 }
 

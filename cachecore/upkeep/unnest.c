@@ -377,7 +377,8 @@ static int check_bytes(struct unnesting *u, const struct tag *t)
 static int copy_tagged(struct unnesting *u, const struct tag *t)
 {
     struct copy_result r = {0};
-    const struct copy_name name = {.name = t->name, .tag = t->tag, .created = t->created, .parent = t->parent};
+    const struct copy_name name = {
+        .name = t->name, .tag = t->tag, .created = t->created, .parent = t->parent, .provenance = t->provenance};
     int rc = copy_image(u->inner, &t->digest, u->outer, &name, &u->options->copy, &r);
     u->result->objects_sent += r.objects_copied;
     u->result->bytes_sent += r.bytes_copied;

@@ -32,9 +32,10 @@ struct copy_options {
 /* The copy's name in the target. */
 struct copy_name {
     const char *name, *tag;
-    int64_t created;       /* of the tags, seconds since the epoch; 0: now */
-    struct digest parent;  /* recorded in the tags; zero: none */
-    const char *signature; /* of this name and tag (struct tag); NULL or empty: none */
+    int64_t created;        /* of the tags, seconds since the epoch; 0: now */
+    struct digest parent;   /* recorded in the tags; zero: none */
+    const char *signature;  /* of this name and tag (struct tag); NULL or empty: none */
+    const char *provenance; /* as in struct tag; NULL or empty: none */
 };
 
 /* What was copied. */

@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor help"
+_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -14,7 +14,7 @@ _granary_options() {
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
         images) echo "--endpoint --timeout --all --json";;
         rm) echo "--endpoint --timeout --json";;
-        inspect) echo "--endpoint --timeout --json --quiet";;
+        inspect) echo "--trust --endpoint --timeout --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint --timeout";;
         diff) echo "--stat --exit-code --json --endpoint --timeout";;
         verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint --timeout" \
@@ -40,7 +40,8 @@ _granary_options() {
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;
         "config check") echo "";;
-        doctor) echo "--bundle --endpoint --timeout --json";;
+        doctor) echo "--write --bundle --endpoint --timeout --json";;
+        bench) echo "--seconds --endpoint --timeout --json";;
         warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
@@ -61,12 +62,22 @@ _granary() {
         fi
         verb="$verb ${COMP_WORDS[2]}"
     fi
+    # bash splits --fuse=no at the equals sign
+    local equals=
+    if [ "$word" = = ]; then
+        equals="=" word=""
+    elif [ "$before" = = ]; then
+        equals="=" before=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    case "$verb $before$equals" in
+        "mount --fuse=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
+    esac
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

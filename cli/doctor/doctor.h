@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/compiler.h"
 #include "cli/open.h"
@@ -24,20 +25,30 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *ch
 /* Return the report as `granary doctor --json` prints it. NULL: out of memory. */
 json_t *doctor_json(const struct doctor_report *r);
 
+/* Call check(r, arg) in a child process, and take over its findings and its result. -ETIMEDOUT: it did not return in
+ * time; no finding of it was added. Only while this process has one thread. */
+GR_MUST_CHECK int doctor_within(struct doctor_report *r, int (*check)(struct doctor_report *r, const void *arg),
+                                const void *arg, uint64_t ms);
+
 /* ---- this node (doctor_node.c): nothing here needs a store ---- */
 
-/* Kernel modules and devices, programs and their versions, io_uring, limits of the process, the clock. */
+/* Kernel modules and devices, programs and their versions, and doctor_check_limits. */
 void doctor_check_node(struct doctor_report *r);
+/* Limits of processes, io_uring, the clock (doctor_limits.c). root: where /proc and /sys are, "" but for tests. */
+void doctor_check_limits(struct doctor_report *r, const char *root);
 /* The configuration file, and the cache directories that it or the environment names, or else the default one: owner,
- * room, direct I/O, speed. Writes a file without a name for a second. */
+ * room, direct I/O, speed (doctor_cache.c). Writes a file without a name for a second. */
 void doctor_check_caches(struct doctor_report *r);
+/* The same for one directory. false: there is none of that name, and nothing was checked. */
+bool doctor_check_directory(struct doctor_report *r, const char *dir);
 /* What mounts and devices killed processes have left, and whether servers answer and devices are kept. */
 void doctor_check_mounts(struct doctor_report *r);
 
 /* ---- one image and its store (doctor_store.c) ---- */
 
-/* Credentials, tag, manifest, a verified chunk; latency, and speed over one connection and over many. */
-void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access);
+/* Credentials, tag, manifest, a verified chunk; the server's clock; latency, and speed over one connection and over
+ * many. writes: try conditional puts, too, by a few small objects that are removed again. */
+void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access, bool writes);
 
 /* ---- for a bug report (doctor_bundle.c) ---- */
 

@@ -1,48 +1,27 @@
-/* What a node needs: a kernel with nbd (or FUSE and loop devices) and erofs, Granary's programs in one version,
- * io_uring, enough descriptors, a clock that is right enough for S3's signatures, and a cache directory that is this
- * user's alone, has room and is not slower than the store. And its mounts: each needs its device, a server that
- * answers, and with kernel nbd a reconnect daemon.
+/* What a node needs: a kernel with nbd (or FUSE and loop devices) and erofs, and Granary's programs in one version. And
+ * its mounts: each needs its device, a server that answers, and with kernel nbd a reconnect daemon.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
-#include <liburing.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/timex.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "attach/attach.h"
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "base/safe_dir.h"
-#include "base/text.h"
 #include "cli/doctor/doctor.h"
-#include "cli/server_options.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
 
 enum {
-    FILES_LEAST = 4096,    /* descriptors for a server with many clients */
-    PROGRAM_MS = 10000,    /* for a program to tell its version */
-    STEP_US = 5000,        /* between two looks */
-    PROBE = 64 << 20,      /* bytes written as a trial */
-    PIECE = 1 << 20,       /* bytes of a write */
-    READ = 64 << 10,       /* bytes of a read: a chunk */
-    READ_MS = 500,         /* how long reads are measured */
-    SLOW_WRITE = 100 << 20 /* bytes a second, about 1 Gbit/s: a store may be faster */
+    PROGRAM_MS = 10000, /* for a program to tell its version */
+    STEP_US = 5000      /* between two looks */
 };
 
 /* ---- the kernel ---- */
@@ -76,6 +55,8 @@ static void check_kernel(struct doctor_report *r)
     else
         doctor_add(r, DOCTOR_WARN, "fuse", "modprobe -a fuse loop, or give the container these devices",
                    "no /dev/fuse or no /dev/loop-control: no mounts by FUSE");
+    doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not use it",
+               access("/dev/ublk-control", F_OK) ? "the kernel has no ublk" : "/dev/ublk-control is there");
     if (has_filesystem("erofs") && !mount_erofs_fits())
         doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or boot a kernel with pages of 4 KiB",
                    "the kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4",
@@ -94,11 +75,10 @@ static void check_kernel(struct doctor_report *r)
 
 /* ---- programs ---- */
 
-/* Run PROGRAM --version and return its output's first line. */
-static int version_of(const char *program, char *out, size_t size)
+/* Run a program to its end and return the beginning of its output. -EIO: it failed; -ENOENT: there is none. */
+static int output_of(const char *const *argv, char *out, size_t size)
 {
-    const char *const argv[] = {program, "--version", NULL};
-    CLEANUP_FD int output = memfd_create("version", MFD_CLOEXEC);
+    CLEANUP_FD int output = memfd_create("output", MFD_CLOEXEC);
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
     uint64_t deadline = clock_now_ms() + PROGRAM_MS;
     pid_t pid, ended = 0;
@@ -108,14 +88,13 @@ static int version_of(const char *program, char *out, size_t size)
     if (!rc && !ended) {
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
-        rc = error_set(-ETIMEDOUT, "%s --version does not end", program);
+        rc = error_set(-ETIMEDOUT, "%s %s does not end", argv[0], argv[1]);
     }
     if (rc)
         return rc;
     ssize_t n = io_pread_full(output, out, size - 1, 0);
     out[n > 0 ? n : 0] = 0;
-    out[strcspn(out, "\n")] = 0;
-    return status || n <= 0 ? error_set(-EIO, "%s --version fails", program) : 0;
+    return status || n <= 0 ? error_set(-EIO, "%s %s fails", argv[0], argv[1]) : 0;
 }
 
 static void check_program(struct doctor_report *r, const char *check, bool fuse)
@@ -123,8 +102,11 @@ static void check_program(struct doctor_report *r, const char *check, bool fuse)
     CLEANUP_FREE char *program = NULL;
     char version[128];
     int rc = server_program(fuse, &program);
+    const char *const argv[] = {program, "--version", NULL};
     if (!rc)
-        rc = version_of(program, version, sizeof version);
+        rc = output_of(argv, version, sizeof version);
+    if (!rc)
+        version[strcspn(version, "\n")] = 0;
     if (rc)
         doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, check,
                    fuse ? "install the package granary-fuse, unless this node mounts by kernel nbd only"
@@ -137,37 +119,30 @@ static void check_program(struct doctor_report *r, const char *check, bool fuse)
         doctor_add(r, DOCTOR_OK, check, NULL, "%s, %s", program, version);
 }
 
-/* ---- limits ---- */
-
-static void check_limits(struct doctor_report *r)
+/* The plugin is for those who serve by nbdkit; mounts do not need it. */
+static void check_plugin(struct doctor_report *r)
 {
-    struct rlimit files;
-    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_max < FILES_LEAST)
-        doctor_add(r, DOCTOR_WARN, "open-files", "raise it: LimitNOFILE= of the unit, or ulimit -Hn",
-                   "a process may open %llu files; a server of many clients needs %d",
-                   (unsigned long long)files.rlim_max, FILES_LEAST);
+    const char *const argv[] = {"nbdkit", "--dump-plugin", "granary", NULL};
+    char text[16 << 10];
+    int rc = output_of(argv, text, sizeof text);
+    char *version = rc ? NULL : strstr(text, "\nversion=");
+    if (rc == -ENOENT || rc == -EIO) {
+        doctor_add(r, DOCTOR_OK, "nbdkit-plugin", NULL, "%s; mounts do not need it",
+                   rc == -EIO ? "nbdkit has no plugin granary" : "nbdkit is not installed");
+        return;
+    }
+    if (version) {
+        version += strlen("\nversion=");
+        version[strcspn(version, "\n")] = 0;
+    }
+    if (rc || !version)
+        doctor_add(r, DOCTOR_WARN, "nbdkit-plugin", "install nbdkit and nbdkit-plugin-granary again", "%s",
+                   rc ? error_text() : "nbdkit does not tell the version of its plugin granary");
+    else if (strcmp(version, GRANARY_VERSION) != 0)
+        doctor_add(r, DOCTOR_WARN, "nbdkit-plugin", "install all packages of Granary in one version",
+                   "nbdkit loads plugin granary %s, and this is granary " GRANARY_VERSION, version);
     else
-        doctor_add(r, DOCTOR_OK, "open-files", NULL, "a process may open %llu files",
-                   (unsigned long long)files.rlim_max);
-    struct io_uring uring;
-    int rc = io_uring_queue_init(8, &uring, 0);
-    if (!rc)
-        io_uring_queue_exit(&uring);
-    if (rc)
-        doctor_add(r, DOCTOR_WARN, "io-uring",
-                   "sysctl kernel.io_uring_disabled=0, a seccomp profile that allows io_uring, or, before Linux 5.12, "
-                   "a higher memlock limit (ulimit -l)",
-                   "io_uring is refused here (%s): the cache reads by pread", strerror(-rc));
-    else
-        doctor_add(r, DOCTOR_OK, "io-uring", NULL, "the kernel allows io_uring");
-    struct timex clock = {0};
-    int state = adjtimex(&clock);
-    if (state == TIME_ERROR || state < 0)
-        doctor_add(r, DOCTOR_WARN, "clock", "run an NTP client: S3 refuses requests of a clock that is 15 minutes off",
-                   state < 0 ? "the kernel does not tell whether the clock is synchronized"
-                             : "the clock is not synchronized");
-    else
-        doctor_add(r, DOCTOR_OK, "clock", NULL, "the clock is synchronized");
+        doctor_add(r, DOCTOR_OK, "nbdkit-plugin", NULL, "nbdkit loads plugin granary %s", version);
 }
 
 void doctor_check_node(struct doctor_report *r)
@@ -175,156 +150,8 @@ void doctor_check_node(struct doctor_report *r)
     check_kernel(r);
     check_program(r, "granary-nbd", false);
     check_program(r, "granary-fuse", true);
-    check_limits(r);
-}
-
-/* ---- cache directories ---- */
-
-/* Write and read a file without a name; bytes a second. direct: O_DIRECT. -ENOSPC, -EINVAL: as open and write. */
-static int measure_disk(const char *dir, bool direct, uint64_t *out_write, uint64_t *out_read)
-{
-    CLEANUP_FD int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0), 0600);
-    void *memory = NULL;
-    if (fd < 0 || posix_memalign(&memory, 4096, PIECE))
-        return fd < 0 ? -errno : -ENOMEM;
-    CLEANUP_FREE uint8_t *piece = memory;
-    memset(piece, 0x5a, PIECE);
-    uint64_t start = clock_now_us();
-    int rc = fallocate(fd, 0, 0, PROBE) ? -errno : 0; /* as a server reserves it */
-    for (uint64_t off = 0; !rc && off < PROBE; off += PIECE)
-        rc = io_pwrite_full(fd, piece, PIECE, off);
-    if (!rc && fdatasync(fd))
-        rc = -errno;
-    *out_write = (uint64_t)PROBE * 1000000 / GR_MAX(clock_now_us() - start, (uint64_t)1);
-    uint64_t begin = clock_now_us(), bytes = 0, place = 0;
-    while (!rc && clock_now_us() - begin < READ_MS * 1000) {
-        place = (place + 7919) % (PROBE / READ); /* every chunk once, scattered */
-        rc = io_pread_full(fd, piece, READ, place * READ) == READ ? 0 : -EIO;
-        bytes += READ;
-    }
-    *out_read = bytes * 1000000 / GR_MAX(clock_now_us() - begin, (uint64_t)1);
-    return rc;
-}
-
-/* Measure a directory that is safe and has room. */
-static void check_speed(struct doctor_report *r, const char *dir)
-{
-    uint64_t write = 0, read = 0;
-    char w[TEXT_SIZE_MAX], d[TEXT_SIZE_MAX];
-    int rc = measure_disk(dir, true, &write, &read);
-    bool direct = rc != -EINVAL;
-    if (!direct)
-        rc = measure_disk(dir, false, &write, &read);
-    if (rc == -EOPNOTSUPP || rc == -EISDIR) {
-        doctor_add(r, DOCTOR_FAIL, "cache-disk", "use ext4 or XFS on an SSD",
-                   "%s: its filesystem cannot reserve space, or has no unnamed files", dir);
-        return;
-    }
-    if (rc) {
-        doctor_add(r, DOCTOR_FAIL, "cache-disk", "look at the disk: dmesg, smartctl", "%s: %s", dir, strerror(-rc));
-        return;
-    }
-    text_format_size(write, w);
-    text_format_size(read, d);
-    if (!direct)
-        doctor_add(r, DOCTOR_WARN, "cache-disk", "use ext4 or XFS on an SSD",
-                   "%s: its filesystem has no direct I/O, so what is cached is in memory twice", dir);
-    else if (write < SLOW_WRITE)
-        doctor_add(r, DOCTOR_WARN, "cache-disk", "use a faster disk, or --memory alone",
-                   "%s: writes %s/s, reads %s/s in chunks: a store may be faster", dir, w, d);
-    else
-        doctor_add(r, DOCTOR_OK, "cache-disk", NULL, "%s: writes %s/s, reads %s/s, one chunk at a time", dir, w, d);
-}
-
-/* Return the bytes that a cache in the directory holds already. */
-static uint64_t held_by(int dir_fd)
-{
-    static const char *const files[] = {"data", "records"};
-    uint64_t held = 0;
-    struct stat st;
-    for (size_t i = 0; i < GR_ARRAY_SIZE(files); i++)
-        if (!fstatat(dir_fd, files[i], &st, AT_SYMLINK_NOFOLLOW))
-            held += (uint64_t)st.st_blocks * 512;
-    return held;
-}
-
-/* A server makes a missing directory, but not its parent: without that, a disk is probably not mounted. */
-static void check_missing(struct doctor_report *r, const char *dir)
-{
-    char parent[PATH_MAX];
-    snprintf(parent, sizeof parent, "%s", dir);
-    if (access(dirname(parent), F_OK))
-        doctor_add(r, DOCTOR_FAIL, "cache", "mount its disk, or make the directory", "%s: there is no %s", dir, parent);
-    else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
-}
-
-/* size: bytes; 0: as much as there is. */
-static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
-{
-    CLEANUP_FD int fd = -1;
-    struct statvfs fs;
-    char configured[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
-    if (access(dir, F_OK) && errno == ENOENT) {
-        check_missing(r, dir);
-        return;
-    }
-    if (safe_dir_open(dir, 0, &fd) || fstatvfs(fd, &fs)) {
-        doctor_add(r, DOCTOR_FAIL, "cache", NULL, "%s", fd < 0 ? error_text() : strerror(errno));
-        return;
-    }
-    uint64_t free_space = (uint64_t)fs.f_bavail * fs.f_frsize, held = held_by(fd);
-    text_format_size(free_space + held, room);
-    text_format_size(size, configured);
-    if (size > free_space + held)
-        doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
-                   "%s is set to %s, but only %s is available", dir, configured, room);
-    else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available", dir, size ? configured : "", size ? " of " : "",
-                   room);
-    if (free_space > 2 * (uint64_t)PROBE)
-        check_speed(r, dir);
-}
-
-/* Check every directory that a server without options would use. */
-static void check_each_cache(struct doctor_report *r, const struct server_values *v)
-{
-    char standard[PATH_MAX];
-    for (size_t i = 0; i < v->caches.count; i++) {
-        struct cache_spec spec;
-        if (!strcmp(v->caches.items[i], "none") || cache_spec_parse("cache ", v->caches.items[i], &spec))
-            continue; /* the values were parsed before */
-        CLEANUP_FREE char *dir = strndup(v->caches.items[i], spec.dir_len);
-        if (dir)
-            check_cache(r, dir, spec.size);
-    }
-    if (!v->caches.count && !server_options_no_cache(v) && server_options_default_cache(standard))
-        check_cache(r, standard, 0);
-}
-
-void doctor_check_caches(struct doctor_report *r)
-{
-    const struct config *c;
-    struct server_values v = {0};
-    char count[TEXT_COUNT_MAX];
-    int rc = config_get(&c);
-    if (!rc)
-        rc = config_check_sections(c);
-    if (!rc)
-        rc = server_options_take_config(&v);
-    if (!rc)
-        rc = server_options_take_environment(&v);
-    if (rc) {
-        doctor_add(r, DOCTOR_FAIL, "config", NULL, "%s", error_text());
-    } else {
-        if (c->entries.len)
-            doctor_add(r, DOCTOR_OK, "config", NULL, "%s: no errors in %s", c->path,
-                       text_format_count(c->entries.len, "setting", count));
-        else
-            doctor_add(r, DOCTOR_OK, "config", NULL, "no configuration file, or an empty one");
-        check_each_cache(r, &v);
-    }
-    options_release_lists(server_option_rows, &v);
+    check_plugin(r);
+    doctor_check_limits(r, "");
 }
 
 /* ---- mounts ---- */

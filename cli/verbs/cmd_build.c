@@ -240,9 +240,9 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
     return text_parse_percent("--compact-budget", budget, 0, 100, &out->percent);
 }
 
-/* Run the build and print its result. */
-static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
-                 const struct rebuild_words *words, struct rate *rate)
+/* Run the build and print its result. url: SOURCE. */
+static int build(const struct build_values *v, const char *url, const struct build_source *source,
+                 const struct image_ref *ref, const struct rebuild_words *words, struct rate *rate)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
@@ -256,6 +256,8 @@ static int build(const struct build_values *v, const struct build_source *source
     struct progress progress;
     progress_init(&progress, "build", v->quiet);
     const struct source_overrides *o = &source->override;
+    struct provenance provenance = {.tool = "granary " GRANARY_VERSION};
+    build_source_note(url, &v->source, &provenance);
     const struct build_options options = {.place = place,
                                           .fs = (enum manifest_fs)v->fs,
                                           .chunk_size = (uint32_t)v->chunk_size,
@@ -275,6 +277,7 @@ static int build(const struct build_values *v, const struct build_source *source
                                           .compact_percent = words->percent,
                                           .compact_bytes = words->bytes,
                                           .scrub = v->scrub,
+                                          .provenance = &provenance,
                                           .checkpoint_bytes = v->checkpoint ? v->checkpoint : BUILD_CHECKPOINT_BYTES,
                                           .progress = on_progress,
                                           .progress_arg = &progress,
@@ -366,7 +369,7 @@ static int cmd_build_run(const struct invocation *inv)
                                               .map_group_count = v->map_groups.count}};
     rc = build_source_open(inv->operands[0], &v->source, &options, &source);
     if (!rc)
-        rc = build(v, &source, &ref, &words, rate);
+        rc = build(v, inv->operands[0], &source, &ref, &words, rate);
     build_source_release(&source);
     rate_release(&limit);
     return rc;

@@ -40,7 +40,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
-/* Whether the target names an image: it has a colon behind the last slash. The colon of "hdfs://host:9870" stands
+/* Whether the target names an image: it has a colon after the last slash. The colon of "hdfs://host:9870" stands
  * before one. */
 static bool names_image(const char *text)
 {
@@ -125,7 +125,8 @@ static int cmd_copy_run(const struct invocation *inv)
                                    .tag = target.tag,
                                    .created = image.tag.created,
                                    .parent = image.tag.parent,
-                                   .signature = renamed ? NULL : image.tag.signature};
+                                   .signature = renamed ? NULL : image.tag.signature,
+                                   .provenance = image.tag.provenance};
     rc = copy_image(image.store, &image.digest, to, &name, &options, &result);
     progress_end(&progress);
     return rc ? rc : cmd_copy_print_result(&image, &target, &result, v->json);

@@ -86,7 +86,7 @@ const struct verb verb_gc = {
     .summary = "Reclaim what no image of a store needs",
     .details = "Works in two steps: an object that nothing needs is marked, and removed by a later gc, after the\n"
                "grace period, if nothing needs it still. Objects younger than the grace period are never marked,\n"
-               "and nothing is removed while a build or a copy is running.",
+               "and nothing is removed while a build, a copy or a repair is running.",
     .options = rows,
     .values_size = sizeof(struct gc_values),
     .defaults = &defaults,

@@ -12,7 +12,7 @@ const struct verb *const verbs[] = {&verb_build,  &verb_images, &verb_inspect, &
                                     &verb_export, &verb_copy,   &verb_tag,     &verb_sign,   &verb_rm,    &verb_gc,
                                     &verb_unnest, &verb_serve,  &verb_mount,   &verb_umount, &verb_keep,  &verb_upgrade,
                                     &verb_status, &verb_top,    &verb_cache,   &verb_warm,   &verb_trace, &verb_config,
-                                    &verb_doctor, &verb_help,   NULL};
+                                    &verb_doctor, &verb_bench,  &verb_help,    NULL};
 
 const struct verb *verb_find(const char *name)
 {

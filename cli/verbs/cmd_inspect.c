@@ -1,29 +1,49 @@
 /* granary inspect IMAGE: what an image consists of. The manifest has the counts; catalog and index are read for sizes
- * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. */
+ * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. The tag has the
+ * signature and the provenance; bad ones are shown and refuse nothing, since people inspect an image to find out what
+ * it is. */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
 #include "repository/repository.h"
 #include "upkeep/upkeep.h"
 
 struct inspect_values {
     struct open_access access;
+    struct option_list trust;
     bool json, quiet;
 };
 
 static const struct inspect_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
 
 static const struct option_row rows[] = {
+    {OPTION_LIST, 0, "trust", "KEY", offsetof(struct inspect_values, trust), 0, 0,
+     "say whether this key has signed the image, as for serve; may be repeated"},
     LOOKUP_ROWS(struct inspect_values),
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct inspect_values, json), 0, 0, "print one JSON object"},
     {OPTION_FLAG, 'q', "quiet", NULL, offsetof(struct inspect_values, quiet), 0, 0, "no progress"},
     {0},
 };
 
+/* The signature of the image's tag. */
+struct inspected_signature {
+    bool there, decoded;
+    bool checked; /* against the keys that are trusted; there are some */
+    struct signature signature;
+    char error[ERROR_TEXT_MAX]; /* why it is not trusted, or could not be decoded; empty: neither */
+};
+
 /* Everything that is printed. */
 struct inspection {
     const struct open_image *image;
     struct image_stats stats;
+    struct inspected_signature signature;
+    struct provenance provenance;
+    bool has_provenance;                   /* the tag has one that can be decoded */
+    char provenance_error[ERROR_TEXT_MAX]; /* why it could not be decoded; empty: it could, or there is none */
     struct lineage lineage;
     char lineage_error[ERROR_TEXT_MAX]; /* why the lineage is unknown; empty: it is known */
 };
@@ -79,6 +99,31 @@ static json_t *parents_json(const struct lineage *l)
     return parents;
 }
 
+/* "trusted" is null where there are no keys to check with. */
+static json_t *signature_json(const struct inspected_signature *s)
+{
+    char id[KEY_ID_TEXT_MAX];
+    if (!s->there && !s->checked)
+        return json_null();
+    return json_pack("{s:s?,s:o,s:o,s:o}", "key", s->decoded ? key_id_text(s->signature.id, id) : NULL,
+                     "trusted_comment", s->decoded ? json_lossy(s->signature.comment) : json_null(), "trusted",
+                     s->checked ? json_boolean(!*s->error) : json_null(), "error",
+                     *s->error ? json_lossy(s->error) : json_null());
+}
+
+static json_t *provenance_json(const struct inspection *in)
+{
+    const struct provenance *p = &in->provenance;
+    if (!in->has_provenance)
+        return json_null();
+    json_t *sources = json_array();
+    for (size_t i = 0; i < p->listed; i++)
+        json_array_append_new(sources, json_lossy(p->sources[i]));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "sources", sources, "source_count", INTEGER(p->source_count),
+                     "files", INTEGER(p->files), "bytes", INTEGER(p->bytes), "built", print_json_time(p->built),
+                     "parent", print_json_digest(&p->parent), "tool", json_lossy(p->tool));
+}
+
 static json_t *inspect_json(const struct inspection *in)
 {
     const struct open_image *image = in->image;
@@ -106,6 +151,12 @@ static json_t *inspect_json(const struct inspection *in)
         json_object_set_new(object, "tag", json_string(image->ref.tag));
         json_object_set_new(object, "created", print_json_time(image->tag.created));
         json_object_set_new(object, "parent", print_json_digest(&image->tag.parent));
+    }
+    if (object) {
+        json_object_set_new(object, "signature", signature_json(&in->signature));
+        json_object_set_new(object, "provenance", provenance_json(in));
+        json_object_set_new(object, "provenance_error",
+                            *in->provenance_error ? json_lossy(in->provenance_error) : json_null());
     }
     return object;
 }
@@ -160,6 +211,55 @@ static void print_image(const struct open_image *image, const struct image_stats
     print_part("others' bytes", s->foreign_bytes, s->pack_bytes, "the packs");
 }
 
+/* Texts from a tag may have been written by anybody who can write the tag. */
+static void print_provenance(const struct inspection *in)
+{
+    const struct provenance *p = &in->provenance;
+    char files[TEXT_COUNT_MAX], bytes[TEXT_SIZE_MAX], built[TEXT_TIME_MAX], parent[PRINT_DIGEST_MAX];
+    const char *label = "built from";
+    if (*in->provenance_error)
+        printf("%-14s not known: %s\n", label, in->provenance_error);
+    if (!in->has_provenance)
+        return;
+    for (size_t i = 0; i < p->listed; i++) {
+        printf("%-14s ", label);
+        print_text(p->sources[i]);
+        putchar('\n');
+        label = "";
+    }
+    if (p->source_count > p->listed) {
+        printf("%-14s %s%s\n", label, text_format_count(p->source_count - p->listed, "source", files),
+               p->listed ? " more" : "");
+        label = "";
+    }
+    printf("%-14s %s, %s, on %s by ", label, text_format_count(p->files, "file", files),
+           text_format_size(p->bytes, bytes), text_format_time(p->built, built));
+    print_text(p->tool);
+    if (!digest_is_zero(&p->parent))
+        printf(", upon %s", print_digest(&p->parent, parent));
+    putchar('\n');
+}
+
+static void print_signature(const struct inspected_signature *s)
+{
+    char id[KEY_ID_TEXT_MAX];
+    const char *label = "signature";
+    if (s->decoded) {
+        printf("%-14s of key %s, trusted comment: ", label, key_id_text(s->signature.id, id));
+        print_text(s->signature.comment);
+        putchar('\n');
+        label = "";
+    }
+    if (*s->error) {
+        printf("%-14s %s", label, s->checked ? "NOT TRUSTED: " : "");
+        print_text(s->error);
+        putchar('\n');
+    } else if (s->checked || s->there) {
+        printf("%-14s %s\n", label,
+               s->checked ? "fits, by a key that is trusted" : "not checked: --trust KEY does that");
+    }
+}
+
 static void print_sizes(const struct image_stats *s)
 {
     for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++) {
@@ -193,12 +293,28 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .files_done = done, .files_total = total});
 }
 
+static void look_at_signature(const struct open_image *image, const struct trust *trust,
+                              struct inspected_signature *out)
+{
+    const char *text = image->tag.signature;
+    out->there = *text;
+    out->checked = trust->count;
+    out->decoded = *text && !signature_decode(text, strlen(text), &out->signature);
+    if (*text && !out->decoded)
+        snprintf(out->error, sizeof out->error, "what is there %s", error_text());
+    if (open_check_trust(image, trust))
+        snprintf(out->error, sizeof out->error, "%s", error_text());
+}
+
 /* The statistics need the whole catalog and index; only the manifest has been read when they begin. */
 static int cmd_inspect_run(const struct invocation *inv)
 {
     const struct inspect_values *v = inv->values;
     CLEANUP_OPEN_IMAGE image;
     struct inspection in = {.image = &image};
+    struct trust trust = {.count = 0};
+    if (server_options_trust(&v->trust, &trust))
+        return CLI_USAGE;
     int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
@@ -213,10 +329,16 @@ static int cmd_inspect_run(const struct invocation *inv)
     /* a store behind plain HTTP has no listing, so the parents are unknown there; the rest is shown all the same */
     if (lineage_read(image.store, image.ref.name, &image.digest, &image.tag.parent, &in.lineage))
         snprintf(in.lineage_error, sizeof in.lineage_error, "%s", error_text());
+    look_at_signature(&image, &trust, &in.signature);
+    in.has_provenance = *image.tag.provenance && !provenance_decode(image.tag.provenance, &in.provenance);
+    if (*image.tag.provenance && !in.has_provenance)
+        snprintf(in.provenance_error, sizeof in.provenance_error, "%s", error_text());
     if (v->json) {
         rc = print_json(inspect_json(&in));
     } else {
         print_image(&image, &in.stats);
+        print_provenance(&in);
+        print_signature(&in.signature);
         print_sizes(&in.stats);
         print_parents(&in);
     }
@@ -232,7 +354,8 @@ const struct verb verb_inspect = {
     .summary = "Show an image's sizes, counts and digests",
     .details = "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are in\n"
                "no file: what those of earlier builds left in chunks that are still needed, and the rest of the chunk\n"
-               "behind a build's last file. The others' bytes in the packs belong to other images, or to none.",
+               "after a build's last file. The others' bytes in the packs belong to other images, or to none.\n"
+               "A signature that no trusted key has made is shown, and is no error.",
     .options = rows,
     .values_size = sizeof(struct inspect_values),
     .defaults = &defaults,

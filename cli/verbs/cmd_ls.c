@@ -206,7 +206,7 @@ static int list_at(const struct open_image *image, struct listing *l)
 {
     const struct manifest *m = &image->manifest;
     if (l->at >= m->size)
-        return error_set(-EINVAL, "--at: offset %llu lies behind the image's end at %llu", (unsigned long long)l->at,
+        return error_set(-EINVAL, "--at: offset %llu lies past the image's end at %llu", (unsigned long long)l->at,
                          (unsigned long long)m->size);
     int rc = catalog_walk(image->store, m, "", 0, visit_at, l);
     if (rc || l->found)

@@ -79,7 +79,8 @@ struct mount_values {
     uint64_t connections;
     struct keep_times times;
     const char *env_file;
-    bool fuse, mkdir, foreground, noexec, json;
+    enum option_switch fuse, noexec;
+    bool mkdir, foreground, json;
     bool joins; /* no option: none of the server's was given */
 };
 
@@ -91,7 +92,7 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
-    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has nbd"},
+    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has nbd"},
     {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
@@ -100,7 +101,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4); not with --fuse"},
     KEEP_ROWS,
-    {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
+    {OPTION_SWITCH, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
     {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
      "NAME=VALUE lines for the environment: credentials, the S3 server"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
@@ -181,8 +182,8 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .server_option_count = words->len,
                                   .joins = v->joins,
                                   .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
-                                  .noexec = v->noexec,
-                                  .fuse = v->fuse,
+                                  .noexec = v->noexec == SWITCH_YES,
+                                  .fuse = v->fuse == SWITCH_YES,
                                   .connections = (unsigned)v->connections,
                                   .timeout_s = DEVICE_NBD_TIMEOUT_S,
                                   .dead_s = DEVICE_NBD_DEAD_S,
@@ -200,15 +201,15 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 
 /* What the [mount] section of the configuration file may say. */
 const struct option_row mount_config_rows[] = {
-    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "as --fuse"},
+    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "as --fuse"},
     {OPTION_NUMBER, 0, "connections", "N", offsetof(struct mount_values, connections), 1, 64, "as --connections"},
     KEEP_ROWS,
-    {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "as --noexec"},
+    {OPTION_SWITCH, 0, "noexec", NULL, AT(noexec), "as --noexec"},
     {0},
 };
 
 /* Read the [mount] section. */
-static int read_config(const struct config *c, struct mount_values *out)
+int mount_read_config(const struct config *c, struct mount_values *out)
 {
     *out = defaults;
     int rc = options_read_section(c, "mount", mount_config_rows, out);
@@ -222,25 +223,27 @@ static int read_config(const struct config *c, struct mount_values *out)
 int mount_check_config(const struct config *c)
 {
     struct mount_values unused;
-    return read_config(c, &unused);
+    return mount_read_config(c, &unused);
 }
 
-/* Read the configuration file for what the command line does not say. A server that is joined has its own settings. */
+/* Read the configuration file for what the command line does not say. A server that is joined has its own settings; the
+ * keys that are trusted hold for this command all the same (pinner_init). */
 static int take_config(struct mount_values *v, struct mount_values *out_file)
 {
     const struct config *c;
     if (!v->socket && server_options_take_config(&v->server))
         return CLI_USAGE;
-    if (config_get(&c) || read_config(c, out_file))
+    if (config_get(&c) || mount_read_config(c, out_file))
         return CLI_USAGE;
-    v->noexec |= out_file->noexec;
+    if (!v->noexec)
+        v->noexec = out_file->noexec;
     return 0;
 }
 
 /* Settings of kernel nbd hold for it alone: a node without it mounts by FUSE all the same. */
-static void take_nbd_config(struct mount_values *v, const struct mount_values *file)
+void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file)
 {
-    if (v->fuse)
+    if (v->fuse == SWITCH_YES)
         return;
     if (!v->connections)
         v->connections = file->connections;
@@ -269,8 +272,9 @@ static const char *needs_nbd(const struct mount_values *v)
 static int choose_method(struct mount_values *v, bool preferred)
 {
     struct error none;
-    v->fuse |= preferred && !needs_nbd(v);
-    int rc = v->fuse ? 0 : device_nbd_available();
+    if (!v->fuse && preferred && !needs_nbd(v))
+        v->fuse = SWITCH_YES;
+    int rc = v->fuse == SWITCH_YES ? 0 : device_nbd_available();
     if (!rc)
         return 0;
     const char *wish = needs_nbd(v);
@@ -280,7 +284,7 @@ static int choose_method(struct mount_values *v, bool preferred)
     if (access("/dev/fuse", F_OK))
         return error_set(rc, "%s, and no /dev/fuse to mount by FUSE instead (modprobe fuse)", none.text);
     log_info("%s: mounting by FUSE", none.text);
-    v->fuse = true;
+    v->fuse = SWITCH_YES;
     return 0;
 }
 
@@ -289,7 +293,7 @@ static int choose_method(struct mount_values *v, bool preferred)
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
-    const char *given = server_options_given(&v->server);
+    const char *given = server_options_given(&v->server, v->socket);
     int rc = v->env_file ? need_root("mount") : 0;
     if (!rc && v->env_file)
         rc = env_file_load(v->env_file);
@@ -307,9 +311,9 @@ static int run_mount(const struct invocation *inv)
         return rc;
     if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
-    if (v->fuse && keep_times_given(&v->times))
+    if (v->fuse == SWITCH_YES && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
-    if (v->fuse && v->connections)
+    if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
     v->joins = !v->socket && !given;
     rc = need_root("mount");
@@ -318,16 +322,16 @@ static int run_mount(const struct invocation *inv)
     if (!rc)
         rc = mount_check_dir(inv->operands[1]);
     if (!rc)
-        rc = choose_method(v, file.fuse);
+        rc = choose_method(v, file.fuse == SWITCH_YES);
     if (!rc)
-        take_nbd_config(v, &file);
+        mount_take_nbd_config(v, &file);
     if (rc)
         return rc;
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    rc = pinner_init(&pinner, &v->server);
+    rc = pinner_init(&pinner, &v->server, NULL);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)

@@ -110,6 +110,13 @@ static int parse_access(const struct serve_values *v, struct server_config *out)
     return rc ? CLI_USAGE : 0;
 }
 
+/* Return the control socket's path: given, or beside the socket. */
+static const char *control_of(const struct serve_values *v, char beside[CONTROL_PATH_MAX])
+{
+    snprintf(beside, CONTROL_PATH_MAX, "%s.control", v->socket ? v->socket : v->fuse ? v->fuse : SERVE_SOCKET);
+    return v->control ? v->control : beside;
+}
+
 /* Choose the sockets' paths; without paths from the user they are in SERVE_RUN_DIR. Refuse a control socket at the
  * serving socket's path: each front end would find the supervisor's socket there, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[CONTROL_PATH_MAX])
@@ -117,8 +124,7 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
     c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : SERVE_SOCKET;
     c->listen = v->listen;
     c->fuse = v->fuse;
-    snprintf(control, CONTROL_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : SERVE_SOCKET);
-    c->control = v->control ? v->control : control;
+    c->control = control_of(v, control);
     if (c->socket && !strcmp(c->socket, c->control))
         return options_wrong("--control %s is the socket that clients connect to; give it another path", c->control);
     bool all_given = v->socket || v->fuse || (v->listen && v->control);
@@ -206,20 +212,25 @@ static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
 }
 
 /* Resolve the references. If any has a tag, fetch the manifests too and hand them to the server. With digests only,
- * they are left to the server: the mount that started this process has handed them over. */
+ * they are left to the server: the mount that started this process has handed them over. With --trust they are handed
+ * over in any case, with the signatures, and an upgrade finds here what the process before it handed over: tags may
+ * name other images by then. */
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins, struct bytes *resolved)
 {
     bool tags = false;
+    char control[CONTROL_PATH_MAX], handed[PATH_MAX];
     CLEANUP_PINNER pinner;
     CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count, sizeof *refs);
     size_t n = 0;
-    int rc = pinner_init(&pinner, &v->server);
+    snprintf(handed, sizeof handed, "%s" EXPORT_TABLE_HANDED, control_of(v, control));
+    int rc = pinner_init(&pinner, &v->server, handed);
     if (!rc && !refs)
         rc = error_no_memory();
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         n += !image_ref_parse(inv->operands[i], &refs[n]);
     for (size_t i = 0; i < n; i++)
         tags |= !refs[i].by_digest;
+    const bool hands = tags || pinner.trust.count;
     if (!rc && n > 1 && tags)
         rc = resolver_ahead(pinner.resolver, refs, n, true);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
@@ -227,9 +238,9 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = check_name(pins, i);
     struct manifest manifest;
-    for (size_t i = 0; !rc && tags && i < inv->operand_count; i++)
+    for (size_t i = 0; !rc && hands && i < inv->operand_count; i++)
         rc = resolver_manifest(pinner.resolver, &pins[i].ref, &manifest);
-    return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
+    return rc || !hands ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
 /* Check the options against each other, before a server starts: an access option that had no effect would leave a door

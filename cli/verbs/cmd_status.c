@@ -94,7 +94,7 @@ static void print_cached(json_t *cached)
 /* Where bytes come from: the name in /status, and the word printed for it. */
 static const struct {
     const char *name, *shown;
-} sources[] = {{"memory", "memory"}, {"disk", "disk"}, {"tier", "proxies"}, {"store", "store"}, {"hole", "hole"}};
+} sources[] = {{"memory", "memory"}, {"disk", "disk"}, {"l2", "proxies"}, {"store", "store"}, {"hole", "hole"}};
 
 /* Print rates, with ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)
@@ -193,13 +193,13 @@ static void print_store(json_t *store)
                (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
 }
 
-static void print_proxy(json_t *tier)
+static void print_proxy(json_t *proxy)
 {
     char size[TEXT_SIZE_MAX];
-    printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(tier, "url"),
-           server_status_text(tier, "state"), (unsigned long long)control_number(tier, "requests"),
-           text_format_size(control_number(tier, "bytes"), size), (unsigned long long)control_number(tier, "failures"),
-           (unsigned long long)control_number(tier, "wrong"));
+    printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(proxy, "url"),
+           server_status_text(proxy, "state"), (unsigned long long)control_number(proxy, "requests"),
+           text_format_size(control_number(proxy, "bytes"), size),
+           (unsigned long long)control_number(proxy, "failures"), (unsigned long long)control_number(proxy, "wrong"));
 }
 
 /* Print the counters that are not 0; those of bytes also as sizes. */
@@ -253,7 +253,7 @@ static void print_status(json_t *status, bool verbose)
     print_each(status, "exports", NULL, print_export);
     print_each(status, "cache_directories", "cache directories", print_directory);
     print_each(status, "stores", "stores", print_store);
-    print_each(status, "shared_tiers", "shared cache proxies", print_proxy);
+    print_each(status, "l2", "shared cache proxies", print_proxy);
     print_front_end(status);
     if (json_object_get(status, "rates")) {
         printf("now ");

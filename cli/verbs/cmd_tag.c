@@ -34,7 +34,8 @@ struct tagging {
 static int cmd_tag_step(void *arg)
 {
     const struct tagging *t = arg;
-    return cancel_asked(t->cancel) ? error_set(-ECANCELED, "interrupted") : lease_renew(t->lease);
+    int rc = cancel_check(t->cancel);
+    return rc ? rc : lease_renew(t->lease);
 }
 
 /* The order: lease, manifest, unmark, publish. Each step is needed against a gc that runs at the same time; see below.
@@ -73,6 +74,7 @@ static int cmd_tag_run(const struct invocation *inv)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
     fresh.parent = image.tag.parent;
+    memcpy(fresh.provenance, image.tag.provenance, sizeof fresh.provenance);
     rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
     if (!rc)
         rc = lease_renew(lease);

@@ -59,7 +59,7 @@ struct table {
 /* Whether there is room for a column of that source. */
 static bool shows(const struct table *t, const char *rate)
 {
-    return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "tier_bytes"));
+    return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "l2_bytes"));
 }
 
 /* One export, or the sum of all, which has the same members. */
@@ -109,7 +109,7 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     for (const char *const *rate = server_rate_names + 2; *rate; rate++)
         if (shows(t, *rate)) {
             char head[16];
-            const char *source = strcmp(*rate, "tier_bytes") ? *rate : "proxies";
+            const char *source = strcmp(*rate, "l2_bytes") ? *rate : "proxies";
             snprintf(head, sizeof head, "%.*s/s", (int)strcspn(source, "_"), source);
             fprintf(t->to, " %10s", head);
         }

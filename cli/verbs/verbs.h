@@ -12,7 +12,7 @@
 
 extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
     verb_tag, verb_sign, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade,
-    verb_status, verb_top, verb_cache, verb_warm, verb_trace, verb_config, verb_doctor, verb_help;
+    verb_status, verb_top, verb_cache, verb_warm, verb_trace, verb_config, verb_doctor, verb_bench, verb_help;
 
 /* The commands of `granary cache` that have files of their own. */
 extern const struct verb verb_cache_fsck, verb_cache_simulate;
@@ -21,6 +21,11 @@ extern const struct verb verb_cache_fsck, verb_cache_simulate;
  * a sentence. */
 extern const struct option_row mount_config_rows[];
 GR_MUST_CHECK int mount_check_config(const struct config *c);
+/* The values of the verb (verb_mount.values_size bytes). Read that section into them: CLI_USAGE, with a sentence. Then
+ * let its settings of kernel nbd fill in what the command line does not say, unless the mount is by FUSE. */
+struct mount_values;
+GR_MUST_CHECK int mount_read_config(const struct config *c, struct mount_values *out);
+void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
 
 /* Check every section of a file. CLI_USAGE, with a sentence. */
 GR_MUST_CHECK int config_check_sections(const struct config *c);

@@ -36,9 +36,9 @@ struct repair_result {
 };
 
 /* Repair those of the `count` named packs that the image refers to. Returns 0 even if some could not be repaired;
- * -errno if the store, the index, the catalog or the source cannot be read, or a put fails. Memory: 110 bytes for each
- * chunk of these packs, one pack at a time, and three chunks a thread. Blocks; store, manifest and source are the
- * caller's. */
+ * -errno if the store, the index, the catalog or the source cannot be read, or a put fails; the errors of lease_begin
+ * too, since a lease keeps gc from sweeping meanwhile. Memory: 110 bytes for each chunk of these packs, one pack at a
+ * time, and three chunks a thread. Blocks; store, manifest and source are the caller's. */
 GR_MUST_CHECK int repair_packs(struct store *s, const struct manifest *m, struct source *source,
                                const struct digest *packs, size_t count, const struct repair_options *options,
                                struct repair_result *out);

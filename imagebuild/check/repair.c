@@ -25,6 +25,8 @@
 #include "base/spill/sorter.h"
 #include "base/vec.h"
 #include "imagebuild/check/repair_chunk.h"
+#include "repository/lease.h"
+#include "repository/nesting.h"
 #include "repository/read/catalog_read.h"
 #include "repository/read/index_read.h"
 
@@ -52,8 +54,9 @@ struct repairing {
     struct sorter_record ahead;
     bool have_ahead;
     struct repair_maker maker;
-    uint8_t *pack;    /* bytes of the pack being rebuilt */
-    VEC(size_t) todo; /* its missing chunks, as indexes into `chunks` */
+    struct lease_handle *lease; /* keeps gc from sweeping the packs that are put */
+    uint8_t *pack;              /* bytes of the pack being rebuilt */
+    VEC(size_t) todo;           /* its missing chunks, as indexes into `chunks` */
     uint64_t done;
 };
 
@@ -66,17 +69,17 @@ static void repair_release(struct repairing *r)
     vec_release(&r->todo);
     sorter_free(r->files);
     repair_maker_release(&r->maker);
+    lease_end(r->lease);
 }
 
-/* Called between any two pieces of work: report progress, check for cancellation. */
+/* Called between any two pieces of work: report progress, check for cancellation, renew the lease. */
 static int repair_step(void *arg)
 {
     struct repairing *r = arg;
-    if (cancel_asked(r->options->cancel))
-        return error_set(-ECANCELED, "interrupted");
-    if (r->options->progress)
+    int rc = cancel_check(r->options->cancel);
+    if (!rc && r->options->progress)
         r->options->progress(r->options->arg, r->done, r->packs.len);
-    return 0;
+    return rc ? rc : lease_renew(r->lease);
 }
 
 /* Give up a pack and report why. */
@@ -141,11 +144,6 @@ static int repair_collect(struct repairing *r, const struct digest *packs, size_
 
 /* ------------------------------------------------------------------ 2: look at the remaining bytes */
 
-static int repair_append(void *arg, const void *data, size_t len)
-{
-    return bytes_append(arg, data, len);
-}
-
 /* Read the remaining bytes of a pack into *out, padded with zeros to the length that the image needs. *out_left: the
  * number of bytes that were there. */
 static int read_left(struct repairing *r, const struct pack *p, struct bytes *out, uint64_t *out_left)
@@ -160,7 +158,7 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     if (rc && rc != -ENOENT)
         return rc;
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
-    rc = *out_left ? store_get(r->store, key, 0, *out_left, repair_append, out) : 0;
+    rc = *out_left ? store_get(r->store, key, 0, *out_left, store_append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
     /* missing chunks will be assembled into this part */
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
@@ -175,7 +173,7 @@ static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint
            crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
-/* Return whether a chunk holds metadata, which no source has: the front, or the region behind the file data. */
+/* Return whether a chunk holds metadata, which no source has: the front, or the region after the file data. */
 static bool is_metadata(const struct manifest *m, uint64_t number)
 {
     uint64_t begin = number * m->chunk_size;
@@ -411,11 +409,14 @@ static int rebuild_all(struct repairing *r, struct bytes *pack)
 int repair_packs(struct store *s, const struct manifest *m, struct source *source, const struct digest *packs,
                  size_t count, const struct repair_options *options, struct repair_result *out)
 {
+    const struct nesting place = {.is_store = true};
     *out = (struct repair_result){0};
     struct repairing r CLEANUP(repair_release) = {.store = s, .m = m, .options = options, .result = out};
     CLEANUP_BYTES pack = BYTES_INIT(REPAIR_PACK_BYTES);
     repair_maker_init(&r.maker, source);
-    int rc = sorter_new(&(struct sorter_config){0}, &r.files);
+    int rc = lease_begin(s, &place, "repair", options->cancel, &r.lease);
+    if (!rc)
+        rc = sorter_new(&(struct sorter_config){0}, &r.files);
     if (!rc)
         rc = repair_collect(&r, packs, count);
     if (!rc)

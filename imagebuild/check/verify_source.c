@@ -41,12 +41,6 @@ struct comparing {
     struct error failed;
 };
 
-/* Any thread. */
-static bool cancelled(const struct comparing *c)
-{
-    return cancel_asked(c->options->cancel);
-}
-
 /* Keep the first error and stop everything. */
 static void verify_source_fail(struct comparing *c, int rc)
 {
@@ -69,7 +63,9 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
                                    .offset = at,
                                    .len = GR_MIN(job->size - at, (uint64_t)VERIFY_SOURCE_PIECE),
                                    .dst = piece};
-        int rc = cancelled(c) ? error_set(-ECANCELED, "interrupted") : source_read(c->source, &read);
+        int rc = cancel_check(c->options->cancel);
+        if (!rc)
+            rc = source_read(c->source, &read);
         if (rc)
             return rc;
         hasher_update(h, piece, read.len);
@@ -182,7 +178,7 @@ static int look_after(struct comparing *c)
         pthread_mutex_unlock(&c->lock);
         c->options->progress(c->options->arg, files, c->total, bytes);
     }
-    return cancelled(c) ? error_set(-ECANCELED, "interrupted") : 0;
+    return cancel_check(c->options->cancel);
 }
 
 /* Walk the catalog and queue the files that are in the sample. */

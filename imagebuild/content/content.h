@@ -1,6 +1,6 @@
-/* The data of files, on its way from the source into the image. Two writers: content_writer_run reads the listed files
- * in path order; a content stream takes data that comes with the listing. Both share the blocks of equal files and
- * choose addresses (placement.c). */
+/* File data, from the source into the image. There are two writers: content_writer_run reads the listed files in path
+ * order; a content stream takes data that comes with the listing. Both store equal files once, and take addresses from
+ * placement.c. */
 #ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_H
 #define GRANARY_IMAGEBUILD_CONTENT_CONTENT_H
 
@@ -14,18 +14,17 @@
 
 /* ---- reading (content_reader.c) ---- */
 
-/* Read the data of files in parallel, and deliver it in the byte order of the full paths.
+/* Read file data in parallel, and deliver it sorted by full path, byte by byte.
  *
  * A node's plan says where to read: NODE_READ from the source, NODE_MOVE from the parent's image (or, if that cannot be
  * read, from the source, with a warning). Only regular files with bytes are read, each once for all its names.
  *
- * A file of up to `part` bytes is one part; a larger one is cut. `jobs` threads read; finished parts wait in order
+ * Files of more than `part` bytes are cut into parts of that size. `jobs` threads read; finished parts wait in order
  * within a byte budget (`memory`), which alone bounds how far reading runs ahead. Held bytes never exceed the greater
  * of the budget and one part, plus one part while a file is read again.
  *
  * If a part of a file turns out to be of another version, the file is read again from its start in that version. The
- * parts that were delivered before become dead bytes. After CONTENT_TRIES versions the build fails.
- */
+ * parts that were delivered before become dead bytes. After CONTENT_TRIES versions the build fails. */
 
 /* CONTENT_PART: bytes. */
 enum { CONTENT_PART = 16 << 20, CONTENT_TRIES = 5 };
@@ -109,7 +108,7 @@ struct content_writer_config {
 
 struct content_writer_result {
     struct nodes *nodes; /* final nodes, ended, without vanished files; the caller's */
-    uint64_t data_end;   /* address behind all file data */
+    uint64_t data_end;   /* address after all file data */
     struct manifest_counts counts;
     struct content_reader_counts read;
     uint64_t dedupe_files, dedupe_bytes; /* files read that share an equal file's blocks */
@@ -150,7 +149,7 @@ void content_stream_free(struct content_stream *s); /* NULL is allowed */
  * -EFBIG: the filesystem's limit; others come from the source, the sink and step. */
 GR_MUST_CHECK int content_stream_take(struct content_stream *s, const struct source_entry *e,
                                       struct listing_written *out);
-/* Return the address behind all data written and all that may be kept; 0: nothing was written. */
+/* Return the address after all data written and all that may be kept; 0: nothing was written. */
 uint64_t content_stream_end(const struct content_stream *s);
 struct content_stream_counts content_stream_counts(const struct content_stream *s);
 

@@ -1,16 +1,14 @@
 /* Where file data goes: an address of its own, or the blocks of an equal file.
  *
- * Two positions, both ascending: one through the runs of free chunks, one behind the last kept data, from a chunk's
- * begin on.
+ * Two positions, both ascending: one moves through the runs of free chunks; the other starts at the first chunk
+ * boundary after the kept data.
  *
  *   | kept | free: hole .. hole_end | kept | free | kept | end ..
  *                  ^ SINK_HOLES                        ^ SINK_DATA
  *
- * A file that does not fit into the rest of the current run moves the first position on to the next run. The bytes
- * passed over are given up for this build. If more would be given up than was placed altogether, the file goes to the
- * end instead. So a large file never stays stuck at a small run, and a single one does not cost the small files all
- * their space.
- */
+ * If a file does not fit into the rest of the current run, the first position moves on to the next run, and the bytes
+ * in between are given up for this build. If that would give up more than was placed altogether, the file goes to the
+ * end instead: one large file does not cost the small files all their space. */
 #include "imagebuild/content/content_internal.h"
 
 #include <errno.h>

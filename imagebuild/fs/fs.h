@@ -11,6 +11,7 @@
 #ifndef GRANARY_IMAGEBUILD_FS_FS_H
 #define GRANARY_IMAGEBUILD_FS_FS_H
 
+#include "base/step.h"
 #include "format/manifest.h"
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/tree/nodes.h"
@@ -23,26 +24,24 @@ struct fs_config {
     /* As listed. A filesystem whose front depends on them leaves room for files that grow while they are read. */
     uint64_t nodes, bytes;
     /* From the manifest of a parent with the same filesystem and chunk size: its size, and its metadata_offset,
-     * behind which no file of it ends. 0: no parent. */
+     * after which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;
-    const char *dir; /* for temporary files; as in struct scratch_config */
-    size_t memory;   /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
-    /* Called by finish at least every 65,536 nodes; non-zero ends it with that value. NULL: not called. */
-    int (*step)(void *arg);
-    void *step_arg;
+    const char *dir;  /* for temporary files; as in struct scratch_config */
+    size_t memory;    /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
+    struct step step; /* called by finish at least every 65,536 nodes */
 };
 
 /* The finished image, in bytes; goes into the manifest. */
 struct fs_result {
     uint64_t image_size;                    /* a multiple of 4096 */
-    uint64_t metadata_offset, metadata_len; /* the region behind the file data */
+    uint64_t metadata_offset, metadata_len; /* the region after the file data */
     uint64_t front_len;                     /* up to the last byte of the front that is not zero */
     uint64_t xattrs_skipped; /* attributes this filesystem has no room for, beyond those the listing left out */
 };
 
 struct fs_ops {
     /* Write all metadata of the final nodes, whose files have their addresses. data_end: no file data lies at or
-     * behind it. Called once. -EFBIG: over a limit of the filesystem, which the sentence names; -EIO: a bug; -ENOMEM;
+     * after it. Called once. -EFBIG: over a limit of the filesystem, which the sentence names; -EIO: a bug; -ENOMEM;
      * others come from scratch, sink and step. */
     int (*finish)(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink, struct fs_result *out);
     /* Free f, at any time. */
@@ -53,7 +52,7 @@ struct fs_ops {
 struct fs {
     const struct fs_ops *ops;
     uint64_t data_begin; /* address of the first file's data; a multiple of the chunk size, at least one chunk */
-    uint64_t data_max;   /* no file data may end behind it */
+    uint64_t data_max;   /* no file data may end after it */
     const char *limit;   /* data_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
     bool keeps;          /* the parent's data can stay where it is; else build as if there were no parent */
 };

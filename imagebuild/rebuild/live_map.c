@@ -65,7 +65,7 @@ bool live_map_fits(const struct live_map *l, uint64_t address, uint64_t len)
 
 /* ------------------------------------------------------------------ bits */
 
-/* Return the block behind the last one of these bytes. */
+/* Return the block after the last one of these bytes. */
 static uint64_t end_block(uint64_t address, uint64_t len)
 {
     return (address + len + LIVE_BLOCK - 1) / LIVE_BLOCK;

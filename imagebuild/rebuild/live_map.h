@@ -22,7 +22,7 @@ GR_MUST_CHECK int live_map_new(uint64_t size, uint32_t chunk_size, struct live_m
 void live_map_free(struct live_map *l); /* NULL is allowed */
 DEFINE_CLEANUP(live_map, struct live_map *, live_map_free)
 
-/* Return whether a file of len bytes (not 0) can lie there: at the start of a block, behind chunk 0, and within the
+/* Return whether a file of len bytes (not 0) can lie there: at the start of a block, after chunk 0, and within the
  * image. */
 bool live_map_fits(const struct live_map *l, uint64_t address, uint64_t len);
 /* Mark the bytes of a kept file as live; live_map_fits holds for them. Files of equal content may share them. */
@@ -38,7 +38,7 @@ uint64_t live_map_bytes(const struct live_map *l);
 uint32_t live_map_chunk_size(const struct live_map *l);
 /* Return one more than the number of the last chunk with a live block. */
 uint64_t live_map_chunk_end(const struct live_map *l);
-/* Return the number of live blocks in a chunk; 0 behind the image. */
+/* Return the number of live blocks in a chunk; 0 past the image. */
 uint32_t live_map_blocks(const struct live_map *l, uint64_t chunk);
 /* Return whether a block is live. Blocks are numbered from the start of the image. */
 bool live_map_is_block(const struct live_map *l, uint64_t block);

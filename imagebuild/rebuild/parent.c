@@ -1,9 +1,8 @@
-/* Find the parent, and plan with it (parent.h).
+/* Finding the parent image, and planning the new image with it.
  *
- * An error means different things for two kinds of parent. An image that the user or the tag names must be readable:
- * its errors end the build. The newest image of the name is only a guess: if it cannot be used, the build reads
- * everything.
- */
+ * What an error means depends on how the parent was found. A parent that the user names, or that the tag already refers
+ * to, must be readable: its errors end the build. The newest image of the name is only a guess: if it cannot be used,
+ * the build does without a parent and reads everything. */
 #include "imagebuild/rebuild/parent.h"
 
 #include <errno.h>
@@ -115,7 +114,7 @@ int parent_look(struct parent **parent)
 {
     struct parent *p = *parent;
     const struct parent_check_config config = {
-        .store = p->config.store, .manifest = &p->manifest, .step = p->config.step, .step_arg = p->config.step_arg};
+        .store = p->config.store, .manifest = &p->manifest, .step = p->config.step};
     int rc = parent_check(&config, &p->damage);
     if (!p->is_newest || (rc != -ENOENT && !is_unusable(rc)))
         return rc;
@@ -196,11 +195,8 @@ static int move_files(struct parent *p, struct nodes **nodes)
     int rc = compact_choose(p->live, budget, &compact);
     if (rc || !compact)
         return rc;
-    const struct compact_config apply = {.planned = *nodes,
-                                         .live = p->live,
-                                         .scratch = {.dir = config->dir},
-                                         .step = config->step,
-                                         .step_arg = config->step_arg};
+    const struct compact_config apply = {
+        .planned = *nodes, .live = p->live, .scratch = {.dir = config->dir}, .step = config->step};
     rc = compact_apply(compact, &apply, &moved, &p->moved);
     if (!rc && p->moved.files)
         rc = parent_source_new(config->store, &p->manifest, &p->source);
@@ -222,8 +218,7 @@ int parent_plan(struct parent *p, struct nodes **nodes)
                                      .live = p->live,
                                      .damage = &p->damage,
                                      .scratch = {.dir = config->dir},
-                                     .step = config->step,
-                                     .step_arg = config->step_arg};
+                                     .step = config->step};
     int rc = plan_make(&plan, &planned, &p->plan);
     if (rc)
         return rc;
@@ -293,9 +288,7 @@ static int clean_chunk(void *arg, const struct chunk_item *item)
     p->scrubbed.chunks += erased > 0;
     p->scrubbed.bytes += erased;
     int rc = sink_write(s->sink, SINK_SCRUB, item->number * p->manifest.chunk_size, s->chunk, item->ref->plain_len);
-    if (!rc && p->config.step)
-        rc = p->config.step(p->config.step_arg);
-    return rc;
+    return rc ? rc : step_take(&p->config.step);
 }
 
 int parent_scrub(struct parent *p, struct sink *sink)
@@ -329,9 +322,8 @@ static int parent_is_tagged(const struct parent *p, bool *out)
 int parent_hold(struct parent *p, bool lapsed)
 {
     bool tagged;
-    const struct step step = {.call = p->config.step, .arg = p->config.step_arg};
     int rc = parent_is_tagged(p, &tagged);
-    return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &step);
+    return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &p->config.step);
 }
 
 struct digest parent_of_tag(const struct parent *p, const struct digest *image)

@@ -14,6 +14,7 @@
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 
 #include "base/map.h"
+#include "base/step.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
 #include "format/tag.h"
@@ -40,8 +41,7 @@ struct parent_config {
     uint64_t compact_bytes;
     const char *dir;            /* for temporary files; as in struct scratch_config */
     const volatile int *cancel; /* NULL is allowed */
-    int (*step)(void *arg);     /* called between any two pieces of work; non-zero ends it */
-    void *step_arg;
+    struct step step;
 };
 
 /* Begins as all zero: nothing is damaged. Any thread may read it once parent_check has returned. */

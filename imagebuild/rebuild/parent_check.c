@@ -44,7 +44,7 @@ static void parent_check_release(struct checking *c)
 static int parent_check_step(void *arg)
 {
     struct checking *c = arg;
-    return c->config->step ? c->config->step(c->config->step_arg) : 0;
+    return step_take(&c->config->step);
 }
 
 /* Note the pack of a chunk, and the chunk if it is the pack's last one so far. */

@@ -33,7 +33,7 @@ void parent_index_free(struct parent_index *p); /* NULL is allowed */
  * parent is damaged; others come from the store. */
 GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out);
 /* Return the chunks of a leaf, as many as the parent has there, valid until the next call. *out NULL: only holes, or
- * behind the end. Errors as from parent_index_child. */
+ * past the end. Errors as from parent_index_child. */
 GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out);
 
 /* Leaves in ascending order; INDEX_AHEAD (repository/read/index_read.h) of them are fetched before they are needed. */

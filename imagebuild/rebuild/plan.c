@@ -19,7 +19,7 @@ struct plan {
     const struct plan_config *config;
     struct plan_counts *counts;
     struct catalog_cursor *catalog;
-    const struct catalog_entry *theirs; /* NULL: behind the last */
+    const struct catalog_entry *theirs; /* NULL: after the last */
 };
 
 /* Advance to the parent's next entry. */
@@ -144,8 +144,8 @@ static int plan_all(struct plan *p, struct nodes *to)
         rc = plan_node(p, &n);
         if (!rc)
             rc = nodes_add(to, &n);
-        if (!rc && ++done % PLAN_STEP == 0 && config->step)
-            rc = config->step(config->step_arg);
+        if (!rc && ++done % PLAN_STEP == 0)
+            rc = step_take(&config->step);
     }
     if (!rc)
         rc = skip_removed(p, NULL);
@@ -306,7 +306,7 @@ static bool is_chosen(const struct compact *c, uint64_t chunk)
 }
 
 /* Return whether a file must move. Chunks between its first and last are full of it and never chosen. Files written
- * with the listing lie in free chunks or behind all that is kept, where nothing is chosen. */
+ * with the listing lie in free chunks or after all that is kept, where nothing is chosen. */
 static bool lies_in_chosen(const struct compact *c, uint64_t address, uint64_t len)
 {
     return is_chosen(c, address / c->chunk_size) || is_chosen(c, (address + len - 1) / c->chunk_size);
@@ -331,8 +331,8 @@ int compact_apply(const struct compact *c, const struct compact_config *config, 
             counts->bytes += n.size;
         }
         rc = nodes_add(to, &n);
-        if (!rc && ++done % PLAN_STEP == 0 && config->step)
-            rc = config->step(config->step_arg);
+        if (!rc && ++done % PLAN_STEP == 0)
+            rc = step_take(&config->step);
     }
     if (!rc)
         rc = nodes_end(to);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/map.h"
+#include "base/step.h"
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent.h"
@@ -29,9 +30,7 @@ struct plan_config {
     struct live_map *live;              /* empty, of the parent's size; gets the kept files */
     const struct parent_damage *damage; /* NULL: nothing is damaged */
     struct scratch_config scratch;      /* for the planned nodes */
-    /* Called every PLAN_STEP nodes; non-zero ends the pass with that value. NULL: not called. */
-    int (*step)(void *arg);
-    void *step_arg;
+    struct step step;                   /* called every PLAN_STEP nodes */
 };
 
 enum { PLAN_STEP = 4096 };
@@ -64,8 +63,7 @@ struct compact_config {
     const struct nodes *planned;
     struct live_map *live; /* loses the files that are moved */
     struct scratch_config scratch;
-    int (*step)(void *arg); /* as in struct plan_config */
-    void *step_arg;
+    struct step step; /* as in struct plan_config */
 };
 
 /* Return in *out the planned nodes, in which kept files that lie in a chosen chunk became NODE_MOVE; the caller's.
@@ -88,8 +86,7 @@ enum { PARENT_CHECK_THREADS = 16 };
 struct parent_check_config {
     struct store *store;
     const struct manifest *manifest; /* the parent's */
-    int (*step)(void *arg); /* called between any two pieces of work, in the calling thread; non-zero ends it */
-    void *step_arg;
+    struct step step;
 };
 
 /* Read and verify the parent's whole index and one chunk of each pack. Logs damaged packs, the first few by name.

@@ -4,7 +4,7 @@
  *             early: sorted, merged at the end    streamed: encoded once a later leaf begins
  *
  * `head` is the leaf in which streaming begins, or the parent's last leaf, whichever is later; `streamed` is the leaf
- * behind it. The levels above are built at the end from the leaves' entries. A node with no stored chunk below it is
+ * after it. The levels above are built at the end from the leaves' entries. A node with no stored chunk below it is
  * a hole: it is not encoded, and its entry is zero.
  *
  * A snapshot builds the same tree earlier, when the sorter cannot be read yet. It needs the early chunks of `head`,
@@ -177,7 +177,7 @@ int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk
 
 static int misplaced(uint64_t number)
 {
-    return error_set(-EIO, "build: chunk %" PRIu64 " was written twice or behind the end: a bug, nothing was published",
+    return error_set(-EIO, "build: chunk %" PRIu64 " was written twice or past the end: a bug, nothing was published",
                      number);
 }
 
@@ -188,7 +188,7 @@ static uint64_t early_number(const struct sorter_record *r)
     return be64toh(key);
 }
 
-/* Move the entries of `leaf` from the sorter into `current`. *more > 0: r holds the first entry behind that leaf. */
+/* Move the entries of `leaf` from the sorter into `current`. *more > 0: r holds the first entry after that leaf. */
 static int take_early(struct index_writer *w, uint64_t leaf, struct sorter_record *r, int *more)
 {
     const uint64_t chunks = (w->image_size + w->config.chunk_size - 1) / w->config.chunk_size;

@@ -30,7 +30,7 @@
 struct section {
     bool used, open; /* open: `chunk` is in progress, in buffer */
     uint64_t chunk;  /* number of the chunk written last */
-    uint64_t end;    /* address behind the last write */
+    uint64_t end;    /* address after the last write */
     uint8_t *buffer; /* chunk_size bytes; allocated when a chunk first comes in pieces */
     uint32_t filled;
 };
@@ -236,7 +236,7 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
             return misuse(section, address, "in a chunk of another section");
     if (!is_high(section)) {
         s->low_next = GR_MAX(s->low_next, chunk + 1);
-        return s->bordered && chunk >= s->border ? misuse(section, address, "behind the contents") : 0;
+        return s->bordered && chunk >= s->border ? misuse(section, address, "after the contents") : 0;
     }
     if (chunk < s->low_next)
         return misuse(section, address, "before the end of what stays");
@@ -252,7 +252,7 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
 
 /* ------------------------------------------------------------------ chunks */
 
-/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros behind them. section_buffer: the buffer that data is
+/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros after them. section_buffer: the buffer that data is
  * in, to be exchanged for an empty one instead of copied; NULL: copy. */
 static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **section_buffer, uint32_t filled,
                   uint32_t len)
@@ -409,7 +409,7 @@ int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out)
     for (int i = 0; i < SINK_SECTIONS && !rc; i++) {
         struct section *state = &s->sections[order[i]];
         if (state->end > image_size)
-            return misuse(order[i], state->end, "behind the end of the image");
+            return misuse(order[i], state->end, "past the end of the image");
         rc = close_section(s, state, state->chunk == count - 1 ? last_len : size);
     }
     if (!rc)

@@ -2,7 +2,7 @@
  * into chunks, packs the chunks, and puts packs and index leaves into the store while more is written.
  *
  * Writers use sections. Each section has one chunk in progress. Within a section addresses ascend; sections interleave
- * freely. No chunk is written by two sections, and SINK_DATA and SINK_METADATA lie behind the chunks of all the
+ * freely. No chunk is written by two sections, and SINK_DATA and SINK_METADATA lie after the chunks of all the
  * others. A chunk is closed when it is full, when its section moves on to another one, or at the end. Chunks are
  * packed in the order in which they close, so the result does not depend on the number of workers or uploads.
  *
@@ -27,8 +27,8 @@ enum sink_section {
     SINK_FRONT,    /* the filesystem's beginning, from address 0 on */
     SINK_HOLES,    /* file data placed in free ranges of the parent */
     SINK_SCRUB,    /* chunks of the parent rewritten with their dead bytes zeroed */
-    SINK_DATA,     /* file data behind everything kept */
-    SINK_METADATA, /* one range behind the file data; the first write ends SINK_DATA */
+    SINK_DATA,     /* file data after everything kept */
+    SINK_METADATA, /* one range after the file data; the first write ends SINK_DATA */
     SINK_SECTIONS,
 };
 
@@ -73,7 +73,7 @@ void sink_free(struct sink *s);
 GR_MUST_CHECK int sink_write(struct sink *s, enum sink_section section, uint64_t address, const void *data, size_t len);
 
 /* End the chunk and the pack for a checkpoint, and describe the image up to `address`, the start of a chunk at or
- * behind the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
+ * past the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
  * described. Everything has been handed to the upload. 1: *out describes it; 0: closed but not described, because
  * other sections were used; or -errno as from sink_write. */
 GR_MUST_CHECK int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out);

@@ -155,13 +155,13 @@ void index_writer_stream(struct index_writer *w, uint64_t first);
 GR_MUST_CHECK int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk_ref *ref);
 
 /* Write the index of the first image_size bytes as a separate image, for a checkpoint. image_size is a multiple of
- * the chunk size and lies behind all chunks added so far. The writer then continues as if nothing had happened. 1:
+ * the chunk size and lies after all chunks added so far. The writer then continues as if nothing had happened. 1:
  * done; 0: not possible, because chunks were not added in the order of a build without a parent or upon a checkpoint;
  * or -errno. */
 GR_MUST_CHECK int index_writer_snapshot(struct index_writer *w, uint64_t image_size, struct index_writer_result *out);
 
 /* Write the rest of the index; the image is image_size bytes long. -EFBIG: more chunks than an index can hold. -EIO
- * with a sentence: a chunk was added twice or lies behind the end, or one that stays has another length in this
+ * with a sentence: a chunk was added twice or lies past the end, or one that stays has another length in this
  * image. -EBADMSG: the parent is damaged. Others come from the sorter, the upload and the store. */
 GR_MUST_CHECK int index_writer_finish(struct index_writer *w, uint64_t image_size, struct index_writer_result *out);
 

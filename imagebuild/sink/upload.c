@@ -49,8 +49,7 @@ struct job {
 struct upload {
     struct store *store;
     size_t memory;
-    int (*step)(void *arg);
-    void *step_arg;
+    struct step step;
     pthread_mutex_t lock;
     pthread_cond_t work;  /* a job was added, or stop */
     pthread_cond_t ended; /* a job ended */
@@ -195,7 +194,6 @@ int upload_new(const struct upload_config *config, struct upload **out)
     u->store = config->store;
     u->memory = config->memory;
     u->step = config->step;
-    u->step_arg = config->step_arg;
     u->tail = &u->head;
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->work, NULL);
@@ -241,10 +239,8 @@ static int wait_ended_locked(struct upload *u)
 {
     const struct timespec until = clock_at_ms(clock_now_ms() + 1000);
     pthread_cond_timedwait(&u->ended, &u->lock, &until);
-    if (!u->step)
-        return 0;
     pthread_mutex_unlock(&u->lock);
-    int rc = u->step(u->step_arg);
+    int rc = upload_step(u);
     pthread_mutex_lock(&u->lock);
     return rc;
 }
@@ -291,7 +287,7 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
 
 int upload_step(struct upload *u)
 {
-    return u->step ? u->step(u->step_arg) : 0;
+    return step_take(&u->step);
 }
 
 int upload_flush(struct upload *u)
@@ -325,13 +321,11 @@ static int check_listed(struct upload *u, bool all)
 
 int upload_check_present(struct upload *u, bool all)
 {
-    const struct step step = {.call = u->step, .arg = u->step_arg};
-    CLEANUP_DIGEST_MAP reused = {0};
+    CLEANUP_DIGEST_MAP names = {0};
     int rc = check_listed(u, all);
     for (size_t i = 0; i < u->done.len && rc >= 0; i++)
-        if (u->done.items[i].reused)
-            rc = digest_map_add(&reused, &u->done.items[i].digest, 0);
-    return rc < 0 ? rc : gc_unmark(u->store, &reused, &step);
+        rc = digest_map_add(&names, &u->done.items[i].digest, 0);
+    return rc < 0 ? rc : gc_unmark(u->store, &names, &u->step);
 }
 
 struct upload_counts upload_counts(struct upload *u)

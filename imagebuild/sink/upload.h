@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "base/step.h"
 #include "format/object.h"
 #include "store/store.h"
 
@@ -21,10 +22,7 @@ struct upload_config {
     struct store *store; /* the caller's */
     unsigned threads;    /* concurrent puts, at least 1 */
     size_t memory;       /* bytes handed over and not yet stored; a single object may exceed it */
-    /* Called by upload_put, upload_flush and upload_check_present, about every second while they wait; non-zero ends
-     * them with that value. NULL is allowed. */
-    int (*step)(void *arg);
-    void *step_arg;
+    struct step step;    /* called by upload_put, upload_flush and upload_check_present, every second while they wait */
 };
 
 /* Numbers of objects that reached the store or were found in it. */
@@ -53,8 +51,9 @@ GR_MUST_CHECK int upload_step(struct upload *u);
 GR_MUST_CHECK int upload_flush(struct upload *u);
 
 /* After a flush: look up every object that was there before, or with `all` also those that this build put. Then take
- * gc's marks off the objects that were there before. -EAGAIN, naming the object: one is gone (a garbage collection
- * took it) or has another length; the build can simply be run again. Others come from step and the store. */
+ * gc's marks off all of them: what the build put first may be older than the grace period by now. -EAGAIN, naming the
+ * object: one is gone (a garbage collection took it) or has another length; the build can simply be run again. Others
+ * come from step and the store. */
 GR_MUST_CHECK int upload_check_present(struct upload *u, bool all);
 
 /* Return the counts so far. Any thread. */

@@ -90,7 +90,7 @@ static int put_utf8(struct bytes *out, unsigned c)
     return bytes_append(out, b, n);
 }
 
-/* Decode the escape behind "\u". Code points over U+FFFF come as two surrogates (RFC 8259, section 7). */
+/* Decode the escape after "\u". Code points over U+FFFF come as two surrogates (RFC 8259, section 7). */
 static int take_unicode(struct scanner *s, struct bytes *out)
 {
     unsigned c, low;
@@ -109,7 +109,7 @@ static int take_unicode(struct scanner *s, struct bytes *out)
     return put_utf8(out, c);
 }
 
-/* Decode the escape behind a backslash. */
+/* Decode the escape after a backslash. */
 static int take_escape(struct scanner *s, struct bytes *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -290,7 +290,7 @@ static size_t numeric_entity(const char *p, size_t left, char *out)
     return at + 1;
 }
 
-/* Decode the entity behind an '&', at p, and return its length; 0: no known one, so the '&' stands for itself. */
+/* Decode the entity after an '&', at p, and return its length; 0: no known one, so the '&' stands for itself. */
 static size_t entity(const char *p, size_t left, char *out)
 {
     if (left && *p == '#')
@@ -322,7 +322,7 @@ static int take_text(struct decoder *d, const char *p, size_t len)
 
 /* ------------------------------------------------------------------ links */
 
-/* Return the part of a link behind the directory's address, or NULL if it leads elsewhere. The link may be a whole
+/* Return the part of a link after the directory's address, or NULL if it leads elsewhere. The link may be a whole
  * address, an absolute path, or relative. */
 static const char *below(const char *directory, const char *link)
 {

@@ -17,7 +17,7 @@
  *
  * The owner continues to list its range while the range is probed. If it has passed M when the probe's page comes, the
  * probe was too late and is dropped. If a probe has moved the range's end while the owner fetched a page, the page's
- * keys behind the new end are dropped: they belong to the new range.
+ * keys past the new end are dropped: they belong to the new range.
  *
  * Where a page ends in a directory that the rules leave out, the range continues after that directory.
  *
@@ -52,13 +52,13 @@
  *
  * Fewer digits are tried first, so keys are short.
  *
- * Keys in other scripts may differ only in bytes that are no digits. Then everything behind the directory of `after`
+ * Keys in other scripts may differ only in bytes that are no digits. Then everything after the directory of `after`
  * is split off.
  */
 
 enum { BASE = 96, DIGITS = 6, FIRST = 0x1f /* the byte before the first printable one: digit 0 */ };
 
-/* Return the digit at a position of a key; 0 behind its end. */
+/* Return the digit at a position of a key; 0 past its end. */
 static unsigned digit(const char *key, size_t len, size_t at)
 {
     if (at >= len)
@@ -117,7 +117,7 @@ static int key_split_make_key(const struct span *s, size_t shared, uint64_t numb
     return rc ? rc : bytes_append(out, text, digits);
 }
 
-/* Make a key right behind the directory of `after`. Return 1, 0 if that is not in the span, or -errno. */
+/* Make a key right after the directory of `after`. Return 1, 0 if that is not in the span, or -errno. */
 static int behind_directory(const struct span *s, size_t prefix_len, struct bytes *out)
 {
     const char *slash = memrchr(s->after + prefix_len, '/', s->after_len - prefix_len);
@@ -202,7 +202,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
         const struct s3_object *o = s3_list_page_object(page, i);
         if (last_len && key_order(last, last_len, o->key, o->key_len) > 0)
             return error_set(-EIO,
-                             "source: %s: the server's listing goes backwards ('%.100s' behind '%.*s'); a source must "
+                             "source: %s: the server's listing goes backwards ('%.100s' after '%.*s'); a source must "
                              "list its keys in the order of their bytes",
                              w->config->retry->url, o->key, (int)GR_MIN(last_len, 100u), last);
         last = o->key;
@@ -276,7 +276,7 @@ static int pass_left_out(const struct s3_walk *w, struct bytes *key)
     return 0;
 }
 
-/* Move the range on behind the page. Objects [*from, *to) of the page are new and belong to the range. */
+/* Move the range past the page. Objects [*from, *to) of the page are new and belong to the range. */
 static int advance_locked(const struct s3_walk *w, struct range *r, const struct s3_list_page *page, size_t *from,
                           size_t *to)
 {

@@ -1,5 +1,5 @@
 /* A directory of HDFS as a source, over WebHDFS or HttpFS (net/hdfs/webhdfs.h). The walk's places are directories,
- * or the rest of one behind the last name of a page.
+ * or the rest of one after the last name of a page.
  *
  * The version of a file is its mtime, length and file id. WebHDFS has no conditional read, so each read is followed
  * by a request for the version: the bytes count only if the name has the wanted version after the last byte.
@@ -411,7 +411,7 @@ static int check_version(struct source_hdfs *s, const struct source_read *r)
     return error_set(-ESTALE, "source: %s: '%.*s' changed", s->url, (int)r->path_len, r->path);
 }
 
-/* Try once to read what is missing behind the first *done bytes, and add what came to *done. The version is checked
+/* Try once to read what is missing after the first *done bytes, and add what came to *done. The version is checked
  * even if the bytes were cut short, so that bytes of two versions never mix. */
 static int read_on(struct source_hdfs *s, const struct source_read *r, const struct bytes *path, uint64_t *done)
 {

@@ -1,18 +1,14 @@
-/* What lies below an address of a web server, as a source. Files are found by the server's index pages
- * (http_index.h), or named by a list (source_listed.c).
+/* The files of a web server as a source: found through its index pages (http_index.h), or named by a list
+ * (source_listed.c). Each file costs a HEAD request, unless its page shows size and time, or the list size and digest.
  *
- *   index page  -> directories: more pages; files with size and time: entries; others: a HEAD request each
- *   list        -> a HEAD request each, or none if the list has size and digest
- *
- * The version of a file ("validator") is the first of these that the server or the list gives:
+ * The validator of a file is the first of these that the server or the list gives:
  *   sha256:HEX     the list's digest; the build compares it with the bytes read
  *   "..."          the strong ETag, with its quotes
  *   t:MTIME-SIZE   Last-Modified in seconds since 1970, and the length
  *   (empty)        nothing is known; only the size is checked
  *
- * Reads are ranged and conditional (RFC 9110, sections 13 and 14). Some servers ignore conditions, so the answer's
- * version is compared too.
- */
+ * Reads are ranged and conditional (RFC 9110, sections 13 and 14). Some servers ignore conditions, so the validator of
+ * the answer is compared too. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,7 +181,7 @@ static int ask_once(struct source_http *s, const struct http_request *asked, str
     CLEANUP_FREE char *to = NULL;
     char name[400];
     struct http_request req = *asked;
-    /* the slot behind the caller's header; http_follow sends it to the server of the address only */
+    /* the slot after the caller's header; http_follow sends it to the server of the address only */
     req.headers[req.headers[0] != NULL] = s->login;
     req.netrc = s->netrc;
     int rc = http_follow(s->http, &req, resp, &to);

@@ -187,24 +187,7 @@ int key_order(const void *a, size_t a_len, const void *b, size_t b_len);
 GR_MUST_CHECK int key_split(const char *after, size_t after_len, const char *end, size_t end_len, size_t prefix_len,
                             struct bytes *out);
 
-/* ---- paths of this machine (openat2.c) ---- */
-
-/* Open paths below a directory and nothing else: no symbolic link is followed, in no component. Paths may be longer
- * than PATH_MAX. Also here: the extended attributes of these paths.
- *
- * Any thread. Errors are -errno without a sentence, unless stated otherwise.
- */
-
-/* Return whether openat2 (Linux 5.6) exists and may be called; a seccomp filter may forbid it. */
-bool openat2_is_supported(int root);
-
-/* Open a path below the directory `root`, with `flags` plus O_CLOEXEC and O_NOFOLLOW. The path has path_len bytes. It
- * is relative, without NUL, without ".." and without a slash at either end; empty: the directory itself. Without
- * openat2 every component is opened by itself.
- *
- * Returns the descriptor, or -ELOOP or -ENOTDIR if a symbolic link is in the way, -ENAMETOOLONG if a component is too
- * long, or another error of open(2). */
-GR_MUST_CHECK int openat2_beneath(int root, bool openat2, const char *path, size_t path_len, int flags);
+/* ---- extended attributes of this machine's files (local_xattrs.c) ---- */
 
 /* Most bytes of extended attributes of one path, in the form of source_entry.xattrs. The kernel limits the list of
  * their names to 64 KiB. */

@@ -117,7 +117,7 @@ static int source_join_find(const struct source_join *s, const char **path, size
     const struct part *p = part_of(s, *path, *len);
     if (!p)
         return error_set(-ENOENT, "source: no source has '%.*s'", (int)GR_MIN(*len, (size_t)300), *path);
-    /* skip the directory and the slash behind it, if any */
+    /* skip the directory and the slash after it, if any */
     size_t n = p->dir_len + (p->dir_len && *len > p->dir_len);
     *path += n;
     *len -= n;

@@ -158,7 +158,7 @@ static char *path_of_address(const struct path_list *l, char *text)
     return text + n;
 }
 
-/* Read the columns behind the path: size, which may be empty, and digest. */
+/* Read the columns after the path: size, which may be empty, and digest. */
 static int take_columns(const struct path_list *l, char *size, struct source_ask *out)
 {
     char *digest = strchr(size, '\t');
@@ -199,7 +199,7 @@ int path_list_next(struct path_list *l, struct source_ask *out)
     ssize_t len = path_clean(path, strlen(path));
     if (len < 0)
         return path_list_refuse(l, "a path with '..' is not followed; write it without");
-    /* the path may be within the line, behind the base's address */
+    /* the path may be within the line, after the base's address */
     path[len] = 0;
     out->path = path;
     out->path_len = (size_t)len;

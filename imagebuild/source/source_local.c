@@ -3,8 +3,8 @@
  *   list   the walk's places are directories; for each entry: fstatat, readlinkat, extended attributes
  *   read   open beneath the root, fstat, pread, fstat: both times the version must be the wanted one
  *
- * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (openat2.c). So a
- * user who can write in the tree cannot make the build read files outside of it. Mounts below the root are crossed.
+ * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (base/openat2.h). So
+ * a user who can write in the tree cannot make the build read files outside of it. Mounts below the root are crossed.
  *
  * A version is size, mtime, ctime and inode number. It is compared before and after each read, so bytes of two
  * versions never mix. One write can stay unseen: one that keeps the size and happens within a tick of the
@@ -22,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/openat2.h"
 #include "format/catalog.h"
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_internal.h"

@@ -90,7 +90,7 @@ static void walk_fail_locked(struct run *r, int rc)
     pthread_cond_broadcast(&r->room);
 }
 
-/* Copy len bytes to *to and move it behind them. Return the copy. */
+/* Copy len bytes to *to and move it after them. Return the copy. */
 static char *walk_put(char **to, const void *from, size_t len)
 {
     char *at = *to;

@@ -49,7 +49,7 @@ static int known_shards_walk(struct known_shards *k,
     for (uint64_t n = 1; (rc = catalog_cursor_next(cursor, &e)) == 1; n++) {
         rc = visit(k, e, arg);
         if (!rc && n % PLAN_STEP == 0)
-            rc = c->step(c->step_arg);
+            rc = step_take(&c->step);
         if (rc)
             return rc;
     }

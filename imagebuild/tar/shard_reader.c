@@ -1,5 +1,7 @@
-/* Blocks are numbered through all files. Block n has slot n % places of a ring. Threads claim blocks in order while
- * slots are free, and the reader takes them in order.
+/* Reading shards ahead: threads read blocks of the files, and one reader takes the blocks in order.
+ *
+ * Blocks are numbered through all files; block n has slot n % places of a ring. A thread claims the next block while
+ * there is a free slot.
  *
  *   ring:     [in use] [done] [reading] [done] [reading] [free]
  *              ^ taken - 1, if holding                    ^ claimed
@@ -311,7 +313,6 @@ static int unzstd_some(struct shard_stream *s, size_t *out)
 
 int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
 {
-    const void *more;
     if (s->kind == SHARD_TAR)
         return shard_reader_next(s->reader, data, len);
     *data = s->piece;
@@ -319,13 +320,14 @@ int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
     /* the decompressor may hold output that needs no further input, so try once before reading more */
     for (bool flushed = !s->inside;; flushed = true) {
         if (flushed && !s->in_len) {
+            const void *more;
             int rc = shard_reader_next(s->reader, &more, &s->in_len);
-            s->in = more;
             if (rc)
                 return rc;
             if (!s->in_len)
                 /* the file's end is good only between two streams */
                 return s->inside ? error_set(-EBADMSG, "the packed stream is cut short") : 0;
+            s->in = more;
         }
         int rc = s->kind == SHARD_GZIP ? inflate_some(s, len) : unzstd_some(s, len);
         if (rc || *len)

@@ -3,6 +3,7 @@
 #ifndef GRANARY_IMAGEBUILD_TAR_TAR_H
 #define GRANARY_IMAGEBUILD_TAR_TAR_H
 
+#include "base/step.h"
 #include "format/manifest.h"
 #include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent.h"
@@ -13,8 +14,7 @@ struct known_shards_config {
     struct store *store;                /* the parent's */
     const struct manifest *parent;      /* the caller's */
     const struct parent_damage *damage; /* shards with data in damaged packs are not known; NULL: none are damaged */
-    int (*step)(void *arg);             /* called between any two pieces of work; non-zero ends it */
-    void *step_arg;
+    struct step step;
 };
 
 struct known_shards;

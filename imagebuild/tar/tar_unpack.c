@@ -282,7 +282,7 @@ static int open_archive(struct unpacking *u)
     return rc == ARCHIVE_OK ? 0 : broken(u);
 }
 
-/* Read behind the tar's end to the end of the packed stream, where its checksums are. */
+/* Read past the tar's end to the end of the packed stream, where its checksums are. */
 static int read_rest(struct unpacking *u)
 {
     const void *data;

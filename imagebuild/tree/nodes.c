@@ -53,7 +53,7 @@ struct nodes {
 /* window[pos .. len) is read and not used yet. */
 struct nodes_cursor {
     const struct nodes *nodes;
-    uint64_t at; /* position in the scratch behind the window */
+    uint64_t at; /* position in the scratch after the window */
     uint8_t *window;
     size_t cap, pos, len;
     size_t path_len;
@@ -129,7 +129,7 @@ static struct head head_of(const struct node *node, size_t shared)
     return h;
 }
 
-/* Copy len bytes to p, which may be none from NULL, and return the position behind them. */
+/* Copy len bytes to p, which may be none from NULL, and return the position after them. */
 static uint8_t *nodes_put(uint8_t *p, const void *data, size_t len)
 {
     return len ? mempcpy(p, data, len) : p;
@@ -259,7 +259,7 @@ static int nodes_fill(struct nodes_cursor *c, size_t need)
 {
     if (c->len - c->pos >= need)
         return 0;
-    /* keep what is not used yet at the front, and fill up behind it */
+    /* keep what is not used yet at the front, and fill up after it */
     memmove(c->window, c->window + c->pos, c->len - c->pos);
     c->len -= c->pos;
     c->pos = 0;

@@ -91,7 +91,7 @@ enum { XATTR_ACL_ACCESS = 2, XATTR_ACL_DEFAULT = 3 };
 
 struct xattr {
     uint8_t prefix;
-    const char *name; /* behind the prefix; not NUL-terminated */
+    const char *name; /* after the prefix; not NUL-terminated */
     size_t name_len;
     const uint8_t *value;
     size_t value_len;

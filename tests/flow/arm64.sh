@@ -1,20 +1,13 @@
 #!/bin/bash
 # The packages for arm64, cross-compiled on another machine. Emulated by qemu, their granary builds images with the digests of this
-# machine's, and verifies those of this machine, as this machine does those.
+# machine's, and verifies those of this machine, as this machine does those; their NBD server serves them through a disk cache.
+# Unit tests for arm64 pass, those of memory also where pages have 64 KiB.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/lib-packages.sh"
 [ "$(uname -m)" != aarch64 ] || skip "this machine is arm64: all other tests are tests of arm64"
-[ "$(id -u)" = 0 ] || skip "a root directory for arm64 needs root"
-for tool in dh lintian mmdebstrap; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper lintian mmdebstrap)"
-done
-# shellcheck disable=SC2016
-mirror=$(apt-get indextargets --format '$(SITE)/dists/$(RELEASE)/InRelease' 'Created-By: Packages' 'Origin: Debian' \
-    'Component: main' | sed -n 1p)
-[ -n "$mirror" ] || skip "this machine has no mirror of Debian: the packages are tested on Debian only"
-curl -sS --fail --max-time 120 -o "$W/null" "$mirror" || skip "$mirror cannot be read: there is no root directory without it"
+need_debian
 cd "$GRANARY_SOURCE"
-. tools/debian-root.sh
 
 echo "== packages"
 tools/package deb --arch arm64 "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
@@ -48,3 +41,34 @@ for fs in erofs ext4; do
     "$GRANARY" verify -q --deep "$W/shared/there/$fs" || fail "$fs: arm64's image is not verified here"
     emulated verify -q --deep /srv/here/$fs || fail "$fs: this machine's image is not verified on arm64"
 done
+
+echo "== a server with a disk cache"
+"$GRANARY" export -q "$W/shared/here/erofs" "$W/image"
+# shellcheck disable=SC2016
+background in_root "$W/shared" perl -MIO::Socket::UNIX -MPOSIX=dup2 -e '
+    my $socket = IO::Socket::UNIX->new(Local => "nbd.sock", Listen => 64) or die $!;
+    dup2(fileno $socket, 9);
+    print $$;
+    close STDOUT;
+    exec "qemu-aarch64", @ARGV' arm64/usr/libexec/granary/granary-nbd 9 image=/srv/here/erofs cache=/srv/cache:64M \
+    control=/srv/control disk-timeout=$DISK_TIMEOUT >"$W/pid" 2>"$W/nbd.err"
+wait_for 60 test -s "$W/pid"
+ours "$(cat "$W/pid")"
+for round in fetched cached; do
+    nbdcopy "nbd+unix:///erofs?socket=$W/shared/nbd.sock" - | cmp - "$W/image" || fail "$round: other bytes than the export"
+done
+metrics "$W/shared/control" | grep '^granary_cache_pread_reads_total [1-9]' || fail "nothing was read from the disk cache"
+
+echo "== unit tests"
+mkdir "$W/shared/granary"
+tar -c --exclude=./.git --exclude='./build*' . | tar -x -C "$W/shared/granary"
+mapfile -t tests < <(sed -nE 's/^granary_unit_test\((base|format|net|repository)\/(test_[a-z0-9_]*) .*/\2/p' \
+    tests/unit/CMakeLists.txt)
+regex="^unit/($(IFS='|' && echo "${tests[*]}"))\$"
+in_root "$W/shared" env -C granary cmake --preset arm64 >"$W/build.log" 2>&1 || fail "$(cat "$W/build.log")"
+in_root "$W/shared" cmake --build granary/build-arm64 -j "$(nproc)" --target "${tests[@]}" >"$W/build.log" 2>&1 ||
+    fail "$(tail -30 "$W/build.log")"
+in_root "$W/shared" ctest --test-dir granary/build-arm64 -j "$(nproc)" --output-on-failure -R "$regex" >"$W/tests.log" ||
+    fail "$(cat "$W/tests.log")"
+[ "$(grep -c ' Passed ' "$W/tests.log")" = ${#tests[@]} ] || fail "not ${#tests[@]} tests: $(cat "$W/tests.log")"
+in_root "$W/shared" qemu-aarch64 -p 65536 granary/build-arm64/tests/unit/test_pages >"$W/tests.log" 2>&1 || fail "$(cat "$W/tests.log")"

@@ -65,7 +65,7 @@ expect 1 "no path 'di'" "$GRANARY" ls "$store/set:v1" di
 offset=$("$GRANARY" ls --json "$store/set:v1" dir/sub/large | jq '.extents[0].offset')
 [ "$("$GRANARY" ls --at $((offset + 299999)) "$store/set:v1")" = dir/sub/large ] || fail "ls --at"
 expect 1 "metadata" "$GRANARY" ls --at 0 "$store/set:v1"
-expect 1 "behind the image's end" "$GRANARY" ls --at 1T "$store/set:v1"
+expect 1 "past the image's end" "$GRANARY" ls --at 1T "$store/set:v1"
 
 echo "== hostile names: bytes to a file, escaped on a terminal, UTF-8 in JSON"
 script -qec "'$GRANARY' ls '$store/set:v1'" "$W/typescript" >"$W/null" </dev/null

@@ -52,6 +52,10 @@ GRANARY_CACHE=$W/c:64M start options --cache "$W/d:64M" --slow-read 44s
 runs_with slow-read=44s || fail "$(cat "$W/words")"
 end_background
 
+start off --cache-compressed=no
+runs_with cache-compressed=no || fail "$(cat "$W/words")"
+end_background
+
 echo "== what is for a disk cache is left out without one; a set default yields to the file"
 GRANARY_CACHE=none start none
 [ -z "$(dirs none)" ] || fail "$(dirs none)"
@@ -79,11 +83,21 @@ grep -q '^metrics = 127.0.0.1:1 .*# line 2$' "$W/shown" || fail "$(cat "$W/shown
 GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
 ! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
 
-echo "== the example that is installed holds nothing, and each of its lines would be right"
-[ "$("$GRANARY" config check "$GRANARY_SOURCE/deploy/granary.conf")" = "$GRANARY_SOURCE/deploy/granary.conf: no errors in 0 settings" ]
-sed -n 's/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p' "$GRANARY_SOURCE/deploy/granary.conf" >"$W/example"
+echo "== the file that is installed sets nothing, explains every setting, and shows the defaults"
+installed=$GRANARY_SOURCE/deploy/granary.conf
+[ "$("$GRANARY" config check "$installed")" = "$installed: no errors in 0 settings" ]
+printf 'untrusted comment: of a test\nRWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\n' >"$W/release.pub"
+sed -n "s|/etc/granary/release.pub|$W/release.pub|; s/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p" "$installed" >"$W/example"
 "$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
-grep -q ': no errors in 1[0-9] settings$' "$W/checked" || fail "$(cat "$W/checked" "$W/example")"
+undescribed=$(awk '/^#[a-z0-9-]+ = / && explained != "# " && !($1 in seen) { print } { explained = substr($0, 1, 2); seen[$1] = 1 }' "$installed")
+[ -z "$undescribed" ] || fail "no line explains $undescribed"
+GRANARY_CONFIG=none "$GRANARY" config show --json | jq -r '.settings[] | "\(.section) \(.key)"' | sort >"$W/keys"
+GRANARY_CONFIG=$W/example "$GRANARY" config show --json >"$W/settings.json"
+jq -r '.settings[] | select(.from == "file") | "\(.section) \(.key)"' "$W/settings.json" | sort -u |
+    grep -v '^s3:' | diff "$W/keys" - || fail "it has other settings (>) than there are (<)"
+GRANARY_CONFIG=none settings | awk '{ print $1, $2, $3 }' | sort >"$W/defaults"
+GRANARY_CONFIG=$W/example settings | awk '{ print $1, $2, $3 }' | sort | comm -23 "$W/defaults" - >"$W/differ"
+[ ! -s "$W/differ" ] || fail "other values than these defaults: $(cat "$W/differ")"
 
 echo "== a wrong file stops every command that would use it, with its line"
 # wrong SENTENCE COMMAND...: exit 2, nothing made
@@ -110,6 +124,13 @@ write '[server]' 'endpoint = http://h'
 wrong "config check: $GRANARY_CONFIG:2: [server] has no endpoint; set it in [s3://BUCKET], or in [s3://] for every bucket" "$GRANARY" config check
 write '[server]' 'quota = faces:1G'
 wrong "config check: $GRANARY_CONFIG:2: [server] has no quota: that is for one server; give it --quota" "$GRANARY" config check
+write '[server]' 'cache = granary:64M'
+wrong "config check: $GRANARY_CONFIG:2: cache: write the whole path, from / on: commands run in any directory" "$GRANARY" config check
+wrong "serve: $GRANARY_CONFIG:2: cache: write the whole path, from / on: commands run in any directory" "$GRANARY" serve "$W/store/img" --socket "$W/none"
+write '[server]' 'trust = key.pub'
+wrong "config check: $GRANARY_CONFIG:2: trust: write the whole path, from / on: commands run in any directory" "$GRANARY" config check
+write '[mount]' 'dead-timeout = 31d'
+wrong "config check: $GRANARY_CONFIG: --dead-timeout must be at most 30d" "$GRANARY" config check
 write '[server]' 'memory = 1G' 'warm = none' 'memory = 2G'
 wrong "config check: $GRANARY_CONFIG:4: line 2 sets 'memory' already" "$GRANARY" config check
 write '[mount]' 'json = yes'
@@ -164,6 +185,9 @@ cmp "$W/tree/one" "$W/one/one"
 sed -i 's/^fuse = yes/fuse = no/' "$GRANARY_CONFIG"
 "$GRANARY" mount --fuse --mkdir --json "$W/store/more" "$W/three" >"$W/three.json"
 [ "$(jq .server_pid "$W/one.json")" = "$(jq .server_pid "$W/three.json")" ] || fail "another server after the file was changed"
+"$GRANARY" umount "$W/one"
+"$GRANARY" mount --fuse --noexec=no --mkdir "$W/store/img" "$W/one" >"$W/mounted"
+! grep -q " $W/one [^ ]* [^ ]*noexec" /proc/self/mounts || fail "a yes of the file cannot be undone: $(grep -F " $W/one " /proc/self/mounts)"
 "$GRANARY" umount "$W/one"
 "$GRANARY" umount "$W/two"
 "$GRANARY" umount "$W/three"

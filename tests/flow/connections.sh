@@ -1,6 +1,6 @@
 #!/bin/bash
 # connections= holds for all requests together: reads, readahead, warming, the catalog for the control socket, shared
-# tiers. The server counts how many it has at a time.
+# proxies. The server counts how many it has at a time.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq curl python3; do
     command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq curl python3)"
@@ -13,18 +13,18 @@ for i in $(seq 2000); do echo "file $i" >"$W/tree/$i"; done
 "$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
 "$GRANARY" export -q "$W/store/one" "$W/image"
 
-# Ranges of the store's files below /store and /tier, each request 20 ms long; /peak: how many there were at once.
+# Ranges of the store's files below /store and /proxy, each request 20 ms long; /peak: how many there were at once.
 cat >"$W/server.py" <<'PY'
 import http.server, os, sys, threading, time
 root, port = sys.argv[1:]
-lock, inside, peak, seen = threading.Lock(), 0, 0, {"store": 0, "tier": 0}
+lock, inside, peak, seen = threading.Lock(), 0, 0, {"store": 0, "proxy": 0}
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         global inside, peak
         what, _, key = self.path[1:].partition("/")
         if what == "peak":
-            return self.answer(200, b'{"peak": %d, "store": %d, "tier": %d}' % (peak, seen["store"], seen["tier"]))
+            return self.answer(200, b'{"peak": %d, "store": %d, "proxy": %d}' % (peak, seen["store"], seen["proxy"]))
         with lock:
             seen[what] += 1
             inside += 1
@@ -66,7 +66,7 @@ background python3 "$W/server.py" "$W/store" "$W/port"
 wait_for 60 test -s "$W/port"
 url=http://127.0.0.1:$(cat "$W/port")
 
-background nbdkit -f -t 64 --unix "$W/sock" "$PLUGIN" "$url/store/one" "l2=$url/tier" connections=3 cache="$W/cache:64M" \
+background nbdkit -f -t 64 --unix "$W/sock" "$PLUGIN" "$url/store/one" "l2=$url/proxy" connections=3 cache="$W/cache:64M" \
     control="$W/sock.control" disk-timeout="$DISK_TIMEOUT"
 wait_for 60 listens "$W/sock"
 work=()
@@ -77,5 +77,5 @@ nbdcopy --request-size=65536 "nbd+unix:///one?socket=$W/sock" "$W/copy" & work+=
 for pid in "${work[@]}"; do wait "$pid" || fail "one of them failed: $(cat "$W/warm1" "$W/warm2" "$W/ls")"; done
 cmp "$W/copy" "$W/image"
 curl -sSf --noproxy '*' "$url/peak" >"$W/peak"
-jq -e '.store >= 5 and .tier >= 5 and .peak >= 2' "$W/peak" >"$W/null" || fail "the test proves nothing: $(cat "$W/peak")"
+jq -e '.store >= 5 and .proxy >= 5 and .peak >= 2' "$W/peak" >"$W/null" || fail "the test proves nothing: $(cat "$W/peak")"
 jq -e '.peak <= 3' "$W/peak" >"$W/null" || fail "more than 3 at a time: $(cat "$W/peak")"

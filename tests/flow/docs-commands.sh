@@ -7,8 +7,8 @@
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-for tool in jq python3; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install jq python3)"
+for tool in jq python3 minisign; do
+    command -v $tool >"$W/null" || skip "no $tool here (apt-get install jq python3 minisign)"
 done
 
 extra_cleanup() { "$GRANARY" umount --force "$W/faces" 2>"$W/null"; }
@@ -68,6 +68,11 @@ granary umount "$W/faces" >"$W/out"
 echo "== daily builds"
 echo changed >"$W/raw/faces/val/1.jpg"
 run guide/daily-builds.md || fail "see above"
+
+echo "== signatures"
+run operations/security.md || fail "see above"
+grep -q ' fits, by a key that is trusted' "$W/out" || fail "inspect does not trust the key"
+granary umount "$W/faces" >"$W/out"
 
 echo "== warming, operations: with a mount"
 granary mount "$W/images/faces:v1" "$W/faces" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/out"

@@ -31,7 +31,7 @@ echo "== a sound node"
 find "$W/store" -type f | sort >"$W/before"
 examine 0 "$W/store/img"
 ! grep '^FAIL' "$W/findings" || fail "a check fails"
-for check in kernel-nbd erofs granary-nbd granary-fuse open-files io-uring clock config cache mounts image store-latency store-speed; do
+for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-latency store-speed; do
     found "(OK|WARN) $check .*"
 done
 ! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"
@@ -56,6 +56,26 @@ GRANARY_CACHE=none examine 0
 ! grep ' cache ' "$W/findings" || fail "a cache is checked where there is none"
 GRANARY_CACHE=wrong examine 1
 found "FAIL config GRANARY_CACHE.*"
+mkdir -m 700 "$W/other"
+examine 0 "$W/other"
+found "OK cache $W/other: .* available: null"
+found "OK cache $W/cache: .*"
+chmod 777 "$W/other"
+GRANARY_CACHE=none examine 1 "$W/store/img" "$W/other"
+found "FAIL cache .*$W/other.*"
+found "OK image $W/store/img .*"
+if [ "$(id -u)" = 0 ]; then
+    faulty "$W/hung" "$W/behind"
+    kill -STOP "$FAULTFS_PID"
+    began=$SECONDS
+    GRANARY_CACHE=none examine 1 "$W/store/img" "$W/hung"
+    found "FAIL cache-disk $W/hung: its disk has given no answer for 10 seconds: look at the disk: .*"
+    found "OK image $W/store/img .*"
+    GRANARY_CACHE=$W/hung/cache:64M examine 1
+    found "FAIL cache-disk $W/hung/cache: its disk .*"
+    [ $((SECONDS - began)) -lt 60 ] || fail "doctor waited for $((SECONDS - began)) s"
+    kill -CONT "$FAULTFS_PID"
+fi
 printf '[mount]\nfuse = perhaps\n' >"$W/granary.conf"
 GRANARY_CONFIG=$W/granary.conf examine 1
 found "FAIL config $W/granary.conf:2: fuse: .*"
@@ -63,6 +83,7 @@ printf '[server]\nmemori = 1\n' >"$W/granary.conf"
 GRANARY_CONFIG=$W/granary.conf examine 1
 found "FAIL config $W/granary.conf:2: .*did you mean 'memory'.*"
 
+export GRANARY_CACHE=none # its disk has been measured often enough
 echo "== programs and limits"
 printf '#!/bin/sh\necho granary 0.0.1\n' >"$W/old"
 printf '#!/bin/sh\nexit 1\n' >"$W/broken"
@@ -71,9 +92,24 @@ GRANARY_NBD=$W/old examine 1
 found "FAIL granary-nbd $W/old says 'granary 0.0.1', and this is granary [0-9.]*: install all packages of Granary in one version"
 GRANARY_FUSE=$W/broken examine 0
 found "WARN granary-fuse $W/broken --version fails: install the package granary-fuse, .*"
+mkdir "$W/bin"
+printf '#!/bin/sh\nprintf "path=x\\nname=granary\\nversion=0.0.1\\napi_version=2\\n"\n' >"$W/bin/nbdkit"
+chmod +x "$W/bin/nbdkit"
+PATH=$W/bin:$PATH examine 0
+found "WARN nbdkit-plugin nbdkit loads plugin granary 0.0.1, and this is granary [0-9.]*: install all packages of Granary in one version"
+printf '#!/bin/sh\nexit 1\n' >"$W/bin/nbdkit"
+PATH=$W/bin:$PATH examine 0
+found "OK nbdkit-plugin nbdkit has no plugin granary; mounts do not need it: null"
+printf '#!/bin/sh\nexec nbdkit-here --dump-plugin "$PLUGIN"\n' >"$W/bin/nbdkit"
+ln -s "$(command -v nbdkit)" "$W/bin/nbdkit-here"
+PATH=$W/bin:$PATH examine 0
+found "OK nbdkit-plugin nbdkit loads plugin granary [0-9.]*: null"
 (ulimit -n 1024 && examine 0 && found "WARN open-files a process may open 1024 files; .*: raise it: LimitNOFILE= .*")
 
 echo "== the image and its store"
+examine 1 "$W/store/none"
+examine 1 --write
+found "FAIL store-write --write needs an IMAGE: .*"
 examine 1 "$W/store/none"
 found "FAIL image .*none.*"
 background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "lake=$W/store"
@@ -83,6 +119,23 @@ export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=KEY AWS_SECRET_ACCESS_KEY=hidden
 unset http_proxy https_proxy AWS_PROFILE AWS_SESSION_TOKEN
 examine 0 s3://lake/img
 found "OK store-speed .*"
+found "OK clock-skew this clock and the store's differ by [0-2] seconds: null"
+! grep store-write "$W/findings" || fail "something was written unasked"
+control() { curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/$1" -d "$2"; }
+control counts '' >"$W/counts"
+! jq -e .PUT "$W/counts" >"$W/null" || fail "something was written unasked: $(cat "$W/counts")"
+control clock '{"ahead": 600}' >"$W/null"
+examine 0 --write s3://lake/img
+found "WARN clock-skew this clock is (599|60[01]) seconds behind the store's: run an NTP client: .*"
+found "OK store-write the store honours conditional puts: null"
+control clock '{"ahead": -600}' >"$W/null"
+examine 0 s3://lake/img
+found "WARN clock-skew this clock is (599|60[01]) seconds ahead of the store's: .*"
+control faults '{"percent": 100, "kinds": ["denied"], "match": "PUT"}' >"$W/counts"
+examine 1 --write s3://lake/img
+found "FAIL store-write .*"
+jq -e '.DELETE > 0' "$W/counts" >"$W/null" || fail "what was tried is still there: $(cat "$W/counts")"
+control faults '{"percent": 0, "kinds": []}' >"$W/null"
 curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/revoke" -d '{"key": "KEY"}' >"$W/null"
 examine 1 s3://lake/img
 found "FAIL image .*AWS_ACCESS_KEY_ID.*"

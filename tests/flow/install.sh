@@ -12,16 +12,19 @@ installed() {
     (cd "$W/$1$prefix" && find . ! -type d -printf '%P\n' | sort)
 }
 
-echo "== three components, which are everything"
+echo "== four components, which are everything"
 installed granary >"$W/granary.files"
 installed granary-fuse >"$W/granary-fuse.files"
 installed nbdkit-plugin-granary >"$W/nbdkit-plugin-granary.files"
+installed granary-csi >"$W/granary-csi.files"
 DESTDIR=$W/all cmake --install "$GRANARY_BUILD" >"$W/all.log"
 (cd "$W/all$prefix" && find . ! -type d -printf '%P\n' | sort) >"$W/all.files"
-sort "$W"/{granary,granary-fuse,nbdkit-plugin-granary}.files | diff - "$W/all.files" || fail "a file is in no component, or in two"
+sort "$W"/{granary,granary-fuse,nbdkit-plugin-granary,granary-csi}.files | diff - "$W/all.files" || fail "a file is in no component, or in two"
 echo "libexec/granary/granary-fuse" | diff - "$W/granary-fuse.files"
 printf '%s\n' "$(cached GRANARY_NBDKIT_PLUGINDIR)/nbdkit-granary-plugin.so" share/man/man1/nbdkit-granary-plugin.1 |
     sort | diff - "$W/nbdkit-plugin-granary.files"
+[ ! -x "$GRANARY_BUILD/csi/granary-csi" ] || # it is built where its libraries are
+    printf '%s\n' lib/systemd/system/granary-csi.service sbin/granary-csi share/man/man8/granary-csi.8 | diff - "$W/granary-csi.files"
 for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/granary-nbd lib/sysusers.d/granary.conf \
     lib/udev/rules.d/59-granary.rules share/man/{man1/granary.1,man8/mount.granary.8,man8/umount.granary.8} \
     share/bash-completion/completions/granary \
@@ -30,6 +33,9 @@ for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/g
 done
 (cd "$GRANARY_SOURCE/deploy" && printf 'lib/systemd/system/%s\n' *.service *.timer | sort) |
     diff - <(grep '^lib/systemd/' "$W/granary.files") || fail "the units"
+
+echo "== programs only: nothing to compile or link against"
+! grep -E '\.(h|pc|a|cmake)$|\.so\.|^include/|pkgconfig' "$W/all.files" || fail "these files are for developers"
 
 echo "== the units call the installed program, the helpers are it"
 ! grep -h '^Exec' "$W/granary$prefix"/lib/systemd/system/* | grep -v "^Exec[A-Za-z]*=-\?$prefix/bin/granary " || fail "a unit calls something else"
@@ -73,7 +79,7 @@ while read -r file; do
         Debug) ;; # not optimized, where no copy is fortified
         *) grep -q '_chk@' "$W/symbols" || fail "$file: no fortified function" ;;
     esac
-done < <(grep -E 'bin/granary$|libexec/|\.so$' "$W/all.files")
+done < <(grep -E 'bin/granary(-csi)?$|libexec/|\.so$' "$W/all.files")
 
 echo "== without the tests' packages there are no tests, and nothing else is missing"
 mkdir "$W/pkgconfig"

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Shared tiers on machines of their own: the store and two nginx tiers, each in a network namespace, and three servers
-# that read everything at the same moment. Each tier holds its half, the store sends every byte once; a tier that is
+# Shared cache proxies on machines of their own: the store and two nginx proxies, each in a network namespace, and three
+# servers that read everything at the same moment. Each proxy holds its half, the store sends every byte once; a proxy that is
 # killed, and one whose network is cut, cost no error.
 if [ -z "${L2_INSIDE:-}" ]; then
     if ! unshare -n true 2>/dev/null || ! command -v ip >/dev/null; then
-        echo "no network namespaces here, or not root, or no ip (apt-get install iproute2): tiers on machines of their own are not tested"
+        echo "no network namespaces here, or not root, or no ip (apt-get install iproute2): proxies on machines of their own are not tested"
         exit 77
     fi
     L2_INSIDE=1 exec unshare -n "$0"
@@ -13,7 +13,7 @@ fi
 
 make_images 8
 ip link set lo up
-ip link add lan type bridge 2>"$W/err" || skip "no bridge to be had here ($(cat "$W/err")): tiers on machines of their own are not tested"
+ip link add lan type bridge 2>"$W/err" || skip "no bridge to be had here ($(cat "$W/err")): proxies on machines of their own are not tested"
 ip addr add 10.77.0.100/24 dev lan
 ip link set lan up
 
@@ -34,20 +34,20 @@ start_nginx() { # start_nginx NAME HOST PORT
     wait_for 60 bash -c "(exec 3<>/dev/tcp/$2/$3) 2>/dev/null"
 }
 machine store 1
-machine tier1 2
-machine tier2 3
+machine proxy1 2
+machine proxy2 3
 store_config 10.77.0.1:80
-tier_config tier1 10.77.0.1:80 10.77.0.2:8080
-tier_config tier2 10.77.0.1:80 10.77.0.3:8080
+proxy_config proxy1 10.77.0.1:80 10.77.0.2:8080
+proxy_config proxy2 10.77.0.1:80 10.77.0.3:8080
 start_nginx store 10.77.0.1 80
-start_nginx tier1 10.77.0.2 8080
-TIER1_PID=$BACKGROUND_PID
-start_nginx tier2 10.77.0.3 8080
+start_nginx proxy1 10.77.0.2 8080
+PROXY1_PID=$BACKGROUND_PID
+start_nginx proxy2 10.77.0.3 8080
 
 images=()
 for i in $(seq "$IMAGES"); do images+=("image=http://10.77.0.1/lake/i$i"); done
 # shellcheck disable=SC2034
-tiers=(l2=http://10.77.0.2:8080/lake l2=http://10.77.0.3:8080/lake)
+proxies=(l2=http://10.77.0.2:8080/lake l2=http://10.77.0.3:8080/lake)
 
 echo "== three nodes at the same moment"
 readers=()
@@ -59,41 +59,41 @@ done
 for reader in "${readers[@]}"; do wait "$reader" || fail "a node did not get its bytes"; done
 passed_by=0
 for node in a b c; do
-    passed_by=$((passed_by + $(of_tiers $node '[.[].failures] | add') + $(count $node fetch_hedges_total)))
+    passed_by=$((passed_by + $(of_proxies $node '[.[].failures] | add') + $(count $node fetch_hedges_total)))
     [ "$(count $node fetch_errors_total)" = 0 ] || fail "node $node: $(count $node fetch_errors_total) fetches failed"
 done
-echo "packs and index nodes: $OBJECT_BYTES bytes; the store sent $(sent_by_store); requests that did not wait for a tier: $passed_by"
-# A tier that was too slow for a busy machine was passed by, and the store asked besides: for a get's 4 MiB, which the
-# tier may have in the making.
+echo "packs and index nodes: $OBJECT_BYTES bytes; the store sent $(sent_by_store); requests that did not wait for a proxy: $passed_by"
+# A proxy that was too slow for a busy machine was passed by, and the store asked besides: for a get's 4 MiB, which the
+# proxy may have in the making.
 [ "$(sent_by_store)" -le $((OBJECT_BYTES + passed_by * 8388608)) ] || fail "the store sent bytes twice"
 held_by() { find "$W/kept-$1" -type f -printf '%s\n' | awk '{ n += $1 } END { print n + 0 }'; }
-for tier in tier1 tier2; do
-    percent=$(($(held_by $tier) * 100 / OBJECT_BYTES))
-    echo "$tier holds $percent % of them"
+for proxy in proxy1 proxy2; do
+    percent=$(($(held_by $proxy) * 100 / OBJECT_BYTES))
+    echo "$proxy holds $percent % of them"
     [ $passed_by != 0 ] || { [ "$percent" -ge 30 ] && [ "$percent" -le 70 ]; } || fail "that is not about half"
 done
 
-echo "== a tier is killed while all three read"
+echo "== a proxy is killed while all three read"
 readers=()
 for node in d e f; do
     serve $node # without a cache: every read is fetched
     background read_on $node
     readers+=("$BACKGROUND_PID")
 done
-asked_some() { [ "$(of_tiers "$1" ".[$2].bytes")" -gt 1000000 ]; }
+asked_some() { [ "$(of_proxies "$1" ".[$2].bytes")" -gt 1000000 ]; }
 for node in d e f; do wait_for 120 asked_some $node 0; done
-kill_nginx "$TIER1_PID"
+kill_nginx "$PROXY1_PID"
 for node in d e f; do wait_for 120 state_is $node 0 down; done
 
 echo "== the other one's network is cut: nobody refuses, nothing answers"
 for node in d e f; do wait_for 120 asked_some $node 1; done
-ip link set to-tier2 down
+ip link set to-proxy2 down
 for node in d e f; do wait_for 180 state_is $node 1 down; done
 for reader in "${readers[@]}"; do kill -0 "$reader" 2>/dev/null || fail "a reader gave up"; done
 
 echo "== both are back"
-ip link set to-tier2 up
-start_nginx tier1 10.77.0.2 8080
+ip link set to-proxy2 up
+start_nginx proxy1 10.77.0.2 8080
 for node in d e f; do
     wait_for 300 state_is $node 0 up
     wait_for 300 state_is $node 1 up

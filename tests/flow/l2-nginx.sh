@@ -1,6 +1,6 @@
 #!/bin/bash
-# Shared tiers: two real nginx with deploy/nginx/granary-l2.conf in front of a store. Three servers with caches of their
-# own read everything, and the store is read about once. A proxy killed while clients read costs no error, comes back
+# Shared cache proxies: two real nginx with deploy/nginx/granary-l2.conf in front of a store. Three servers, each with
+# its own cache, read everything, and the store is read about once. A proxy killed while clients read costs no error, comes back
 # into use, and a proxy whose disk turned bytes over gives no wrong byte.
 . "$(dirname "$0")/lib-l2.sh"
 
@@ -10,62 +10,62 @@ for name in P P1 P2; do
     declare "$name=$FREE_PORT"
 done
 store_config "127.0.0.1:$P"
-tier_config tier1 "127.0.0.1:$P" "127.0.0.1:$P1"
-tier_config tier2 "127.0.0.1:$P" "127.0.0.1:$P2"
+proxy_config proxy1 "127.0.0.1:$P" "127.0.0.1:$P1"
+proxy_config proxy2 "127.0.0.1:$P" "127.0.0.1:$P2"
 start_nginx() { # start_nginx NAME PORT
     background nginx -c "$W/$1.conf" -g 'daemon off;'
     wait_for 60 answers "$2"
 }
 start_nginx store "$P"
-start_nginx tier1 $P1
-TIER1_PID=$BACKGROUND_PID
-start_nginx tier2 $P2
+start_nginx proxy1 $P1
+PROXY1_PID=$BACKGROUND_PID
+start_nginx proxy2 $P2
 
 images=()
 for i in $(seq $IMAGES); do images+=("image=http://127.0.0.1:$P/lake/i$i"); done
-tiers=("l2=http://127.0.0.1:$P1/lake" "l2=http://127.0.0.1:$P2/lake/")
+proxies=("l2=http://127.0.0.1:$P1/lake" "l2=http://127.0.0.1:$P2/lake/")
 echo "== three servers, each with its own cache"
 for server in a b c; do
     serve $server cache="$W/cache-$server:300M"
     read_all $server
-    [ "$(of_tiers $server '[.[].url] | join(" ")')" = "http://127.0.0.1:$P1/lake http://127.0.0.1:$P2/lake" ] ||
-        fail "tiers: $(of_tiers $server .)"
-    of_tiers $server '.[].requests' | while read -r n; do [ "$n" -ge 4 ] || fail "a tier was asked $n times only"; done
+    [ "$(of_proxies $server '[.[].url] | join(" ")')" = "http://127.0.0.1:$P1/lake http://127.0.0.1:$P2/lake" ] ||
+        fail "proxies: $(of_proxies $server .)"
+    of_proxies $server '.[].requests' | while read -r n; do [ "$n" -ge 4 ] || fail "a proxy was asked $n times only"; done
 done
 # served SERVER FROM: bytes of all its images from there
 served() {
     metrics "$W/$1.control" |
         awk -v from="from=\"$2\"" '/^granary_export_served_bytes_total/ && index($1, from) { n += $2 } END { printf "%d", n }'
 }
-# Of a machine that was too busy for a tier to answer in 5 s the servers have passed it over for a while.
+# Of a machine that was too busy for a proxy to answer in 5 s the servers have passed it over for a while.
 passed_by=$(($(served a store) + $(served b store) + $(served c store)))
-echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_store) from the store, $passed_by beside the tiers"
+echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_store) from the store, $passed_by beside the proxies"
 [ "$(sent_by_store)" -le $((OBJECT_BYTES * 3 / 2 + passed_by)) ] || fail "the store was read more than about once"
 
-echo "== each image says what the tiers gave of it, and what the store"
-[ "$(served c tier)" -gt 0 ] && [ "$(count c image_read_bytes_total)" = "$(($(served c tier) + $(served c store) + $(served c disk) + $(served c hole)))" ] ||
-    fail "from tiers $(served c tier), store $(served c store), disk $(served c disk), holes $(served c hole) of $(count c image_read_bytes_total)"
-# The store gives what a tier did not, was silent about, or gave wrong.
-[ "$(($(count c tier_fallthroughs_total) + $(count c fetch_hedges_total) + $(count c fetch_refetches_total)))" != 0 ] || [ "$(served c store)" = 0 ] || fail "the store gave $(served c store) bytes that the tiers gave"
-[ "$(metrics "$W/c.control" | awk '/^granary_tier_get_seconds_count/ { print $2 }')" -gt 0 ] || fail "no time of a tier"
+echo "== each image says what the proxies gave of it, and what the store"
+[ "$(served c l2)" -gt 0 ] && [ "$(count c image_read_bytes_total)" = "$(($(served c l2) + $(served c store) + $(served c disk) + $(served c hole)))" ] ||
+    fail "from proxies $(served c l2), store $(served c store), disk $(served c disk), holes $(served c hole) of $(count c image_read_bytes_total)"
+# The store gives what a proxy did not, was silent about, or gave wrong.
+[ "$(($(count c l2_fallthroughs_total) + $(count c fetch_hedges_total) + $(count c fetch_refetches_total)))" != 0 ] || [ "$(served c store)" = 0 ] || fail "the store gave $(served c store) bytes that the proxies gave"
+[ "$(metrics "$W/c.control" | awk '/^granary_l2_get_seconds_count/ { print $2 }')" -gt 0 ] || fail "no time of a proxy"
 
 echo "== a proxy killed while clients read"
 serve d # without a cache: every read is fetched
 background read_on d
 READER_PID=$BACKGROUND_PID
-asked_some() { [ "$(of_tiers d '.[0].bytes')" -gt 1000000 ]; }
+asked_some() { [ "$(of_proxies d '.[0].bytes')" -gt 1000000 ]; }
 wait_for 120 asked_some
-kill_nginx "$TIER1_PID"
+kill_nginx "$PROXY1_PID"
 wait_for 120 state_is d 0 down
 store_gives() { [ "$(served d store)" -gt 0 ]; }
 wait_for 120 store_gives # what fell through
-[ "$(count d tiers_down)" = 1 ] || fail "granary_tiers_down"
-metric_is "$W/d.control" "granary_tier_up{tier=\"http://127.0.0.1:$P1/lake\"} 0" && metric_is "$W/d.control" "granary_tier_up{tier=\"http://127.0.0.1:$P2/lake\"} 1" ||
-    fail "$(metrics "$W/d.control" | grep granary_tier_up)"
+[ "$(count d l2_down)" = 1 ] || fail "granary_l2_down"
+metric_is "$W/d.control" "granary_l2_up{l2=\"http://127.0.0.1:$P1/lake\"} 0" && metric_is "$W/d.control" "granary_l2_up{l2=\"http://127.0.0.1:$P2/lake\"} 1" ||
+    fail "$(metrics "$W/d.control" | grep granary_l2_up)"
 kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up while a proxy was dead"
 
 echo "== it comes back"
-start_nginx tier1 $P1
+start_nginx proxy1 $P1
 wait_for 180 state_is d 0 up
 touch "$W/enough"
 wait "$READER_PID" || fail "a client saw an error or a wrong byte"
@@ -73,7 +73,7 @@ wait "$READER_PID" || fail "a client saw an error or a wrong byte"
 
 echo "== bytes turned over on a proxy's disk"
 # All of them: it also has slices that it was asked for while the other one was dead, and nobody asks it for those now.
-find "$W/kept-tier2" -type f -size +700k >"$W/slices"
+find "$W/kept-proxy2" -type f -size +700k >"$W/slices"
 [ -s "$W/slices" ] || fail "the proxy kept no slice"
 while read -r slice; do
     head -c 1000 /dev/urandom | dd of="$slice" bs=1000 seek=400 conv=notrunc status=none
@@ -84,7 +84,7 @@ background "$GRANARY" serve "${names[@]}" --warm none --l2 "http://127.0.0.1:$P1
     --socket "$W/e.sock" --control "$W/e.control" >"$W/e.log"
 wait_for 60 grep -q "^serving .*i$IMAGES " "$W/e.log"
 read_all e
-[ "$(count e tier_wrong_total)" -ge 1 ] || fail "nobody noticed: $(of_tiers e .)"
+[ "$(count e l2_wrong_total)" -ge 1 ] || fail "nobody noticed: $(of_proxies e .)"
 [ "$(count e fetch_errors_total)" = 0 ] || fail "$(count e fetch_errors_total) fetches failed"
 
 echo "== what does not fit"
@@ -95,6 +95,6 @@ refused() {
     grep -qF -- "$text" "$W/refused.err" || { cat "$W/refused.err" >&2; fail "'$text' was not said for: $*"; }
 }
 "$GRANARY_BUILD/tests/fake/fake_image" "$W/other" x 9 >/dev/null
-refused "shared cache proxies serve one store" "${images[0]}" "image=$W/other/x" "${tiers[0]}"
-refused "given twice" "${images[0]}" "${tiers[0]}" "${tiers[0]}/"
+refused "shared cache proxies serve one store" "${images[0]}" "image=$W/other/x" "${proxies[0]}"
+refused "given twice" "${images[0]}" "${proxies[0]}" "${proxies[0]}/"
 refused "write the http:// or https:// address" "${images[0]}" l2=cache1:8080

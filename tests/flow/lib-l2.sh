@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the tests of shared tiers: images, nginx as their store and as tiers (deploy/nginx/granary-l2.conf as it is
-# shipped), servers of all images with a cache each. Before serve, the arrays `images` and `tiers` have the arguments of
-# a server.
+# Sourced by the tests of shared cache proxies: images, nginx as their store and as proxies (deploy/nginx/granary-l2.conf
+# as it is shipped), servers of all images with a cache each. Before serve, the arrays `images` and `proxies` have the
+# arguments of a server.
 
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nginx nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install nginx-light libnbd-bin jq curl)"; done
@@ -35,9 +35,9 @@ server { listen $1; location /lake/ { alias $W/store/; } }
 END
 }
 
-# tier_config NAME STORE LISTEN: nginx NAME, a tier in front of STORE (HOST:PORT), what it keeps under $W/kept-NAME: the
-# configuration as it is shipped, with what it says is to be edited
-tier_config() {
+# proxy_config NAME STORE LISTEN: nginx NAME, a proxy in front of STORE (HOST:PORT) that caches in $W/kept-NAME: the
+# configuration as it is shipped, with the edits that it asks for
+proxy_config() {
     sed -e "s|/var/cache/nginx/granary|$W/kept-$1|; s|BUCKET.s3.eu-central-1.amazonaws.com:443|$2|" \
         -e "s|https://granary_store|http://granary_store|; s|BUCKET.s3.eu-central-1.amazonaws.com|${2%:*}|" \
         -e "s|listen 8080|listen $3|; s|max_size=400g|max_size=1g|" \
@@ -60,7 +60,7 @@ serve() {
     local name=$1
     shift
     # shellcheck disable=SC2154
-    serve_unix "$W/$name.sock" "${images[@]}" "${tiers[@]}" control="$W/$name.control" "$@"
+    serve_unix "$W/$name.sock" "${images[@]}" "${proxies[@]}" control="$W/$name.control" "$@"
 }
 # read_image SERVER IMAGE: what the server gives of it is its bytes
 read_image() { nbdcopy "nbd+unix:///$2?socket=$W/$1.sock" "$W/$1.copy" && cmp "$W/$1.copy" "$W/$2.raw"; }
@@ -71,7 +71,7 @@ read_all() {
 # read_on SERVER: again and again until $W/enough is there
 read_on() { while [ ! -e "$W/enough" ]; do read_all "$1"; done; }
 
-# of_tiers SERVER FILTER: from its status
-of_tiers() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".shared_tiers | $2"; }
+# of_proxies SERVER FILTER: from its status
+of_proxies() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2 | $2"; }
 count() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".counters.granary_$2"; }
-state_is() { [ "$(of_tiers "$1" ".[$2].state")" = "$3" ]; }
+state_is() { [ "$(of_proxies "$1" ".[$2].state")" = "$3" ]; }

@@ -58,7 +58,7 @@ start() {
 stop() { kill "$SERVER_PID" && wait "$SERVER_PID" || fail "the server ended with $?: $(tail -5 "$W/log")"; }
 count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
 
-# Two readers of everything at once: nbdcopy with many requests in the air, and the probe with one at a time, which
+# Two readers of everything at once: nbdcopy with many requests in flight, and the probe with one at a time, which
 # leaves its report in $W/read
 read_everything() {
     "$PROBE" "$URI" whole $CHUNK "$W/image" >"$W/read" 2>"$W/read.err" &

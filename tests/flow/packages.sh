@@ -5,18 +5,8 @@
 # ctest: long lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
-
-[ "$(id -u)" = 0 ] || skip "a chroot needs root"
-for tool in dh lintian mmdebstrap; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper lintian mmdebstrap)"
-done
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e $keyring ] || skip "no $keyring here: the packages are tested on Debian only"
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-apt-get indextargets --format "deb [signed-by=$keyring] \$(SITE) \$(RELEASE) \$(COMPONENT)" \
-    'Created-By: Packages' 'Origin: Debian' 'Component: main' >"$W/sources.list"
-mirror=$(awk 'NR == 1 { print $3 "/dists/" $4 "/InRelease" }' "$W/sources.list")
-curl -sS --fail --max-time 120 -o "$W/null" "$mirror" || skip "$mirror cannot be read: there is no chroot without it"
+. "$GRANARY_SOURCE/tests/lib-packages.sh"
+need_debian
 
 CHROOT=$(mktemp -d "${TMPDIR:-/tmp}/granary-chroot.XXXXXX") # not below $W: it has this machine's /dev in it
 extra_cleanup() {
@@ -43,23 +33,22 @@ echo "== two builds, in directories of different names and by different settings
 (cd "$W/debs" && sha256sum -- *.deb) >"$W/sums"
 (cd "$W/the-same-debs-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
 mapfile -t debs < <(awk '{ print $2 }' "$W/sums")
-printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym}) ||
+printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym}) ||
     fail "other packages"
 
 # One archive for all runs from this build tree: the system, and the packages that were fetched.
+release=$(debian_release)
 echo "== a chroot of $release"
 archive=$GRANARY_BUILD/packages-chroot
 mkdir -p "$archive/debs"
 if [ ! -e "$archive/$release.tar" ]; then
-    mmdebstrap --quiet --mode=root --variant=apt --format=tar "$release" "$archive/$release.tar.new" - <"$W/sources.list" ||
-        fail "mmdebstrap"
+    debian_strap "$archive/$release.tar.new" --format=tar || fail "mmdebstrap"
     mv "$archive/$release.tar.new" "$archive/$release.tar"
 fi
 tar -x -f "$archive/$release.tar" -C "$CHROOT"
 cp -n "$archive/debs"/*.deb "$CHROOT/var/cache/apt/archives/" 2>"$W/null" || true
-echo force-unsafe-io >"$CHROOT/etc/dpkg/dpkg.cfg.d/fast"
 cp /etc/resolv.conf "$CHROOT/etc/resolv.conf"
-mkdir -p "$CHROOT"/srv/{debs,newer,elsewhere,tree}
+mkdir -p "$CHROOT"/srv/{debs,elsewhere,tree}
 cp "$W/debs"/*.deb "$CHROOT/srv/debs/"
 mount -t proc proc "$CHROOT/proc"
 mount --rbind /sys "$CHROOT/sys"
@@ -97,6 +86,10 @@ systemctl_was daemon-reload
 version=$(inside granary --version)
 [ "$version" = "granary $(dpkg-parsechangelog -l "$GRANARY_SOURCE/debian/changelog" -S Version)" ] || fail "it is $version"
 inside getent passwd granary >"$W/null" || fail "no user granary"
+cmp "$GRANARY_SOURCE/deploy/granary.conf" "$CHROOT/etc/granary.conf" || fail "no granary.conf"
+echo "# of this node" >>"$CHROOT/etc/granary.conf"
+# own_settings: granary.conf is still as it was changed
+own_settings() { [ "$(tail -n 1 "$CHROOT/etc/granary.conf")" = "# of this node" ] || fail "granary.conf is changed"; }
 
 echo "== it builds, serves by its own server and by nbdkit, and mounts"
 cp -r "$GRANARY_SOURCE/docs" "$CHROOT/srv/tree/"
@@ -123,7 +116,7 @@ else
 fi
 
 echo "== pages and completion"
-for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary"; do
+for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary" "8 granary-csi"; do
     # shellcheck disable=SC2086
     inside man $page >"$W/page" || fail "man $page"
     grep -qi "granary" "$W/page" || fail "man $page: $(cat "$W/page")"
@@ -142,12 +135,7 @@ if [ -n "$mounted" ]; then
 fi
 
 echo "== an upgrade, under readers"
-for deb in "$W"/debs/*.deb; do
-    rm -rf "$W/newer"
-    dpkg-deb -R "$deb" "$W/newer"
-    sed -Ei "s/^(Version: .*)/\1+newer/; s/(granary[a-z-]* \(= [^)]*)/\1+newer/g" "$W/newer/DEBIAN/control"
-    dpkg-deb -b "$W/newer" "$CHROOT/srv/newer/$(basename "$deb")" >"$W/null"
-done
+newer_debs "$W/debs" "$CHROOT/srv/newer"
 # read_on: reads until $W/stop is there, past the page cache, and counts in $W/reads; what fails ends it
 read_on() {
     local reads=0
@@ -169,6 +157,7 @@ READS=0 wait_for 300 more_reads
 apt install "${debs[@]/#//srv/newer/}" || fail "$(tail -20 "$W/apt.log")"
 [[ $(inside dpkg-query -W -f '${Version}' granary) = *+newer ]] || fail "not upgraded: $(tail -20 "$W/apt.log")"
 systemctl_was daemon-reload
+own_settings
 READS=$(cat "$W/reads") wait_for 300 more_reads
 touch "$W/stop"
 wait "$READER" || fail "a read failed"
@@ -191,10 +180,11 @@ mkdir -p "$CHROOT/var/cache/granary/default" "$CHROOT/var/log/granary" "$CHROOT/
 kept=(/etc/granary/faces.conf /etc/systemd/system/multi-user.target.wants/granary-serve@faces.service
     /var/cache/granary/default/slab /var/log/granary/serve.log /srv/elsewhere/cache/slab)
 for file in "${kept[@]}"; do echo kept >"$CHROOT$file"; done
-apt remove granary{,-dbgsym,-fuse,-fuse-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
-systemctl_was "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
+apt remove granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
+systemctl_was "stop granary-csi.service" "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
 ! inside sh -c 'command -v granary' || fail "granary is still there"
 for file in "${kept[@]}"; do [ -e "$CHROOT$file" ] || fail "$file is removed"; done
+own_settings
 
 echo "== purged: nothing is left but the user, and what lies elsewhere"
 apt purge granary || fail "$(tail -20 "$W/apt.log")"

@@ -18,13 +18,25 @@ refused() {
     grep -q -- "$word" "$W/err" || fail "no '$word': $(cat "$W/err")"
 }
 read_by() { "$GRANARY" export -q --trust "$1" "$2" "$W/image"; }
+# inspected FILTER IMAGE OPTION...: what inspect says of the image's signature fulfils this filter of jq
+inspected() {
+    local filter=$1
+    shift
+    "$GRANARY" inspect -q --json "$@" >"$W/out"
+    jq -e ".signature | $filter" "$W/out" >"$W/null" || fail "inspect $*: $(jq -c .signature "$W/out")"
+}
 
 echo "== without a signature"
 refused "has no signature" read_by "$W/mine.pub" "$store/faces:v1"
 refused "has no signature" "$GRANARY" serve "$store/faces:v1" --socket "$W/nbd.sock" --memory 64M --trust "$KEY"
 
+inspected '. == null' "$store/faces:v1"
+inspected '.key == null and .trusted == false and (.error | contains("has no signature"))' "$store/faces:v1" --trust "$KEY"
+
 echo "== signed by granary"
+before=$(jq -cS 'del(.signature, .nonce)' "$store/images/faces/v1")
 "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" --trusted-comment "a release" >"$W/out"
+[ "$(jq -cS 'del(.signature, .nonce)' "$store/images/faces/v1")" = "$before" ] || fail "sign changed more than the signature"
 "$GRANARY" sign "$store/faces:v1" --message >"$W/message"
 jq -j .signature "$store/images/faces/v1" >"$W/message.minisig"
 minisign -V -p "$W/mine.pub" -m "$W/message" >"$W/out" || fail "minisign does not take granary's signature"
@@ -33,7 +45,19 @@ read_by "$W/mine.pub" "$store/faces:v1"
 read_by "$KEY" "$store/faces:v1"
 refused "add that key" read_by "$W/other.pub" "$store/faces:v1"
 "$GRANARY" export -q --trust "$W/other.pub" --trust "$KEY" "$store/faces:v1" "$W/image"
-refused "as NAME:TAG@" read_by "$KEY" "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v1")"
+id=$(base64 -d <<<"$KEY" | od -An -tx8 -j2 -N8 | tr -d ' ' | tr a-f A-F)
+inspected ".key == \"$id\" and .trusted_comment == \"a release\" and .trusted == true and .error == null" "$store/faces:v1" --trust "$KEY"
+inspected ".key == \"$id\" and .trusted == null and .error == null" "$store/faces:v1"
+inspected '.trusted == false and (.error | contains("add that key"))' "$store/faces:v1" --trust "$W/other.pub"
+"$GRANARY" inspect -q "$store/faces:v1" >"$W/out"
+grep -q "^signature .*of key $id, trusted comment: a release$" "$W/out" || fail "$(cat "$W/out")"
+grep -q "not checked" "$W/out"
+by_digest=sha256:$(jq -r .digest "$store/images/faces/v1")
+refused "as NAME:TAG@" read_by "$KEY" "$store/faces@$by_digest"
+read_by "$KEY" "$store/faces:v1@$by_digest"
+inspected '.trusted == true and .error == null' "$store/faces:v1@$by_digest" --trust "$KEY"
+"$GRANARY" inspect -q "$store/faces:v1@$by_digest" --trust "$KEY" >"$W/out"
+grep -q "^signature  *fits, by a key that is trusted$" "$W/out" || fail "$(cat "$W/out")"
 
 echo "== signed by minisign"
 minisign -S -s "$W/other.key" -m "$W/message" -x "$W/other.minisig" >"$W/out"
@@ -56,6 +80,10 @@ seq 3000 >"$W/tree/numbers"
 cp "$store/images/faces/v1" "$W/kept"
 jq -c --slurpfile from "$store/images/faces/v3" '.digest = $from[0].digest' "$W/kept" >"$store/images/faces/v1"
 refused "for another image or tag" read_by "$KEY" "$store/faces:v1"
+"$GRANARY" inspect -q "$store/faces:v1" --trust "$KEY" >"$W/out"
+grep -q "NOT TRUSTED: .*for another image or tag" "$W/out" || fail "$(cat "$W/out")"
+jq -c '.signature = "junk"' "$W/kept" >"$store/images/faces/v1"
+inspected '.key == null and .trusted == null and (.error | contains("is no signature"))' "$store/faces:v1"
 cp "$W/kept" "$store/images/faces/v1"
 
 echo "== a server: it starts again with its tag moved to an unsigned image, by what its cache remembers"
@@ -84,11 +112,77 @@ wait "$SERVE" || true
 rm -r "$W/cache"
 GRANARY_CONFIG=$W/granary.conf refused "another image by now" "$GRANARY" serve "$store/faces:v1@sha256:$digest" --socket "$W/nbd.sock" --memory 64M
 
+echo "== a front end that starts again, or is upgraded: what was signed when it was resolved is served, wherever its tag is"
+control=$W/nbd.sock.control
+# start WORD...: a server with the key of $W/served.pub, ready
+start() {
+    : >"$W/serve.out"
+    background "$GRANARY" serve --socket "$W/nbd.sock" --trust "$W/served.pub" "$@" >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+}
+add() { curl -sS -G -X PUT --unix-socket "$control" --data-urlencode "image=$2" "http://granary/exports/$1"; }
+# serves NAMES: the exports, of another front end than $CHILD
+serves() {
+    local child
+    child=$(pgrep -P "$SERVE") && [ "$child" != "$CHILD" ] &&
+        [ "$(curl -sS --unix-socket "$control" http://granary/status 2>"$W/null" | jq -c '[.exports[].name]')" = "$1" ]
+}
+move_tag() {
+    date +%N >"$W/tree/numbers"
+    "$GRANARY" build -q "$W/tree" "$store/faces:v1" >"$W/out"
+}
+stop() {
+    kill "$SERVE"
+    wait "$SERVE" || true
+}
+for cache in "--memory=64M" "--cache=$W/cache2:64M"; do
+    cp "$W/mine.pub" "$W/served.pub"
+    move_tag
+    "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+    start "$store/faces:v1@sha256:$(jq -r .digest "$store/images/faces/v1")" "$cache"
+    move_tag
+    "$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+    names='["faces"]'
+    if [ "$cache" != "--memory=64M" ]; then # without a cache directory, nothing notes the signature of an added export
+        add second "$store/faces:v1" >"$W/out"
+        grep -q '"ok":true' "$W/out" || fail "$(cat "$W/out")"
+        names='["faces","second"]'
+    fi
+    move_tag
+    CHILD=$(pgrep -P "$SERVE")
+    mv "$W/served.pub" "$W/away.pub" # a server keeps the key that it was started with
+    kill -9 "$CHILD"
+    wait_for 60 serves "$names"
+    mv "$W/away.pub" "$W/served.pub"
+    CHILD=$(pgrep -P "$SERVE")
+    "$GRANARY" upgrade "$control" >"$W/out" || fail "$cache: $(cat "$W/serve.err")"
+    wait_for 60 serves "$names"
+    stop
+done
+
+echo "== an added export that is no longer trusted is left out, with a sentence"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+"$GRANARY" sign "$store/faces:v3" --key "$W/other.key" >"$W/out"
+start "$store/faces:v1" --cache "$W/cache3:64M" --trust "$W/other.pub"
+add three "$store/faces:v3" >"$W/out"
+grep -q '"ok":true' "$W/out" || fail "$(cat "$W/out")"
+CHILD=$(pgrep -P "$SERVE")
+kill -9 "$SERVE"
+wait "$SERVE" || true
+wait_for 60 gone "$CHILD"
+start "$store/faces:v1" --cache "$W/cache3:64M"
+wait_for 60 serves '["faces"]'
+[ "$(grep -c "export 'three', noted in .*, is not served any more: .*is not signed by key $id" "$W/serve.err")" = 1 ] || fail "$(cat "$W/serve.err")"
+stop
+
 echo "== keys and signatures that are none"
+digest=$(jq -r .digest "$store/images/faces/v1")
 refused "no secret key" "$GRANARY" sign "$store/faces:v1" --key "$W/mine.pub"
 refused "no signature" "$GRANARY" sign "$store/faces:v1" --signature "$W/mine.pub"
 refused "no public key" read_by "$W/mine.key" "$store/faces:v1"
 refused "tag is signed" "$GRANARY" sign "$store/faces@sha256:$digest" --key "$W/mine.key"
+move_tag
 refused "another image by now" "$GRANARY" sign "$store/faces:v1@sha256:$digest" --key "$W/mine.key"
 
 echo "== rm takes it away with the tag"

@@ -8,6 +8,7 @@ mkdir "$W/units"
 for unit in "$GRANARY_SOURCE"/deploy/*.service "$GRANARY_SOURCE"/deploy/*.timer; do
     sed "s|/usr/bin/granary|$GRANARY|" "$unit" >"$W/units/${unit##*/}"
 done
+sed "s|/usr/sbin/granary-csi|$GRANARY_BUILD/csi/granary-csi|" "$GRANARY_SOURCE/deploy/csi/granary-csi.service" >"$W/units/granary-csi.service"
 export SYSTEMD_UNIT_PATH=$W/units:
 for unit in "$W"/units/*; do
     name=${unit##*/}

@@ -22,6 +22,7 @@ that part of the requests (whose "METHOD /path" contains `match`) gets one of th
 
 `POST /-/expire` with {"token": "..."}: from now on requests with that session token are answered 403 ExpiredToken.
 `POST /-/revoke` with {"key": "..."}: requests signed with that access key are answered 403 InvalidAccessKeyId.
+`POST /-/clock` with {"ahead": 600}: the answers' Date is that many seconds ahead.
 `GET /-/counts`: JSON, requests by method and faults by kind so far.
 """
 import http.server
@@ -56,6 +57,7 @@ class Store:
         self.random = random.Random(1)
         self.expired = set()
         self.revoked = set()
+        self.ahead = 0
         self.counts = {}
 
     def bucket(self, name):
@@ -105,6 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.close()
         self.wfile.close()
         self.connection.close()
+
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string(time.time() + STORE.ahead if timestamp is None else timestamp)
 
     def answer(self, status, body=b"", headers=(), whole=None):
         """whole: Content-Length of a HEAD."""
@@ -194,6 +199,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 STORE.expired.add(json.loads(body)["token"])
             elif what == "revoke":
                 STORE.revoked.add(json.loads(body)["key"])
+            elif what == "clock":
+                STORE.ahead = json.loads(body)["ahead"]
             text = json.dumps(STORE.counts)
         self.answer(200, text.encode())
 

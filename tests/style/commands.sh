@@ -6,7 +6,8 @@ set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 command -v dpkg >/dev/null || skip "no dpkg here: packages are Debian's"
 . "$GRANARY_SOURCE/tools/packages.sh"
-NO_COMMANDS='^(as|size|write|ifconfig|route)$' # words of here documents, and of the guests' busybox
+# Words of here documents, of the guests' busybox, and the test cluster's own kubectl.
+NO_COMMANDS='^(as|size|write|ifconfig|route|kubectl)$'
 
 # called: "WORD PACKAGE" for every word that stands where a command does in the scripts and is a program here
 called() {

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Includes point one way (the layers: CONTRIBUTING.md), and from outside at a module's doors alone: its other headers are
-# its own. Also a step of every build: a wrong include fails it.
+# A module includes only modules below it (the drawing in CONTRIBUTING.md), and of those only the public headers that
+# `doors` lists. Every build runs this check too.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
 check_includes() {
     project_files '*.[ch]' | sed 's|^\./||' | grep -v '^\(tests\|bench\)/' | LC_ALL=C xargs -d '\n' grep -nH '^ *# *include *"' | awk '
-        # which part a file, or an included name, belongs to
+        # the module that a file, or an included name, belongs to
         function part_of(path, names) {
             sub(/^cachecore\//, "", path)
             if (path ~ /^stack[._]/) return "stack"
@@ -33,9 +33,10 @@ check_includes() {
             sees["fuse"] = below " fuse"
             sees["nbd"] = below " nbd"
             sees["cli"] = stack " upkeep imagebuild attach cli"
+            sees["csi"] = "base format net attach csi"
         }
         BEGIN {
-            # every header of base and format is a door
+            # the public headers; every header of base and format is public
             doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/aws/s3_keys.h net/hdfs/webhdfs.h"
             doors["store"] = "store/store.h"
             doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \

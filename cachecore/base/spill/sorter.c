@@ -36,7 +36,7 @@ enum {
 };
 
 struct ref {
-    uint64_t head; /* the key's 8 bytes behind the prefix that all keys of the run share, as a big-endian number */
+    uint64_t head; /* the key's 8 bytes after the prefix that all keys of the run share, as a big-endian number */
     uint64_t at;   /* offset of the record in the arena */
 };
 
@@ -137,7 +137,7 @@ static int ref_order(const void *a, const void *b, void *arg)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Sort the references. Paths in one directory share most of their bytes, so the 8 bytes behind the prefix that all keys
+/* Sort the references. Paths in one directory share most of their bytes, so the 8 bytes after the prefix that all keys
  * share nearly always decide, without a look into the arena. */
 static void sort_arena(struct sorter *s)
 {

@@ -190,7 +190,7 @@ int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct sp
         memset(bytes + BLANK_AT, 0, CACHE_META_RECORD_HEAD);
         writes[n++] = (struct ring_write){records, record_off, CACHE_META_RECORD_HEAD, bytes + BLANK_AT};
     }
-    /* write up to `cap`, which is whole 4 KiB as O_DIRECT requires; the bytes behind the chunk are zero */
+    /* write up to `cap`, which is whole 4 KiB as O_DIRECT requires; the bytes after the chunk are zero */
     writes[n++] = (struct ring_write){data, cache_place_data_offset(&d->geometry, &slot->place), (uint32_t)stored->cap,
                                       stored->data};
     cache_meta_record_encode(&d->geometry, &slot->place, &record, stored->data, bytes + RECORD_AT);

@@ -125,7 +125,8 @@ GR_MUST_CHECK bool cache_dir_usage(const struct cache_dir *d, uint64_t *out_used
 
 /* Close the files and release the lock. NULL is allowed. */
 void cache_dir_close(struct cache_dir *d);
-/* Sign the lock with this process's pid, after a fork. */
+/* Write this process's pid into the lock file. To be called again after a fork, which keeps the lock but changes the
+ * pid. */
 void cache_dir_sign(struct cache_dir *d);
 
 /* Load every believable slab and record into the space. A disk that does not answer a read within timeout_ms is down

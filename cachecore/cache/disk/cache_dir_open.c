@@ -262,10 +262,9 @@ static int reserve_both(const struct cache_dir *d)
 }
 
 /* Keep the contents under another budget: slabs and their records stay where they are, those beyond the new end are
- * gone, and the slab table moves behind the last region. A crash half way leaves a table that is wholly or partly
- * garbage under the old or the new header. That costs those slabs and nothing else: an entry holds its own number,
- * and every record its place.
- */
+ * gone, and the slab table moves to where the last region ends. A crash half way leaves a table that is wholly or
+ * partly garbage under the old or the new header. That costs those slabs and nothing else: an entry holds its own
+ * number, and every record its place. */
 static int resize(struct cache_dir *d, const struct cache_geometry *found)
 {
     CLEANUP_FREE uint8_t *table = NULL;

@@ -51,7 +51,7 @@ bool cache_geometry_replan(uint64_t budget, const struct cache_geometry *found, 
 /* Are the layouts the same? The id does not count. */
 bool cache_geometry_same(const struct cache_geometry *a, const struct cache_geometry *b);
 
-/* Bytes of all slabs; the probe block, which no slot takes, stands behind them. */
+/* Bytes of all slabs; the probe block, which no slot takes, stands after them. */
 uint64_t cache_geometry_data_size(const struct cache_geometry *g);
 /* Bytes of the data file: slabs and probe. */
 uint64_t cache_geometry_data_file_size(const struct cache_geometry *g);

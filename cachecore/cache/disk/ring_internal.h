@@ -11,7 +11,7 @@
 struct ring {
     struct rings *owner;
     struct ring *next, *prev; /* in the owner's idle, zombie or out list, under its lock */
-    uint8_t *bounce;          /* its buffer; the ring itself stands behind it in the same mapping */
+    uint8_t *bounce;          /* its buffer; the ring itself stands after it in the same mapping */
     struct io_thread *thread; /* NULL: not needed so far */
     struct io_op ops[RING_READS_MAX];
     struct buf *held; /* what a write in flight reads from */

@@ -44,7 +44,7 @@ static void close_fds(struct rings *rs)
 
 enum { HUGE_PAGE = 2 << 20, IDLE_KEPT = HUGE_PAGE / RING_SIZE };
 
-static_assert(sizeof(struct ring) <= RING_SIZE - RING_BOUNCE, "the ring stands behind its buffer");
+static_assert(sizeof(struct ring) <= RING_SIZE - RING_BOUNCE, "the ring stands after its buffer");
 
 static void *map_pages(size_t len)
 {

@@ -1,20 +1,17 @@
-/* Finding room for a chunk.
+/* Finding a slot for a chunk.
  *
  * A chunk's home directory follows from its digest, in proportion to the sizes of the writable directories of one
- * medium. So what the policy remembers of an evicted chunk stands in the pool to which the chunk will return. The
- * search goes
+ * medium. So an evicted chunk returns to the pool whose policy still remembers it. The search goes
  *
  *    1. home directory:       a free slot of the class, or an unbound slab
  *    2. the others of the medium: the same
  *    3. the slower medium:    the same
  *    4. evict:                on the slower medium if there is one; metadata on the faster one
  *
- * Slabs are bound to a size class when the class first needs one. A full class evicts within itself. Every
+ * A slab is bound to a size class when the class first needs one. A full class evicts within itself. Every
  * REBIND_PERIOD-th time it takes a cold slab of another class instead, if everything in that slab was used longer ago
  * than its own next victim: so space follows a workload that moves from one chunk size to another. A class without
- * any slab takes a cold one at once. The search for a cold slab visits a bounded number. A slab with a slot that is
- * kept is never taken.
- */
+ * any slab takes a cold one at once. A slab with a slot that is kept is never taken. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* Catalog pages are read from the store directly: the cache holds none. The part of a glob before its first special
- * character is a prefix that rules out most pages. */
+/* From a path glob to files, and from files to chunks.
+ *
+ * The part of a glob before its first special character is a prefix that rules out most catalog pages. Pages are read
+ * from the store directly: the cache holds none. */
 #include "image/warm/select.h"
 
 #include <errno.h>

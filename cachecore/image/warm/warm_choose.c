@@ -159,7 +159,7 @@ static int by_number(const void *a, const void *b)
     if (x->number != y->number)
         return x->number < y->number ? -1 : 1;
     if (x->last != y->last)
-        return x->last - y->last; /* the last piece comes behind all others of its file */
+        return x->last - y->last; /* the last piece comes after all others of its file */
     return x->first < y->first ? -1 : x->first > y->first;
 }
 

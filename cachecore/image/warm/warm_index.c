@@ -23,8 +23,7 @@ struct bringing {
     unsigned level;
     VEC(uint64_t) numbers; /* numbers of the wanted nodes of the level */
     counter fetched;
-    int (*step)(void *arg);
-    void *arg;
+    const struct step *step;
 };
 
 /* List the nodes of the level that have a chosen chunk below them. */
@@ -61,14 +60,14 @@ static int bring_node(void *arg, size_t i)
 static int bring_step(void *arg)
 {
     struct bringing *b = arg;
-    return b->step(b->arg);
+    return step_take(b->step);
 }
 
 /* Level by level from the root: a node is found through its parent, which the level before has brought. */
-int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen, int (*on_step)(void *arg),
-                  void *arg, uint64_t *out_fetched)
+int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen, const struct step *step,
+                  uint64_t *out_fetched)
 {
-    struct bringing b = {.img = img, .store = store, .step = on_step, .arg = arg};
+    struct bringing b = {.img = img, .store = store, .step = step};
     int rc = 0;
     for (b.level = img->manifest.index_levels; !rc && b.level-- > 0;) {
         rc = choose_nodes(&b, chosen);

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "base/rate.h"
+#include "base/step.h"
 #include "base/vec.h"
 #include "format/trace.h"
 #include "image/image_internal.h"
@@ -134,10 +135,9 @@ GR_MUST_CHECK int warm_trace(struct image *img, struct store *store, const struc
 /* ---- warm_index.c ---- */
 
 /* Bring the index nodes that describe the chosen chunks into the cache, level by level, several of a level at a time.
- * Missing ones are fetched from `store`. step(arg) is called now and then; its non-zero result ends the work and is
- * returned. Else returns 0 or the error of a node. *out_fetched: bytes fetched. */
+ * Missing ones are fetched from `store`. Returns 0 or the error of a node or step. *out_fetched: bytes fetched. */
 GR_MUST_CHECK int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen,
-                                int (*step)(void *arg), void *arg, uint64_t *out_fetched);
+                                const struct step *step, uint64_t *out_fetched);
 
 /* Return how many leaves are worth fetching with the metadata: all of them, or 0 for an image whose nodes take more
  * than half of its index memory. */

@@ -50,14 +50,15 @@ static void give_turn(struct warming *w, int rc)
  * turn to the end, so that a second one finds everything cached. */
 static int look_first(struct warming *w)
 {
+    const struct step step = {.call = tell_looking, .arg = w};
     uint64_t fetched = 0;
     int rc = 0;
     if (!w->c->dry) {
-        rc = warm_turn_take(&w->c->img->warm_turns, tell_looking, w);
+        rc = warm_turn_take(&w->c->img->warm_turns, &step);
         if (rc)
             return rc;
         w->turn = true;
-        rc = warm_index_of(w->c->img, w->c->store, &w->plan.chosen, tell_looking, w, &fetched);
+        rc = warm_index_of(w->c->img, w->c->store, &w->plan.chosen, &step, &fetched);
         if (rc || w->c->what != WARM_METADATA)
             give_turn(w, rc);
     }

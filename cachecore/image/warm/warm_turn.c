@@ -37,13 +37,13 @@ static bool try_turn(struct warm_turns *t, bool *waited, struct error *failed)
     return true;
 }
 
-/* `wait` is called without the lock: it may block. */
-int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg)
+/* The step is taken without the lock: it may block. */
+int warm_turn_take(struct warm_turns *t, const struct step *step)
 {
     struct error failed = {0};
     bool waited = false;
     while (!try_turn(t, &waited, &failed)) {
-        int rc = wait(arg);
+        int rc = step_take(step);
         if (rc)
             return rc;
     }

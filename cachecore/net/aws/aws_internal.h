@@ -117,7 +117,7 @@ struct credential_chain_config {
 };
 
 /* Choose the source and fetch the first credentials, over the network if need be. -ENOENT: there are none; the sentence
- * says where they were looked for. -EACCES: refused; -EINVAL, -EIO, -ENOMEM, and errors of reading the files. A source
+ * says where they were looked for. -ENOKEY: refused; -EINVAL, -EIO, -ENOMEM, and errors of reading the files. A source
  * that the settings name but that cannot be reached is no failure: credential_chain_get tries it again. */
 GR_MUST_CHECK int credential_chain_new(const struct credential_chain_config *config, struct credential_chain **out);
 void credential_chain_free(struct credential_chain *c); /* no credentials may be lent */
@@ -131,7 +131,7 @@ struct lent_credentials {
 void lent_credentials_drop(struct lent_credentials *l);
 
 /* Get the current credentials; release them with credential_chain_put. If they are due, one thread renews them. The
- * others use the old ones while those are valid, and so do all when the renewal fails. -EAGAIN, -ETIMEDOUT, -EACCES,
+ * others use the old ones while those are valid, and so do all when the renewal fails. -EAGAIN, -ETIMEDOUT, -ENOKEY,
  * -EINVAL, -EIO: none are valid and no new ones were obtained; never -ENOENT. */
 GR_MUST_CHECK int credential_chain_get(struct credential_chain *c, const struct lent_credentials **out);
 /* Release credentials. */

@@ -152,11 +152,10 @@ static int attempt_one(struct credential_chain *c)
     return rc;
 }
 
-/* Turn -ENOENT into -EACCES: to a store -ENOENT means that an object is absent, which missing credentials must not look
- * like. */
+/* To a store, -ENOENT and -EACCES are about an object, but without credentials nothing is to be had. */
 static int as_refusal(int rc)
 {
-    return rc == -ENOENT ? -EACCES : rc;
+    return rc == -ENOENT || rc == -EACCES ? -ENOKEY : rc;
 }
 
 static int lend_locked(struct credential_chain *c, const struct lent_credentials **out)
@@ -183,7 +182,7 @@ int credential_chain_get(struct credential_chain *c, const struct lent_credentia
         return lend_locked(c, out);
     if (rc)
         return as_refusal(rc);
-    return error_set(-EACCES, "S3 credentials: new ones have expired already; check this machine's clock");
+    return error_set(-ENOKEY, "S3 credentials: new ones have expired already; check this machine's clock");
 }
 
 void credential_chain_put(struct credential_chain *c, const struct lent_credentials *lent)

@@ -112,7 +112,7 @@ static int credentials_remote_ask(struct http *h, struct http_request *request, 
 {
     char shown[HTTP_SHOWN_MAX];
     if (http_port_missing(request->url))
-        return error_set(-EINVAL, "S3 credentials from %s: its address '%s' has a ':' and no port behind it", service,
+        return error_set(-EINVAL, "S3 credentials from %s: its address '%s' has a ':' and no port after it", service,
                          http_shown(request->url, shown));
     int rc = http_do(h, request, out);
     if (rc)

@@ -260,6 +260,7 @@ static void take_meta(const struct http_response *resp, struct s3_meta *meta)
     int64_t size = resp->range_total >= 0 ? resp->range_total : resp->content_length;
     meta->size = size >= 0 ? (uint64_t)size : 0;
     meta->mtime = resp->last_modified >= 0 ? resp->last_modified : 0;
+    meta->now = GR_MAX(resp->date, (int64_t)0);
     memcpy(meta->etag, resp->etag, sizeof meta->etag);
 }
 

@@ -1,10 +1,10 @@
 /* A client for one bucket of an S3-compatible server. Calls block and may come from any thread. Keys are any bytes
  * except NUL, and are escaped here. There are no retries here: those are up to store_retry and the source's reader.
  *
- * -ENOENT: absent (404; a missing bucket is -EIO); -EACCES: 403 (the sentence says whether key, signature or
- * permission); -EEXIST: 412 on put; -ESTALE: 412 on get; -EAGAIN: 5xx, 429, transport; -ETIMEDOUT; -ENOSPC: a quota;
- * -ENOTSUP; -EINVAL: a key or prefix that is empty or too long, or a wrong region; -EIO: the rest. The sentence names
- * bucket, key and the server's code.
+ * -ENOENT: absent (404; a missing bucket is -EIO); -EACCES: 403; -ENOKEY: the server does not accept the
+ * credentials, or there are none; -EEXIST: 412 on put; -ESTALE: 412 on get; -EAGAIN: 5xx, 429, transport; -ETIMEDOUT;
+ * -ENOSPC: a quota; -ENOTSUP; -EINVAL: a key or prefix that is empty or too long, or a wrong region; -EIO: the rest.
+ * The sentence names bucket, key and the server's code.
  */
 #ifndef GRANARY_NET_AWS_S3_H
 #define GRANARY_NET_AWS_S3_H
@@ -49,13 +49,13 @@ struct s3_object {
 };
 
 /* List the keys that begin with prefix (NULL: all), in pages of 1,000, in the server's order, which is byte order.
- * start_after: begin behind this key; NULL: at the first. A result of visit other than 0 ends the listing and is
+ * start_after: begin after this key; NULL: at the first. A result of visit other than 0 ends the listing and is
  * returned. If a page fails, the listing fails; the caller may resume with the last key it saw as start_after.
  * -EBADMSG: an answer that is not a listing. */
 typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
 
-/* Get one page of the keys behind `after` (after_len 0: from the first), at most 1,000; empty pages are skipped. The
+/* Get one page of the keys after `after` (after_len 0: from the first), at most 1,000; empty pages are skipped. The
  * caller frees *out. More follow if s3_list_page_token() is not NULL. */
 struct s3_list_page;
 GR_MUST_CHECK int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len,
@@ -71,6 +71,7 @@ struct s3_meta {
     uint64_t size;            /* bytes of the whole object */
     char etag[HTTP_ETAG_MAX]; /* with its quotes */
     int64_t mtime;            /* seconds since the epoch; 0: unknown */
+    int64_t now;              /* the server's clock when it answered, likewise */
 };
 
 /* Read the bytes [off, off + len) of an object into sink; len 0: the whole object, without Range. meta may be NULL.

@@ -17,7 +17,7 @@ static const void *s3_error_find(const struct bytes *body, const char *tag)
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
 }
 
-/* Copy the text behind an opening tag; empty unless it fits and consists of letters, digits and '-'. */
+/* Copy the text after an opening tag; empty unless it fits and consists of letters, digits and '-'. */
 static void element(const struct bytes *body, const char *tag, char out[S3_CODE_MAX])
 {
     out[0] = 0;
@@ -41,12 +41,12 @@ static const struct known {
     int rc;
     const char *meaning;
 } known[] = {
-    {"SignatureDoesNotMatch", -EACCES, "the secret key does not belong to the access key; check AWS_SECRET_ACCESS_KEY"},
-    {"InvalidAccessKeyId", -EACCES,
+    {"SignatureDoesNotMatch", -ENOKEY, "the secret key does not belong to the access key; check AWS_SECRET_ACCESS_KEY"},
+    {"InvalidAccessKeyId", -ENOKEY,
      "the server does not know the access key; check AWS_ACCESS_KEY_ID and that it belongs to this endpoint"},
-    {"RequestTimeTooSkewed", -EACCES, "this machine's clock differs too much from the server's; set the clock"},
-    {"ExpiredToken", -EACCES, "the session token has expired; get new credentials"},
-    {"InvalidToken", -EACCES, "the session token is not valid; get new credentials"},
+    {"RequestTimeTooSkewed", -ENOKEY, "this machine's clock differs too much from the server's; set the clock"},
+    {"ExpiredToken", -ENOKEY, "the session token has expired; get new credentials"},
+    {"InvalidToken", -ENOKEY, "the session token is not valid; get new credentials"},
     {"InvalidObjectState", -EACCES, "the object is archived; restore it first"},
     /* not -ENOENT: a build would conclude that every file was removed */
     {"NoSuchBucket", -EIO, "the bucket does not exist; check its name and the endpoint, or create it"},

@@ -179,7 +179,7 @@ static void take_field(struct decoder *d)
         s3_list_no_room(d, rc, "a field is too long");
         return;
     }
-    d->text.len--; /* the NUL stays behind the text */
+    d->text.len--; /* the NUL stays after the text */
     char *text = (char *)d->text.data;
     switch (d->field) {
     case KEY:

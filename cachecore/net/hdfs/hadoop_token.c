@@ -131,7 +131,7 @@ static int url_form(const struct token *t, char **out)
     return 0;
 }
 
-/* Decode Hadoop's format behind its first five bytes. */
+/* Decode Hadoop's format after its first five bytes. */
 static int decode_writable(struct reader r, const char *const *services, size_t count, char **out)
 {
     struct token token, chosen = {0};

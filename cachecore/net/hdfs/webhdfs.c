@@ -1,6 +1,6 @@
 /* The operations of the client, one function each. webhdfs_ask.c sends the requests.
  *
- * Servers differ in how they report a read behind the end of a file: some announce fewer bytes, some fail in a way that
+ * Servers differ in how they report a read past the end of a file: some announce fewer bytes, some fail in a way that
  * looks temporary. webhdfs_read handles both, so that callers see the end of a file as a short read.
  */
 #include "net/hdfs/webhdfs_internal.h"
@@ -92,7 +92,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
     return 0;
 }
 
-/* Did a failed read begin behind the end of the file? Keeps the read's error. */
+/* Did a failed read begin past the end of the file? Keeps the read's error. */
 static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint64_t off)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
@@ -122,7 +122,7 @@ int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const str
                                        .flow = &flow,
                                        .datanode = true,
                                        .fresh = part->fresh};
-    /* HDFS has no offsets above 63 bits: behind every end, so nothing to read. */
+    /* HDFS has no offsets above 63 bits: past every end, so nothing to read. */
     int rc = off > INT64_MAX || (len != UINT64_MAX && len > INT64_MAX) ? 0 : webhdfs_perform(w, &q, &resp);
     *out_done = flow.done;
     if (flow.ends_early)

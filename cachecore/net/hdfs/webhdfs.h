@@ -79,7 +79,7 @@ const struct hdfs_address *webhdfs_address(const struct webhdfs *w);
 
 /* Get the status of one path, as a page of one; the caller frees *out. */
 GR_MUST_CHECK int webhdfs_stat(struct webhdfs *w, const char *path, size_t len, struct webhdfs_page **out);
-/* Get a page of a directory's entries, those behind the name start_after (NULL: from the first); the caller frees *out.
+/* Get a page of a directory's entries, those after the name start_after (NULL: from the first); the caller frees *out.
  */
 GR_MUST_CHECK int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *start_after,
                                struct webhdfs_page **out);

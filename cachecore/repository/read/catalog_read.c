@@ -238,7 +238,10 @@ int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **o
         if (rc <= 0)
             c->ended = rc ? rc : 1;
     }
-    return c->ended < 0 ? error_restore(&c->failed) : 0;
+    if (c->ended > 0)
+        return 0;
+    (void)error_restore(&c->failed);
+    return c->ended;
 }
 
 /* ------------------------------------------------------------------ the cursor: life */

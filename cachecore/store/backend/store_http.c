@@ -2,7 +2,7 @@
  * access is restricted by the network or a proxy. Redirects are not followed, so a store's address says where its
  * bytes come from; an error names the target instead.
  *
- * The backends for S3 and HDFS share store_http_config. Shared tiers (store_tiers) are stores of this kind. */
+ * The backends for S3 and HDFS share store_http_config. Shared cache proxies (store_l2) are stores of this kind. */
 #include "store/store_internal.h"
 
 #include <errno.h>
@@ -99,8 +99,10 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     /* A server may leave it out, but callers need the size. */
     if (resp.content_length < 0)
         return error_set(-EIO, "store %s: the server does not say how long %s is", s->url, key);
-    *out =
-        (struct store_item){.key = key, .size = (uint64_t)resp.content_length, .mtime = GR_MAX(resp.last_modified, 0)};
+    *out = (struct store_item){.key = key,
+                               .size = (uint64_t)resp.content_length,
+                               .mtime = GR_MAX(resp.last_modified, 0),
+                               .now = GR_MAX(resp.date, 0)};
     return 0;
 }
 

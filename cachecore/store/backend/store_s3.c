@@ -207,7 +207,7 @@ static int s3_store_stat(struct store *s, const char *key, struct store_item *ou
     int rc = s3_head(s3_of(s)->s3, full, full_key(s, key, full), &meta);
     if (rc)
         return rc;
-    *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime};
+    *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime, .now = meta.now};
     take_md5(meta.etag, out->md5);
     return 0;
 }

@@ -33,7 +33,7 @@ enum {
 /* Compatible features in the superblock: its checksum is valid; an inode's time is its mtime. */
 enum { EROFS_COMPAT_CHECKSUM = 1, EROFS_COMPAT_MTIME = 2 };
 
-/* Where an inode's data lies: all in blocks; or whole blocks, with the tail behind the inode. */
+/* Where an inode's data lies: all in blocks; or whole blocks, with the tail after the inode. */
 enum erofs_data_layout { EROFS_FLAT_PLAIN = 0, EROFS_FLAT_INLINE = 2 };
 
 /* ---- the walk (erofs_walk.c) ---- */
@@ -52,7 +52,7 @@ struct erofs_inode {
     uint64_t size;       /* of a directory: full blocks, plus the last block up to the end of its names */
     uint64_t address;    /* of a file's data */
     uint32_t xattr_size; /* bytes of its attributes in erofs' form */
-    uint32_t tail;       /* bytes of a directory or symbolic link that lie behind inode and attributes */
+    uint32_t tail;       /* bytes of a directory or symbolic link that lie after inode and attributes */
     uint64_t blocks;     /* of a directory or symbolic link: number of blocks in the metadata region */
 };
 
@@ -83,7 +83,7 @@ static inline uint32_t erofs_inode_need(const struct erofs_inode *inode)
 
 /* ---- extended attributes (erofs_walk.c) ---- */
 
-/* Encode extended attributes as they lie behind an erofs inode. */
+/* Encode extended attributes as they lie after an erofs inode. */
 
 /* Return the encoded size of a node's attributes in bytes, a multiple of 4; 0: there are none. xattrs: as in struct
  * node. */

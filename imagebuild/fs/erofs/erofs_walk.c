@@ -1,7 +1,7 @@
 /* Walk the nodes, and form directories' blocks and attributes on the way.
  *
  * In path order, the directories that may still get entries are those whose paths are byte prefixes of the current
- * path: "a" is open while "a-b" passes, since "a/x" comes behind it. They form a stack. A directory is left when the
+ * path: "a" is open while "a-b" passes, since "a/x" comes after it. They form a stack. A directory is left when the
  * next path does not begin with its path. Its children come in the order of their names, though not side by side.
  *
  *   path:     ""       a        a-b      a/x      b
@@ -356,7 +356,7 @@ static int leave(struct walk *w)
     return w->ops->leave(w->arg, &d->inode, w->ops->block ? last : NULL);
 }
 
-/* Leave the directories that cannot hold n or anything behind it. The root stays until the end. */
+/* Leave the directories that cannot hold n or anything after it. The root stays until the end. */
 static int leave_before(struct walk *w, const struct node *n)
 {
     size_t max = GR_MIN(w->path.len, n->path_len), same = 0;

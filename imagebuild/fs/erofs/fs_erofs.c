@@ -1,4 +1,4 @@
-/* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region behind it,
+/* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region after it,
  * and the superblock alone in chunk 0.
  *
  *   chunk 0       chunk 1 ...                       chunk boundary
@@ -57,7 +57,7 @@ struct erofs_linked {
 /* The plan. nids and blocks are indexed by rank. */
 struct erofs_plan {
     VEC(struct erofs_linked) links; /* ascending by rank */
-    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one behind the inodes */
+    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one after the inodes */
     uint64_t inodes_end, end;       /* bytes: end of the inodes; end of the region */
     struct erofs_tally tally;
 };
@@ -77,13 +77,13 @@ static int erofs_too_large(void)
     return error_set(-EFBIG, "build: the image would pass " EROFS_LIMIT "; divide the dataset into several images");
 }
 
-/* Add an inode, in each pass. Now and then calls config->step, and returns what that returns. */
+/* Add an inode, in each pass. Now and then calls config->step. */
 static int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const struct fs_config *config)
 {
     uint64_t said = (uint64_t)i->rank << 32 ^ (uint64_t)erofs_inode_need(i) << 24 ^ i->blocks;
     t->inodes++;
     t->sum += said * UINT64_C(0x9E3779B97F4A7C15) ^ said >> 29;
-    return config->step && t->inodes % STEP_NODES == 0 ? config->step(config->step_arg) : 0;
+    return t->inodes % STEP_NODES ? 0 : step_take(&config->step);
 }
 
 /* ------------------------------------------------------------------ the plan: what each inode needs */
@@ -92,7 +92,7 @@ struct placing {
     uint32_t parent, rank; /* the sort key, big-endian */
 };
 
-/* Note what an inode needs: bytes behind each other, and blocks. */
+/* Note what an inode needs: bytes in one piece, and blocks. */
 static int plan(struct planner *w, const struct erofs_inode *i)
 {
     struct placing key = {htobe32(i->parent), htobe32(i->rank)};
@@ -169,7 +169,7 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
-/* Place all inodes, and number their blocks behind them. */
+/* Place all inodes, and number their blocks after them. */
 static int erofs_plan_place(struct planner *w)
 {
     uint64_t blocks = 0;
@@ -349,7 +349,7 @@ static int emit_inode(struct erofs *e, const struct erofs_inode *i)
     return fs_erofs_emit(e, inode_position(e, i), inode, sizeof inode);
 }
 
-/* Write the end of a directory or symbolic link, after its whole blocks: the tail behind the inode, or the last
+/* Write the end of a directory or symbolic link, after its whole blocks: the tail after the inode, or the last
  * block, which is padded with zeros. */
 static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t block[EROFS_BLOCK])
 {
@@ -442,8 +442,8 @@ static int copy_region(struct erofs *e, struct sink *sink)
             break;
         hasher_update(e->hash, piece, n);
         rc = sink_write(sink, SINK_METADATA, metadata_of(e) + at, piece, n);
-        if (!rc && e->config.step)
-            rc = e->config.step(e->config.step_arg);
+        if (!rc)
+            rc = step_take(&e->config.step);
     }
     return rc;
 }

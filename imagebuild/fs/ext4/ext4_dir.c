@@ -26,7 +26,7 @@ enum {
     /* bytes of a block for entries; the rest is the checksum's */
     ROOM = EXT4_BLOCK - (int)sizeof(struct ext2_dir_entry_tail),
     DOTS = 24,               /* bytes of the entries "." and ".." */
-    ROOT_INFO = DOTS,        /* offset of the index's header, behind the dots */
+    ROOT_INFO = DOTS,        /* offset of the index's header, after the dots */
     ROOT_ENTRIES = DOTS + 8, /* offset of the index's entries: hash and block, 8 bytes each */
     NODE_ENTRIES = 8,
     ROOT_MAX = (EXT4_BLOCK - ROOT_ENTRIES - 8) / 8, /* the last 8 bytes hold a checksum */
@@ -249,7 +249,7 @@ static int write_index(struct ext4_dirs *d)
 
 /* ------------------------------------------------------------------ directory by directory */
 
-/* Write a directory of one block: all entries behind the dots. */
+/* Write a directory of one block: all entries after the dots. */
 static int write_linear(struct ext4_dirs *d)
 {
     memmove(d->leaf + DOTS, d->leaf, d->used);

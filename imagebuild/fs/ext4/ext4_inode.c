@@ -17,7 +17,7 @@
 
 /* ------------------------------------------------------------------ extended attributes */
 
-/* Extended attributes lie behind the inode's fields, and what does not fit there in a block. Each is placed in the
+/* Extended attributes lie after the inode's fields, and what does not fit there in a block. Each is placed in the
  * inode if it fits there, else in the block, in the order of the sequence.
  *
  *   inode:  | magic  | entry | entry | 0 0 0 0 | ... free ... | value | value |
@@ -28,7 +28,7 @@
  * offset counts from the first entry in the inode, but from the start of the block in a block.
  */
 
-enum { EXT4_XATTR_ROOM = EXT4_INODE - 128 - 32 }; /* bytes behind the fields of an inode */
+enum { EXT4_XATTR_ROOM = EXT4_INODE - 128 - 32 }; /* bytes after the fields of an inode */
 enum { ENTRY = 16, HEADER = 32, MAGIC_SIZE = 4, ACL_ENTRY = 8, ACL_HEADER = 4, ACL_SHORT_ENTRY = 4 }; /* bytes */
 enum { ACL_VERSION = 1, ACL_USER = 2, ACL_GROUP = 8 };
 

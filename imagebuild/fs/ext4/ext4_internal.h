@@ -14,7 +14,7 @@
 
 /* ---- the blocks of the metadata (ext4_space.c) ---- */
 
-/* The metadata blocks of an ext4 image: the front, from block 0 on, and the region behind the file data. They lie in
+/* The metadata blocks of an ext4 image: the front, from block 0 on, and the region after the file data. They lie in
  * scratches, so that libext2fs can write them in any order and read them again, until they go to the sink in
  * ascending order. libext2fs uses the space through an io_manager; the io_channel's private_data is the space.
  *

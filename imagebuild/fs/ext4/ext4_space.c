@@ -22,7 +22,7 @@ static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64
     return s->region;
 }
 
-/* Read len bytes of a scratch, with zeros behind its end. */
+/* Read len bytes of a scratch, with zeros past its end. */
 static int read_padded(struct scratch *scratch, uint64_t at, uint8_t *dst, size_t len)
 {
     uint64_t end = scratch_len(scratch);
@@ -250,8 +250,8 @@ int ext4_check(struct ext4 *e, errcode_t code)
 int ext4_take_block(struct ext4 *e, uint64_t *out)
 {
     if (e->next == e->space.region_end)
-        return error_set(
-            -EFBIG, "ext4: no space is left for metadata behind the file contents; build again with --parent none");
+        return error_set(-EFBIG,
+                         "ext4: no space is left for metadata after the file contents; build again with --parent none");
     *out = e->next++;
     /* metadata lies in one ascending run, so allocation is a counter */
     ext2fs_mark_block_bitmap2(e->e2->block_map, *out);
@@ -260,5 +260,5 @@ int ext4_take_block(struct ext4 *e, uint64_t *out)
 
 int ext4_step(struct ext4 *e, uint64_t done)
 {
-    return done % STEP_NODES || !e->config.step ? 0 : e->config.step(e->config.step_arg);
+    return done % STEP_NODES ? 0 : step_take(&e->config.step);
 }

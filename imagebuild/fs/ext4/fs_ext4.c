@@ -65,7 +65,7 @@ static uint64_t region_blocks(const struct fs_config *c)
     return NODE_BLOCKS * c->nodes + c->bytes / EXT4_BLOCK / 1024 + c->chunk_size / EXT4_BLOCK + 1024;
 }
 
-/* Return the blocks behind the front that the listing needs at most. */
+/* Return the blocks after the front that the listing needs at most. */
 static uint64_t needed_blocks(const struct fs_config *c)
 {
     return c->bytes / EXT4_BLOCK + c->nodes + region_blocks(c);
@@ -117,7 +117,7 @@ static int ext4_geometry_choose(const struct fs_config *config, struct ext4_geom
     return rc;
 }
 
-/* Return the first address of file data, and the address that no file data may end behind, because the rest is for
+/* Return the first address of file data, and the address that no file data may end after, because the rest is for
  * metadata. */
 static uint64_t ext4_geometry_data(const struct ext4_geometry *g, const struct fs_config *config)
 {

@@ -1,8 +1,8 @@
 /* One bit is turned over somewhere between a store and a reader, thousands of times: in the store, on the wire, in a
- * shared tier, in the files of the SSD cache and what it knows of them in memory, in the memory tier, in the index
- * nodes that are held decoded. Every read gives the right bytes or an error, never wrong bytes; what was kept while it
- * was wrong is nowhere: when the bit is back, or was healed, all of it reads right. The table at the end says how often
- * a flip was healed, was an error, or met bytes that nobody used.
+ * shared cache proxy, in the files of the SSD cache and what it knows of them in memory, in the memory tier, in the
+ * index nodes that are held decoded. Every read gives the right bytes or an error, never wrong bytes; what was kept
+ * while it was wrong is nowhere: when the bit is back, or was healed, all of it reads right. The table at the end says
+ * how often a flip was healed, was an error, or met bytes that nobody used.
  */
 #include "unit/cmocka_all.h"
 
@@ -35,7 +35,7 @@ enum { TRIALS = 10000 };
 
 enum {
     CHUNK = 64 << 10,
-    TIERS = 2,
+    PROXIES = 2,
     LEAF_CHUNKS = 6, /* data in each of two leaves; the rest are holes */
     DATA_CHUNKS = 2 * LEAF_CHUNKS,
     CACHE_SIZE = 16 << 20,
@@ -103,7 +103,7 @@ static void wire_close(struct store *s)
 /* ---- the world ---- */
 
 struct world {
-    struct store_fake *fake, *tier_fakes[TIERS];
+    struct store_fake *fake, *proxy_fakes[PROXIES];
     struct image_fake img;
     VEC(char *) keys;              /* of its packs and index nodes */
     uint64_t numbers[DATA_CHUNKS]; /* of the chunks with data */
@@ -111,7 +111,7 @@ struct world {
     struct wire wire;
     char dir[SCRATCH_MAX];
     struct cache_config config;
-    bool tiers; /* between the reader and the wire */
+    bool proxies; /* between the reader and the wire */
     uint64_t seed;
 
     struct store *store; /* open, like the next two */
@@ -138,14 +138,14 @@ static void object_bytes(struct store_fake *fake, const char *key, struct bytes 
     assert_true(store_fake_get(fake, key, out));
 }
 
-/* A key, which is copied to the tiers. */
+/* A key, which is copied to the proxies. */
 static int take_key(void *arg, const struct store_item *item)
 {
     struct world *w = arg;
     CLEANUP_BYTES object = BYTES_INIT(OBJECT_MAX);
     object_bytes(w->fake, item->key, &object);
-    for (unsigned i = 0; i < TIERS; i++)
-        store_fake_put(w->tier_fakes[i], item->key, object.data, object.len);
+    for (unsigned i = 0; i < PROXIES; i++)
+        store_fake_put(w->proxy_fakes[i], item->key, object.data, object.len);
     char *key = strdup(item->key);
     return vec_push(&w->keys, key);
 }
@@ -159,8 +159,8 @@ static void world_init(struct world *w, uint64_t seed)
                                  .pack_chunks = 4,
                                  .hole = mostly_holes};
     image_fake_put(&w->img, w->fake, NULL);
-    for (unsigned i = 0; i < TIERS; i++)
-        w->tier_fakes[i] = store_fake_new();
+    for (unsigned i = 0; i < PROXIES; i++)
+        w->proxy_fakes[i] = store_fake_new();
     struct store *all = store_fake_store(w->fake);
     assert_int_equal(store_list(all, "packs/", take_key, w), 0);
     assert_int_equal(store_list(all, "indexes/", take_key, w), 0);
@@ -186,14 +186,14 @@ static void keep_on_disk(struct world *w)
 static void open_store(struct world *w)
 {
     w->store = &w->wire.base;
-    struct store *tiers[TIERS];
-    static const char *const urls[TIERS] = {"fake://one", "fake://two"};
-    for (unsigned i = 0; i < TIERS; i++) {
-        tiers[i] = store_fake_store(w->tier_fakes[i]);
-        tiers[i]->url = urls[i];
+    struct store *proxies[PROXIES];
+    static const char *const urls[PROXIES] = {"fake://one", "fake://two"};
+    for (unsigned i = 0; i < PROXIES; i++) {
+        proxies[i] = store_fake_store(w->proxy_fakes[i]);
+        proxies[i]->url = urls[i];
     }
-    if (w->tiers)
-        assert_int_equal(store_tiers_open(&w->wire.base, tiers, TIERS, &w->store), 0);
+    if (w->proxies)
+        assert_int_equal(store_l2_open(&w->wire.base, proxies, PROXIES, &w->store), 0);
 }
 
 static void open_image(struct world *w)
@@ -222,8 +222,8 @@ static void world_release(struct world *w)
     scratch_remove(w->dir);
     for (unsigned i = 0; i < DATA_CHUNKS; i++)
         free(w->expected[i]);
-    for (unsigned i = 0; i < TIERS; i++)
-        store_fake_free(w->tier_fakes[i]);
+    for (unsigned i = 0; i < PROXIES; i++)
+        store_fake_free(w->proxy_fakes[i]);
     for (size_t i = 0; i < w->keys.len; i++)
         free(w->keys.items[i]);
     vec_release(&w->keys);
@@ -341,11 +341,11 @@ static void on_wire(struct world *w, struct place *p, unsigned n)
     }
 }
 
-static void in_tier(struct world *w, struct place *p, unsigned n)
+static void in_proxy(struct world *w, struct place *p, unsigned n)
 {
-    w->tiers = true;
+    w->proxies = true;
     while (n--) {
-        struct store_fake *fake = w->tier_fakes[draw(w, TIERS)];
+        struct store_fake *fake = w->proxy_fakes[draw(w, PROXIES)];
         const char *key = w->keys.items[draw(w, w->keys.len)];
         uint64_t random = draw(w, UINT64_MAX);
         turn_in_object(fake, key, random);
@@ -535,7 +535,7 @@ static void test_bit_flips__no_byte_is_ever_wrong(void **state)
     struct place places[] = {
         {.name = "an object of the store", .share = 2000, .trials = in_store},
         {.name = "the wire, once to three times", .share = 2000, .trials = on_wire},
-        {.name = "an object of a shared tier", .share = 1500, .trials = in_tier},
+        {.name = "an object of a shared cache proxy", .share = 1500, .trials = in_proxy},
         {.name = "the SSD cache: data", .share = 1500, .trials = in_cached_data},
         {.name = "the SSD cache: records, slab table, header", .share = 1000, .trials = in_records},
         {.name = "the SSD cache: its index in memory", .share = 400, .trials = in_cache_index},

@@ -16,6 +16,7 @@ struct values {
     struct option_list caches;
     uint64_t size, jobs, grace_s;
     unsigned compress;
+    enum option_switch calm;
 };
 
 static const struct values defaults = {.jobs = 16, .size = 7};
@@ -29,6 +30,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct values, jobs), 1, 64, "a number"},
     {OPTION_DURATION, 0, "grace", "DURATION", offsetof(struct values, grace_s), 0, 0, "a time"},
     {OPTION_CHOICE, 0, "compress", "zstd|none", offsetof(struct values, compress), 0, 0, "a choice"},
+    {OPTION_SWITCH, 0, "calm", NULL, offsetof(struct values, calm), 0, 0, "be calm"},
     {0},
 };
 
@@ -102,6 +104,24 @@ static void test_options__lists_keep_every_value_in_order(void **state)
     assert_int_equal(v->caches.count, 2);
     assert_string_equal(v->caches.items[0], "/a:1G");
     assert_string_equal(v->caches.items[1], "/b:2G");
+    options_release(&inv);
+}
+
+static void test_options__a_switch_can_be_turned_off(void **state)
+{
+    static const struct {
+        char *word;
+        enum option_switch is;
+    } expected[] = {
+        {"src", SWITCH_UNSET}, {"--calm", SWITCH_YES}, {"--calm=yes", SWITCH_YES}, {"--calm=no", SWITCH_NO}};
+    struct invocation inv;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(expected); i++) {
+        assert_int_equal(parse(&inv, expected[i].word, "no", NULL), 0);
+        assert_int_equal(((const struct values *)inv.values)->calm, expected[i].is);
+        options_release(&inv);
+    }
+    assert_int_equal(parse(&inv, "--calm=maybe", "src", NULL), -EINVAL);
+    assert_string_equal(error_text(), "--calm: 'maybe' is neither yes nor no");
     options_release(&inv);
 }
 
@@ -253,10 +273,10 @@ static void test_print_name__nothing_reaches_a_terminal_that_it_obeys(void **sta
 static void test_options__a_verb_has_commands_by_their_last_word(void **state)
 {
     static const struct verb one = {.name = "try one", .operands = "A", .summary = "First", .options = rows};
-    static const struct verb two = {.name = "try two", .operands = "", .summary = "Second", .options = rows + 8};
+    static const struct verb two = {.name = "try two", .operands = "", .summary = "Second", .options = rows + 9};
     static const struct verb *const commands[] = {&one, &two, NULL};
     const struct verb parent = {
-        .name = "try", .operands = "COMMAND", .summary = "Try", .options = rows + 8, .commands = commands};
+        .name = "try", .operands = "COMMAND", .summary = "Try", .options = rows + 9, .commands = commands};
     assert_ptr_equal(options_command(&parent, "one"), &one);
     assert_ptr_equal(options_command(&parent, "two"), &two);
     assert_null(options_command(&parent, "try one"));
@@ -339,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_options__defaults_stand_until_replaced),
         cmocka_unit_test(test_options__letters_may_be_joined),
         cmocka_unit_test(test_options__lists_keep_every_value_in_order),
+        cmocka_unit_test(test_options__a_switch_can_be_turned_off),
         cmocka_unit_test(test_options__two_dashes_end_the_options),
         cmocka_unit_test(test_options__help_wins_over_missing_operands),
         cmocka_unit_test(test_options__refusals_name_the_option),

@@ -71,7 +71,7 @@ static void test_server_rates__latency_is_of_the_reads_in_between(void **state)
 
 static void test_server_rates__hits_are_the_share_of_bytes_from_this_machine(void **state)
 {
-    json_t *busy = json_pack("{s:{s:f,s:f,s:f,s:f}}", "rates", "memory_bytes", 10.0, "disk_bytes", 20.0, "tier_bytes",
+    json_t *busy = json_pack("{s:{s:f,s:f,s:f,s:f}}", "rates", "memory_bytes", 10.0, "disk_bytes", 20.0, "l2_bytes",
                              30.0, "store_bytes", 40.0);
     json_t *idle = json_pack("{s:{}}", "rates");
     assert_true(server_hit_percent(busy) == 30);

@@ -1,5 +1,5 @@
-/* What arrived wrong or short is asked for again: over another connection, then of the store behind the shared tier,
- * then it is an error. Real connections, counted at the servers. */
+/* What arrived wrong or short is asked for again: over another connection, then of the store behind the shared cache
+ * proxy, then it is an error. Real connections, counted at the servers. */
 #include "unit/fetch_world.h"
 
 #include <errno.h>
@@ -49,30 +49,30 @@ static void begin(struct server *s, struct store_fake *objects)
     s->http = http_fake_start(answer, s);
 }
 
-/* The world's store from now on: the origin over HTTP, behind a tier where there is one. */
-static struct store *serve(struct world *w, struct server *origin, struct server *tier)
+/* The world's store from now on: the origin over HTTP, behind a proxy where there is one. */
+static struct store *serve(struct world *w, struct server *origin, struct server *proxy)
 {
     static const struct store_options patient = {.request_s = HTTP_FAKE_TIMEOUT_S};
     struct store *store = NULL, *first;
     begin(origin, w->fake);
     assert_int_equal(store_open(http_fake_url(origin->http), &patient, &store), 0);
-    if (tier) { /* store_tiers_open_urls, but for the patience */
-        begin(tier, w->fake);
-        assert_int_equal(store_http_open(http_fake_url(tier->http), &patient, &first), 0);
-        assert_int_equal(store_tiers_open(store, &first, 1, &store), 0);
+    if (proxy) { /* store_l2_open_urls, but for the patience */
+        begin(proxy, w->fake);
+        assert_int_equal(store_http_open(http_fake_url(proxy->http), &patient, &first), 0);
+        assert_int_equal(store_l2_open(store, &first, 1, &store), 0);
     }
     w->store = store;
     return store;
 }
 
-static void end(struct world *w, struct store *store, struct server *origin, struct server *tier)
+static void end(struct world *w, struct store *store, struct server *origin, struct server *proxy)
 {
     fetch_free(w->fetch);
     w->fetch = NULL;
     store_close(store);
     http_fake_stop(origin->http);
-    if (tier)
-        http_fake_stop(tier->http);
+    if (proxy)
+        http_fake_stop(proxy->http);
     world_release(w);
 }
 
@@ -127,66 +127,66 @@ static void test_fetch_again__bytes_wrong_everywhere_are_an_error_after_two_conn
     end(&w, store, &origin, NULL);
 }
 
-static void test_fetch_again__a_tiers_broken_line_heals_without_the_store(void **state)
+static void test_fetch_again__a_proxys_broken_line_heals_without_the_store(void **state)
 {
     struct world w;
-    struct server origin = {0}, tier = {.bad = 1};
+    struct server origin = {0}, proxy = {.bad = 1};
     begin_world(&w);
-    struct store *store = serve(&w, &origin, &tier);
+    struct store *store = serve(&w, &origin, &proxy);
     expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
-    assert_int_equal(http_fake_connections(tier.http), 2);
+    assert_int_equal(http_fake_connections(proxy.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 0);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
     assert_int_equal(count_of(&w, "origin_refetches_total"), 0);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 1);
-    end(&w, store, &origin, &tier);
+    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 1);
+    end(&w, store, &origin, &proxy);
 }
 
-static void test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store(void **state)
+static void test_fetch_again__a_proxy_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store(void **state)
 {
     struct world w;
-    struct server origin = {0}, tier = {.bad = UINT32_MAX};
+    struct server origin = {0}, proxy = {.bad = UINT32_MAX};
     begin_world(&w);
-    struct store *store = serve(&w, &origin, &tier);
+    struct store *store = serve(&w, &origin, &proxy);
     expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
-    assert_int_equal(http_fake_connections(tier.http), 2);
-    assert_int_equal(http_fake_requests(tier.http), 2);
+    assert_int_equal(http_fake_connections(proxy.http), 2);
+    assert_int_equal(http_fake_requests(proxy.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 1);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
     assert_int_equal(count_of(&w, "origin_refetches_total"), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 1);
-    end(&w, store, &origin, &tier);
+    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 1);
+    end(&w, store, &origin, &proxy);
 }
 
-static void test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobody(void **state)
+static void test_fetch_again__proxy_and_store_wrong_are_an_error_that_blames_nobody(void **state)
 {
     struct world w;
-    struct server origin = {.bad = UINT32_MAX}, tier = {.bad = UINT32_MAX};
+    struct server origin = {.bad = UINT32_MAX}, proxy = {.bad = UINT32_MAX};
     begin_world(&w);
-    struct store *store = serve(&w, &origin, &tier);
+    struct store *store = serve(&w, &origin, &proxy);
     expect_error(start_one(&w, 1, PRIORITY_DEMAND), -EBADMSG, "packs/");
-    assert_int_equal(http_fake_requests(tier.http), 2);
+    assert_int_equal(http_fake_requests(proxy.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 3);
     assert_int_equal(count_of(&w, "errors_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 0);
-    end(&w, store, &origin, &tier);
+    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 0);
+    end(&w, store, &origin, &proxy);
 }
 
-static void test_fetch_again__a_tier_that_had_nothing_is_not_blamed_for_what_the_store_gave(void **state)
+static void test_fetch_again__a_proxy_that_had_nothing_is_not_blamed_for_what_the_store_gave(void **state)
 {
     struct world w;
-    struct server origin = {.bad = 1}, tier = {.is_empty = true};
+    struct server origin = {.bad = 1}, proxy = {.is_empty = true};
     begin_world(&w);
-    struct store *store = serve(&w, &origin, &tier);
+    struct store *store = serve(&w, &origin, &proxy);
     expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 0);
-    end(&w, store, &origin, &tier);
+    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 0);
+    end(&w, store, &origin, &proxy);
 }
 
 int main(void)
@@ -195,10 +195,10 @@ int main(void)
         cmocka_unit_test(test_fetch_again__wrong_bytes_heal_over_another_connection),
         cmocka_unit_test(test_fetch_again__short_bytes_heal_over_another_connection),
         cmocka_unit_test(test_fetch_again__bytes_wrong_everywhere_are_an_error_after_two_connections),
-        cmocka_unit_test(test_fetch_again__a_tiers_broken_line_heals_without_the_store),
-        cmocka_unit_test(test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store),
-        cmocka_unit_test(test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobody),
-        cmocka_unit_test(test_fetch_again__a_tier_that_had_nothing_is_not_blamed_for_what_the_store_gave),
+        cmocka_unit_test(test_fetch_again__a_proxys_broken_line_heals_without_the_store),
+        cmocka_unit_test(test_fetch_again__a_proxy_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store),
+        cmocka_unit_test(test_fetch_again__proxy_and_store_wrong_are_an_error_that_blames_nobody),
+        cmocka_unit_test(test_fetch_again__a_proxy_that_had_nothing_is_not_blamed_for_what_the_store_gave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

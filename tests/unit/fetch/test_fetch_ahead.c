@@ -27,14 +27,14 @@ static void test_fetch_ahead__no_more_than_the_window_is_in_the_air(void **state
     store_fake_wait_held(w.fake, gets);
     struct inflight *demand = start_one(&w, ALL, PRIORITY_DEMAND); /* finds a place */
     store_fake_wait_held(w.fake, gets + 1);
-    assert_int_equal(count_of(&w, "readahead_in_air_bytes"), bytes);
+    assert_int_equal(count_of(&w, "readahead_inflight_bytes"), bytes);
     assert_int_equal(count_of(&w, "readahead_queued"), ALL - 4 * gets);
     assert_int_equal(count_of(&w, "busy_workers"), gets + 1);
     store_fake_release(w.fake);
     expect_bytes(&w, demand, ALL);
     for (unsigned i = 0; i < ALL; i++)
         expect_bytes(&w, inflights[i], i);
-    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_readahead_in_air_bytes");
+    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_readahead_inflight_bytes");
     world_release(&w);
 }
 
@@ -49,7 +49,7 @@ static void test_fetch_ahead__what_failed_is_not_in_the_air_any_more(void **stat
     start(&w, chunks, 2, PRIORITY_READAHEAD, inflights);
     expect_error(inflights[0], -ENOENT, "");
     expect_error(inflights[1], -ENOENT, "");
-    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_readahead_in_air_bytes");
+    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_readahead_inflight_bytes");
     world_release(&w);
 }
 

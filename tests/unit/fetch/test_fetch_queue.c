@@ -121,7 +121,7 @@ static void test_fetch_queue__warming_has_few_bytes_in_the_air_beside_demand(voi
     store_fake_wait_held(w.fake, 1);
     start(&w, chunks, CHUNKS - 4, PRIORITY_WARM, inflights);
     store_fake_wait_held(w.fake, 1 + gets);
-    assert_int_equal(count_of(&w, "warm_in_air_bytes"), bytes);
+    assert_int_equal(count_of(&w, "warm_inflight_bytes"), bytes);
     assert_int_equal(count_of(&w, "queued"), CHUNKS - 4 - end);
     start(&w, chunks + CHUNKS - 4, 2, PRIORITY_READAHEAD, inflights + CHUNKS - 4);
     store_fake_wait_held(w.fake, 2 + gets);
@@ -147,14 +147,14 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
     store_fake_wait_held(w.fake, 1);
     assert_int_equal(count_of(&w, "queued"), 0);
     const struct chunk_ref *last = &w.img.refs[CHUNKS - 1];
-    assert_int_equal(count_of(&w, "warm_in_air_bytes"), last->offset + last->stored_len - w.img.refs[0].offset);
+    assert_int_equal(count_of(&w, "warm_inflight_bytes"), last->offset + last->stored_len - w.img.refs[0].offset);
     store_fake_set_dead(w.fake, -EACCES);
     store_fake_release(w.fake);
     for (unsigned i = 0; i < CHUNKS; i++)
         expect_error(inflights[i], -EACCES, "");
     while (count_of(&w, "busy_workers"))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(count_of(&w, "warm_in_air_bytes"), 0);
+    assert_int_equal(count_of(&w, "warm_inflight_bytes"), 0);
     world_release(&w);
 }
 

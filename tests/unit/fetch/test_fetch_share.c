@@ -135,7 +135,7 @@ static void test_fetch_share__what_a_silent_store_is_to_bring_does_not_count_in_
     init_silent(&silent, &w, CHUNKS);
     ask_for_all(&silent, PRIORITY_READAHEAD, inflights);
     store_fake_wait_held(silent.fake, 1);
-    assert_true(count_of(&w, "readahead_in_air_bytes") > count_of(&w, "readahead_window_bytes"));
+    assert_true(count_of(&w, "readahead_inflight_bytes") > count_of(&w, "readahead_window_bytes"));
     let_it_be_silent();
     struct world other = w;
     other.store = &twin.base;

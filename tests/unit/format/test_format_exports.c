@@ -65,6 +65,21 @@ static void test_export_table__a_tag_has_one_entry_and_the_latest_use_is_in_fron
     assert_null(export_table_find_tag(&t, &ref));
 }
 
+/* A server that goes on serving it needs its signature at each start. */
+static void test_export_table__a_signed_image_stays_when_its_tag_moves(void **state)
+{
+    CLEANUP_EXPORT_TABLE t = {0};
+    struct image_ref one = ref_of("/srv/faces:v1", "{one}"), two = ref_of("/srv/faces:v1", "{two}");
+    put_ref(&t, &one, 1, "{one}", "signed");
+    put_ref(&t, &two, 2, "{two}", NULL);
+    assert_int_equal(t.entries.len, 2);
+    expect(export_table_find_tag(&t, &one), "v1", 2, "{two}");
+    assert_string_equal(export_table_find_image(&t, one.store, &one.digest)->signature, "signed");
+    put_ref(&t, &one, 3, "{one}", "signed"); /* this one has no signature, and goes */
+    assert_int_equal(t.entries.len, 1);
+    expect(export_table_find_tag(&t, &one), "v1", 3, "{one}");
+}
+
 static void test_export_table__without_a_tag_each_image_has_its_own_entry(void **state)
 {
     CLEANUP_EXPORT_TABLE t = {0};
@@ -177,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_export_table__a_tag_has_one_entry_and_the_latest_use_is_in_front),
+        cmocka_unit_test(test_export_table__a_signed_image_stays_when_its_tag_moves),
         cmocka_unit_test(test_export_table__without_a_tag_each_image_has_its_own_entry),
         cmocka_unit_test(test_export_table__what_is_written_is_read),
         cmocka_unit_test(test_export_table__beyond_its_size_the_oldest_are_left_out),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/io.h"
 #include "format/signature.h"
 #include "format/tag.h"
 
@@ -158,6 +159,36 @@ static void test_tag__a_signature_is_kept_as_it_is(void **state)
     assert_string_equal(back.signature, t.signature);
 }
 
+/* Ed25519 has no randomness, so the whole document is pinned. Its signature also verifies with the key as text. */
+static void test_tag__golden_bytes_with_a_signature(void **state)
+{
+    static const char key[] = "RWQBAgMEBQYHq7tcZySCsNzKkaIaTtY7Fa/eiqE3jacs0Bs0lYnW591q";
+    CLEANUP_BYTES golden = BYTES_INIT(TAG_DOC_MAX);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct secret_key secret;
+    struct public_key public;
+    struct tag t = {.digest = digest_of("abc", 3),
+                    .content_root = digest_of("c", 1),
+                    .created = 1795000000,
+                    .nonce = "0123456789abcdef",
+                    .name = "faces",
+                    .tag = "v1"};
+    struct signature s;
+    char text[SIGNATURE_MESSAGE_MAX];
+    size_t len = signature_message(t.name, t.tag, &t.digest, text);
+    make_keys(&secret, &public);
+    assert_int_equal(signature_make(&secret, text, len, comment, t.signature), 0);
+    assert_int_equal(tag_encode(&t, &doc), 0);
+    assert_int_equal(io_read_file(GRANARY_GOLDEN_DIR "/ok-tag-signed.json", &golden), 0);
+    assert_int_equal(doc.len, golden.len);
+    assert_memory_equal(doc.data, golden.data, doc.len);
+
+    assert_int_equal(tag_decode(golden.data, golden.len, &t), 0);
+    assert_int_equal(signature_decode(t.signature, strlen(t.signature), &s), 0);
+    assert_int_equal(public_key_decode(key, strlen(key), &public), 0);
+    assert_int_equal(signature_verify(&s, &public, text, len), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_public_key__only_whole_keys_are_taken),
         cmocka_unit_test(test_secret_key__with_a_password_or_damaged_it_is_refused),
         cmocka_unit_test(test_tag__a_signature_is_kept_as_it_is),
+        cmocka_unit_test(test_tag__golden_bytes_with_a_signature),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ static void test_trace__hostile_fields_are_refused(void **state)
     expect_refusal(32, 4, COUNT + 1, "cut short");
     expect_refusal(32, 4, COUNT - 1, "cut short");
     expect_refusal(104, 4, 1, "header");
-    expect_refusal(TRACE_HEADER_SIZE, 4, CHUNKS, "behind the end");
+    expect_refusal(TRACE_HEADER_SIZE, 4, CHUNKS, "past the end");
 }
 
 static void test_trace__what_cannot_be_numbered_is_refused(void **state)

@@ -47,28 +47,28 @@ static void test_stack__the_only_image_is_the_default_export(void **state)
     world_release(&w);
 }
 
-static void test_stack__shared_tiers_answer_for_one_store(void **state)
+static void test_stack__proxies_answer_for_one_store(void **state)
 {
     struct world w;
     world_init(&w);
     struct stack *s = NULL;
-    struct store_tier_report reports[STORE_TIERS_MAX];
+    struct store_l2_report reports[STORE_L2_MAX];
     /* Nobody listens there: everything comes from the store. */
     const struct stack_image images[] = {
         {.ref = w.faces_ref}, {.ref = w.cars_ref}, {.ref = w.other_ref, .export_name = "other faces"}};
     struct stack_config config = {.images = images,
                                   .image_count = 2,
                                   .store = {.timeout_ms = 1},
-                                  .tiers = {"http://127.0.0.1:1/a", "http://127.0.0.1:1/b/"},
-                                  .tier_count = 2};
+                                  .l2 = {"http://127.0.0.1:1/a", "http://127.0.0.1:1/b/"},
+                                  .l2_count = 2};
     assert_int_equal(stack_open(&config, &s), 0);
     assert_int_equal(stack_start_threads(s), 0);
     expect_image(image_named(s, "faces"), &w.faces);
     expect_image(image_named(s, "cars"), &w.cars);
-    assert_int_equal(stack_tiers(s, reports), 2);
+    assert_int_equal(stack_l2(s, reports), 2);
     assert_string_equal(reports[1].url, "http://127.0.0.1:1/b");
-    assert_int_equal(counter_value(stack_counters, s, "granary_tier_bytes_total"), 0);
-    assert_true(counter_value(stack_counters, s, "granary_tier_fallthroughs_total") >= 2);
+    assert_int_equal(counter_value(stack_counters, s, "granary_l2_bytes_total"), 0);
+    assert_true(counter_value(stack_counters, s, "granary_l2_fallthroughs_total") >= 2);
     stack_close(s);
     config.image_count = 3;
     assert_int_equal(stack_open(&config, &s), -EINVAL);
@@ -250,7 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stack__images_of_two_stores_are_found_by_export_name),
         cmocka_unit_test(test_stack__the_only_image_is_the_default_export),
-        cmocka_unit_test(test_stack__shared_tiers_answer_for_one_store),
+        cmocka_unit_test(test_stack__proxies_answer_for_one_store),
         cmocka_unit_test(test_stack__a_restart_finds_what_was_cached),
         cmocka_unit_test(test_stack__an_image_keeps_to_its_quota_over_restarts),
         cmocka_unit_test(test_stack__what_was_read_once_is_served_with_the_store_away),

@@ -182,6 +182,28 @@ static void test_build_lease__what_an_untagged_parent_gave_has_its_grace_period(
         assert_true(store_fake_has(w->store, packs.keys[i]));
 }
 
+/* A gc long after the build's packs were put. On a thread that uploads, as untag_parent. */
+static void collect_late(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    const struct untagging *u = arg;
+    if (op != FAKE_PUT || strncmp(key, "catalogs/", 9) != 0)
+        return;
+    store_fake_set_hook(fake, NULL, NULL);
+    must(collect(u->w, u->now).marked > 3, "nothing is marked");
+}
+
+/* The build takes longer than the grace period, so that a gc marks what it has put. */
+static void test_build_lease__what_a_long_build_put_has_its_grace_period(void **state)
+{
+    struct world *w = *state;
+    struct build_options o = options();
+    struct untagging untagging = {.w = w, .now = time(NULL) + 4000};
+    store_fake_set_hook(w->store, collect_late, &untagging);
+    struct build_result built = rebuild(w, &o);
+    untag(w, &built);
+    assert_int_equal(collect(w, untagging.now + 4000).swept, 0);
+}
+
 /* ------------------------------------------------------------------ the store goes */
 
 static void remove_store_at_manifest(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
@@ -236,6 +258,7 @@ int main(void)
         TEST(counts_the_same_when_it_lapsed_and_nothing_was_lost),
         TEST(fails_when_it_lapsed_while_the_tags_were_put),
         TEST(what_an_untagged_parent_gave_has_its_grace_period),
+        TEST(what_a_long_build_put_has_its_grace_period),
         TEST_EXT4(what_an_untagged_parent_gave_has_its_grace_period),
         TEST(nothing_is_published_where_the_store_has_gone),
         TEST(a_store_that_goes_under_it_is_no_damaged_parent),

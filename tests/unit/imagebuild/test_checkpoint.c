@@ -328,6 +328,31 @@ static void test_checkpoint__gc_leaves_what_it_names(void **state)
     store_fake_free(w.store);
 }
 
+/* A gc marks what the first run put, and the second one publishes it. */
+static void test_checkpoint__what_an_earlier_run_put_has_its_grace_period(void **state)
+{
+    struct world w;
+    struct build_result r;
+    struct gc_result gc;
+    char key[256];
+    struct gc_options old = {.grace_s = 3600, .now = time(NULL) + 4000};
+    open_world(&w);
+    const struct build_options o = options(MANIFEST_EROFS);
+    assert_int_equal(run(&w, w.store, &o, 250, &r), -EIO);
+    assert_true(find_key(w.store, "builds/", key) && store_fake_set_mtime(w.store, key, old.now));
+    assert_int_equal(gc_run(store_fake_store(w.store), &old, &gc), 0);
+    assert_int_equal(gc.live_leases, 1);
+    assert_true(gc.marked > 0);
+    assert_int_equal(run(&w, w.store, &o, FILES, &r), 0);
+    assert_true(r.bytes_resumed > 0);
+    assert_int_equal(repository_remove_tag(store_fake_store(w.store), "faces", "daily"), 0);
+    assert_int_equal(repository_remove_tag(store_fake_store(w.store), "faces", r.unique_tag), 0);
+    old.now += 4000;
+    assert_int_equal(gc_run(store_fake_store(w.store), &old, &gc), 0);
+    check_image(&w, &r); /* what the checkpoint alone named is gone */
+    store_fake_free(w.store);
+}
+
 /* Whose lease has lapsed goes by whether the document is still there. */
 static void test_checkpoint__is_held_while_it_is_there(void **state)
 {
@@ -357,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__is_the_builds_own),
         cmocka_unit_test(test_checkpoint__is_held_while_it_is_there),
         cmocka_unit_test(test_checkpoint__gc_leaves_what_it_names),
+        cmocka_unit_test(test_checkpoint__what_an_earlier_run_put_has_its_grace_period),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

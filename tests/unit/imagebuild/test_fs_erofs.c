@@ -264,9 +264,8 @@ static int stop(void *arg)
 static void test_fs_erofs__a_build_that_stops_stops_it(void **state)
 {
     struct image i = image_begin();
-    struct fs_config config = {.chunk_size = CHUNK, .step = stop};
     int steps = 0;
-    config.step_arg = &steps;
+    const struct fs_config config = {.chunk_size = CHUNK, .step = {.call = stop, .arg = &steps}};
     fs_free(i.fs);
     assert_int_equal(fs_erofs_new(&config, &i.fs), 0);
     struct node n = {.mode = S_IFDIR | 0755, .path = ""};

@@ -379,8 +379,7 @@ static void test_plan__ends_when_told_to(void **state)
     int calls = 2;
     struct plan_config config = config_of(&w, listed);
     struct plan_counts counts;
-    config.step = refuse;
-    config.step_arg = &calls;
+    config.step = (struct step){.call = refuse, .arg = &calls};
     assert_int_equal(plan_make(&config, &planned, &counts), -ECANCELED);
     close_world(&w);
 }

@@ -13,6 +13,7 @@
 #include "imagebuild/check/check.h"
 #include "repository/read/index_read.h"
 #include "repository/repository.h"
+#include "upkeep/upkeep.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, FILES = 40 };
 
@@ -163,7 +164,41 @@ static void test_repair__lost_metadata_is_said(void **state)
     assert_int_equal(f->result.repaired, 0);
     assert_int_equal(f->problems, 1);
     assert_non_null(strstr(f->problem, "metadata of the filesystem"));
-    assert_int_equal(store_fake_calls(f->fake, FAKE_PUT), 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_PUT), 1); /* the lease */
+}
+
+/* What a gc does while a pack is put. The image lost its tags and its grace period, so that all of it is eligible. */
+struct collector {
+    struct fixture *f;
+    struct gc_result result;
+};
+
+static void collect_at_put(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct collector *c = arg;
+    if (op != FAKE_PUT || strncmp(key, "packs/", 6) != 0)
+        return;
+    store_fake_set_hook(fake, NULL, NULL);
+    assert_int_equal(gc_run(c->f->store, &(struct gc_options){.grace_s = 0}, &c->result), 0);
+}
+
+static void test_repair__gc_sweeps_nothing_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    struct collector c = {.f = f};
+    assert_int_equal(repository_remove_tag(f->store, "faces", "latest"), 0);
+    assert_int_equal(repository_remove_tag(f->store, "faces", f->built.unique_tag), 0);
+    assert_int_equal(gc_run(f->store, &(struct gc_options){.grace_s = 0}, &c.result), 0);
+    assert_true(c.result.marked > 0);
+    for (size_t i = 0; i < f->packs.len; i++)
+        assert_true(store_fake_flip(f->fake, key_of(&f->packs.items[i]), 10));
+    store_fake_set_hook(f->fake, collect_at_put, &c);
+    assert_int_equal(repair(f, f->packs.items, f->packs.len), 0);
+    assert_int_equal(c.result.live_leases, 1);
+    assert_int_equal(c.result.swept, 0);
+    for (size_t i = 0; i < f->packs.len; i++)
+        assert_true(is_whole(f, &f->packs.items[i]));
+    assert_int_equal(store_fake_count(f->fake, "builds/"), 0);
 }
 
 /* The first pack that lies within file-39, the largest. */
@@ -225,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_repair__missing_packs_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repair__what_is_left_is_used, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repair__lost_metadata_is_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_repair__gc_sweeps_nothing_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repair__a_changed_source_is_said, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repair__another_file_of_the_same_bytes_will_do, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repair__a_source_that_fails_ends_it, setup, teardown),

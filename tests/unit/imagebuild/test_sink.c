@@ -129,7 +129,7 @@ static void test_sink__the_sections_rules_are_checked(void **state)
     check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the contents");
     check_misuse(SINK_METADATA, 2 * CHUNK, SINK_DATA, 3 * CHUNK, "after the metadata has begun");
     check_misuse(SINK_HOLES, 5 * CHUNK, SINK_DATA, 4 * CHUNK, "before the end of what stays");
-    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the contents");
+    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "after the contents");
 }
 
 /* Not noticed at once, but before anything could be published. */
@@ -359,7 +359,7 @@ static void test_upload__steps_go_on_while_it_waits(void **state)
     unsigned steps = 0;
     struct upload *u;
     struct upload_config config = {
-        .store = store_fake_store(store), .threads = 1, .memory = PACK, .step = take_steps, .step_arg = &steps};
+        .store = store_fake_store(store), .threads = 1, .memory = PACK, .step = {.call = take_steps, .arg = &steps}};
     assert_int_equal(upload_new(&config, &u), 0);
     store_fake_hold(store, FAKE_PUT);
     put_numbered(u, 1, 0);

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/le.h"
+#include "base/openat2.h"
 #include "imagebuild/source/source_internal.h"
 #include "unit/node_list.h"
 

@@ -289,10 +289,10 @@ static void test_credential_chain__refusals_name_the_service(void **state)
     service.absent = false;
     use_container();
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/nonexistent/token", 1);
-    assert_refused(-EACCES, "/nonexistent/token");
+    assert_refused(-ENOKEY, "/nonexistent/token");
     unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hidden.wrong", 1);
-    assert_refused(-EACCES, "status 403");
+    assert_refused(-ENOKEY, "status 403");
     static const char *const elsewhere[] = {"http://127.0.0.1.evil.example/x",
                                             "http://localhost:x@evil.example/",
                                             "http://localhost@evil.example/",
@@ -310,7 +310,7 @@ static void test_credential_chain__refusals_name_the_service(void **state)
     unsetenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     use_web_identity();
     setenv("AWS_ROLE_ARN", "arn:other", 1);
-    assert_refused(-EACCES, "STS");
+    assert_refused(-ENOKEY, "STS");
 }
 
 static void test_credential_chain__keys_of_the_past_are_refused(void **state)
@@ -319,7 +319,7 @@ static void test_credential_chain__keys_of_the_past_are_refused(void **state)
     service.lifetime_s = -10;
     struct credential_chain *c = make();
     const struct lent_credentials *lent;
-    assert_int_equal(credential_chain_get(c, &lent), -EACCES);
+    assert_int_equal(credential_chain_get(c, &lent), -ENOKEY);
     assert_non_null(strstr(error_text(), "clock"));
     credential_chain_free(c);
 }
@@ -418,7 +418,7 @@ static void test_credential_chain__expired_tokens_are_renewed_once(void **state)
     assert_int_equal(s3_put(s, "k", "x", 1, NULL, NULL, NULL), 0);
     assert_int_equal(service.issued, 4);
     service.expired = 1000;
-    assert_int_equal(read_object(s), -EACCES);
+    assert_int_equal(read_object(s), -ENOKEY);
     assert_non_null(strstr(error_text(), "expired"));
     assert_int_equal(service.issued, 5);
     s3_free(s);

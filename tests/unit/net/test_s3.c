@@ -34,10 +34,10 @@ static void test_s3__refusals_become_sentences(void **state)
         int rc;
         const char *sentence;
     } cases[] = {
-        {ERR("403", "SignatureDoesNotMatch") "</Error>", -EACCES, "check AWS_SECRET_ACCESS_KEY"},
-        {ERR("403", "InvalidAccessKeyId") "</Error>", -EACCES, "check AWS_ACCESS_KEY_ID"},
-        {ERR("403", "RequestTimeTooSkewed") "</Error>", -EACCES, "set the clock"},
-        {ERR("400", "ExpiredToken") "</Error>", -EACCES, "get new credentials"},
+        {ERR("403", "SignatureDoesNotMatch") "</Error>", -ENOKEY, "check AWS_SECRET_ACCESS_KEY"},
+        {ERR("403", "InvalidAccessKeyId") "</Error>", -ENOKEY, "check AWS_ACCESS_KEY_ID"},
+        {ERR("403", "RequestTimeTooSkewed") "</Error>", -ENOKEY, "set the clock"},
+        {ERR("400", "ExpiredToken") "</Error>", -ENOKEY, "get new credentials"},
         {ERR("403", "AccessDenied") "</Error>", -EACCES, "refuses these credentials to read"},
         {ERR("403", "InvalidObjectState") "</Error>", -EACCES, "restore it"},
         {ERR("404", "NoSuchBucket") "</Error>", -EIO, "the bucket does not exist"},

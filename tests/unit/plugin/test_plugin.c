@@ -85,9 +85,9 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     assert_string_equal(o.metrics, "h:9");
     assert_string_equal(o.stack.store.endpoint, "http://h:1");
     assert_int_equal(o.stack.cache.fetch.hedge_percent, 10);
-    assert_int_equal(o.stack.tier_count, 2);
-    assert_string_equal(o.stack.tiers[0], "http://c1:80/s");
-    assert_string_equal(o.stack.tiers[1], "https://c2/s");
+    assert_int_equal(o.stack.l2_count, 2);
+    assert_string_equal(o.stack.l2[0], "http://c1:80/s");
+    assert_string_equal(o.stack.l2[1], "https://c2/s");
     assert_int_equal(o.stack.index_memory, 128 << 20);
     assert_int_equal(o.stack.readahead, 0);
     assert_true(o.stack.no_completion);
@@ -172,7 +172,7 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
     for (int i = 0; i < CACHE_QUOTAS_MAX; i++)
         assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), 0);
     assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), -EINVAL);
-    for (int i = 0; i < STORE_TIERS_MAX; i++)
+    for (int i = 0; i < STORE_L2_MAX; i++)
         assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), 0);
     assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), -EINVAL);
     stack_options_release(&o);

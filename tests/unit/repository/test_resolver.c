@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "fake/http_fake.h"
 #include "fake/image_fake.h"
+#include "repository/repository.h"
 #include "repository/resolver.h"
 #include "unit/scratch.h"
 
@@ -506,6 +507,99 @@ static void test_resolver__what_is_handed_is_not_asked_for_and_not_trusted(void 
     world_release(&w);
 }
 
+/* ---- signatures ---- */
+
+/* A key, and a resolver that trusts it. */
+struct signing {
+    struct secret_key secret;
+    struct trust trust;
+};
+
+static void trust_one(struct world *w, struct signing *s)
+{
+    *s = (struct signing){.secret = {.id = {1}, .secret = {9}}, .trust.count = 1};
+    memcpy(s->trust.keys[0].id, s->secret.id, KEY_ID_SIZE);
+    assert_int_equal(ed25519_public(s->secret.secret, s->trust.keys[0].key), 0);
+    w->config.trust = &s->trust;
+    restart(w);
+}
+
+/* Sign faces:latest, which names that image. */
+static void sign(struct world *w, const struct signing *s, const struct digest *image)
+{
+    char message[SIGNATURE_MESSAGE_MAX], text[SIGNATURE_TEXT_MAX], url[SCRATCH_MAX + 32];
+    struct store *store;
+    size_t len = signature_message("faces", "latest", image, message);
+    assert_int_equal(signature_make(&s->secret, message, len, "c", text), 0);
+    snprintf(url, sizeof url, "file://%s", w->store);
+    assert_int_equal(store_open(url, &w->config.store, &store), 0);
+    assert_int_equal(repository_sign(store, "faces", "latest", image, text), 0);
+    store_close(store);
+}
+
+static int resolve_digest(struct world *w, const char *tag, const struct digest *image)
+{
+    char rest[IMAGE_REF_MAX], hex[DIGEST_HEX_SIZE];
+    struct image_ref ref;
+    snprintf(rest, sizeof rest, "faces%s@sha256:%s", tag, digest_hex(image, hex));
+    return resolve_at(w, w->store, rest, &ref);
+}
+
+static void test_resolver__what_no_trusted_key_has_signed_is_refused(void **state)
+{
+    struct world w;
+    struct signing s;
+    struct image_ref ref;
+    world_init(&w);
+    serve(&w, w.store); /* known to the tables, without a signature */
+    trust_one(&w, &s);
+    struct digest image = w.faces.digest;
+    expect_code(resolve_at(&w, w.store, "faces", &ref), -EKEYREJECTED, "it has no signature");
+    expect_code(resolve_digest(&w, ":latest", &image), -EKEYREJECTED, "it has no signature");
+    expect_code(resolve_digest(&w, "", &image), -EKEYREJECTED, "found by its tag");
+    take_away(&w); /* then the tables stand in, and they have no signature either */
+    restart(&w);
+    expect_code(resolve_at(&w, w.store, "faces", &ref), -EKEYREJECTED, "it has no signature");
+    world_release(&w);
+}
+
+/* The proof is in the tables; and it is proof only for whom it was signed by. */
+static void test_resolver__a_signed_image_is_trusted_again_when_its_tag_has_moved_or_its_store_is_away(void **state)
+{
+    struct world w;
+    struct signing s;
+    struct image_fake moved;
+    struct image_ref ref;
+    world_init(&w);
+    trust_one(&w, &s);
+    struct digest image = w.faces.digest;
+    sign(&w, &s, &image);
+    serve(&w, w.store);
+    save_store(&w, &moved, 2, "faces");
+    restart(&w);
+    expect_code(resolve_at(&w, w.store, "faces", &ref), -EKEYREJECTED, "it has no signature");
+    assert_int_equal(resolve_digest(&w, ":latest", &image), 0);
+    assert_int_equal(resolve_digest(&w, "", &image), 0);
+    sign(&w, &s, &moved.digest); /* the newer image takes the tag, and the older one's signature stays */
+    serve(&w, w.store);
+    s.trust.keys[0].key[0] ^= 1;
+    restart(&w);
+    expect_code(resolve_digest(&w, ":latest", &moved.digest), -EKEYREJECTED, "was changed");
+    expect_code(resolve_digest(&w, ":latest", &image), -EKEYREJECTED, "another image by now");
+    s.trust.keys[0].key[0] ^= 1;
+    take_away(&w);
+    restart(&w);
+    assert_int_equal(resolve_digest(&w, ":latest", &image), 0);
+    assert_int_equal(resolve_digest(&w, ":latest", &moved.digest), 0);
+    assert_int_equal(resolve_at(&w, w.store, "faces", &ref), 0);
+    assert_true(digest_equal(&ref.digest, &moved.digest));
+    s.trust.keys[0].key[0] ^= 1;
+    restart(&w);
+    expect_code(resolve_at(&w, w.store, "faces", &ref), -EKEYREJECTED, "was changed");
+    image_fake_release(&moved);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +614,8 @@ int main(void)
         cmocka_unit_test(test_resolver__a_store_that_is_away_is_asked_once),
         cmocka_unit_test(test_resolver__many_images_are_asked_for_at_once),
         cmocka_unit_test(test_resolver__what_is_handed_is_not_asked_for_and_not_trusted),
+        cmocka_unit_test(test_resolver__what_no_trusted_key_has_signed_is_refused),
+        cmocka_unit_test(test_resolver__a_signed_image_is_trusted_again_when_its_tag_has_moved_or_its_store_is_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

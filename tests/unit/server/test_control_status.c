@@ -1,4 +1,4 @@
-/* What /status says of stores and shared tiers that fail, and of the server's health then. */
+/* What /status says of stores and shared cache proxies that fail, and of the server's health then. */
 #include "unit/cmocka_all.h"
 
 #include <jansson.h>
@@ -8,8 +8,8 @@
 #include "unit/control_world.h"
 #include "unit/exports.h"
 
-/* A second stack on the world's image, without a cache: every read asks. tier: NULL: none. */
-static struct stack *open_uncached(struct control_world *w, const char *tier)
+/* A second stack on the world's image, without a cache: every read asks. proxy: NULL: none. */
+static struct stack *open_uncached(struct control_world *w, const char *proxy)
 {
     char ref[SCRATCH_MAX + 16];
     struct stack *stack = NULL;
@@ -18,8 +18,8 @@ static struct stack *open_uncached(struct control_world *w, const char *tier)
     const struct stack_config config = {.images = &image,
                                         .image_count = 1,
                                         .store = {.timeout_ms = 1},
-                                        .tiers = {tier},
-                                        .tier_count = tier ? 1 : 0,
+                                        .l2 = {proxy},
+                                        .l2_count = proxy ? 1 : 0,
                                         .cache = {.fetch = {.workers = 2}},
                                         .no_completion = true};
     assert_int_equal(stack_open(&config, &stack), 0);
@@ -88,18 +88,18 @@ static void test_control_status__a_store_whose_last_tries_failed_is_failing(void
     control_world_release(&w);
 }
 
-static void test_control_status__a_shared_tier_that_is_down_leaves_nobody_well(void **state)
+static void test_control_status__a_shared_proxy_that_is_down_leaves_nobody_well(void **state)
 {
     static struct control_world w;
-    struct store_tier_report tiers[STORE_TIERS_MAX] = {{.down = false}};
+    struct store_l2_report proxies[STORE_L2_MAX] = {{.down = false}};
     control_world_init(&w);
     struct stack *stack = open_uncached(&w, "http://127.0.0.1:1/a"); /* nobody listens there */
-    while (!tiers[0].down) {
+    while (!proxies[0].down) {
         assert_int_equal(read_chunk(stack), 0);
-        assert_int_equal(stack_tiers(stack, tiers), 1);
+        assert_int_equal(stack_l2(stack, proxies), 1);
     }
     json_t *status = status_of(stack);
-    assert_text(json_array_get(json_object_get(status, "shared_tiers"), 0), "state", "down");
+    assert_text(json_array_get(json_object_get(status, "l2"), 0), "state", "down");
     assert_text(status, "health", "degraded");
     json_decref(status);
     stack_close(stack);
@@ -110,7 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_control_status__a_store_whose_last_tries_failed_is_failing),
-        cmocka_unit_test(test_control_status__a_shared_tier_that_is_down_leaves_nobody_well),
+        cmocka_unit_test(test_control_status__a_shared_proxy_that_is_down_leaves_nobody_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void test_metrics__an_export_says_where_its_bytes_came_from(void **state)
     assert_has(m, "granary_export_served_bytes_total{export=\"faces\",from=\"disk\"} 131072");
     assert_has(m, "granary_export_served_bytes_total{export=\"faces\",from=\"store\"} 65536");
     assert_has(m, "granary_export_served_bytes_total{export=\"faces\",from=\"hole\"} 0");
-    assert_has(m, "granary_export_served_bytes_total{export=\"faces\",from=\"tier\"} 0");
+    assert_has(m, "granary_export_served_bytes_total{export=\"faces\",from=\"l2\"} 0");
     assert_has(m, "granary_export_prefetches_total{export=\"faces\"} 1");
     assert_has(m, "granary_export_prefetch_bytes_total{export=\"faces\"} 131072");
     assert_has(m, "granary_read_seconds_count 2");
@@ -57,7 +57,7 @@ static void test_metrics__an_export_says_where_its_bytes_came_from(void **state)
     assert_has(m, "# TYPE granary_read_seconds histogram");
     assert_has(m, "granary_cache_disk_read_seconds_count 2"); /* one of the index */
     assert_null(strstr(m, "granary_store_get_seconds_count 0\n"));
-    assert_has(m, "granary_tier_get_seconds_count 0");
+    assert_has(m, "granary_l2_get_seconds_count 0");
     control_world_release(&w);
 }
 

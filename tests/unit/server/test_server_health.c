@@ -1,6 +1,7 @@
 /* What a server's health is judged by, and its rates by its own history. */
 #include "unit/cmocka_all.h"
 
+#include <errno.h>
 #include <jansson.h>
 
 #include "server/control_internal.h"
@@ -25,13 +26,35 @@ static void test_server_health__a_store_is_what_its_readers_feel(void **state)
     assert_store((struct store_health){.failures = 1, .read_waits_ms = SERVER_READ_STUCK_MS}, SERVER_FAILING, "stuck");
     assert_store((struct store_health){.failures = 8, .silent = true}, SERVER_FAILING, "silent");
     assert_store((struct store_health){.refusals = 1}, SERVER_DEGRADED, "refusing");
+    assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING - 1}, SERVER_DEGRADED, "refusing");
     assert_store((struct store_health){.refusals = SERVER_REFUSALS_FAILING}, SERVER_FAILING, "refusing");
 }
 
-/* Nobody reads, so nobody finds out that the keys are good again. */
+/* Archived or forbidden packs are a few objects, wrong keys are all of them. */
+static void test_server_health__what_is_refused_is_an_object_or_the_keys(void **state)
+{
+    struct store_health h = {.refusals = SERVER_FORBIDDEN_FAILING - 1, .refusal_code = -EACCES};
+    assert_store(h, SERVER_DEGRADED, "refusing");
+    h.refusals++;
+    assert_store(h, SERVER_FAILING, "refusing");
+    assert_store((struct store_health){.refusals = 1, .refusal_code = -ENOKEY}, SERVER_FAILING, "refusing");
+}
+
+/* Nobody reads, so nobody finds out that the store answers again. */
+static void test_server_health__old_silence_degrades(void **state)
+{
+    struct store_health h = {.silent = true, .failures = 8, .failing_ms = 900000, .failed_ms = SERVER_OLD_MS - 1};
+    assert_store(h, SERVER_FAILING, "silent");
+    h.failed_ms++;
+    assert_store(h, SERVER_DEGRADED, "silent");
+    h.read_waits_ms = SERVER_READ_STUCK_MS;
+    assert_store(h, SERVER_FAILING, "silent");
+}
+
+/* Nor that the keys are good again. */
 static void test_server_health__old_refusals_degrade(void **state)
 {
-    struct store_health h = {.refusals = SERVER_REFUSALS_FAILING, .refused_ms = SERVER_REFUSAL_OLD_MS - 1};
+    struct store_health h = {.refusals = SERVER_REFUSALS_FAILING, .refused_ms = SERVER_OLD_MS - 1};
     assert_store(h, SERVER_FAILING, "refusing");
     h.refused_ms++;
     assert_store(h, SERVER_DEGRADED, "refusing");
@@ -60,7 +83,7 @@ static void test_server_health__refusals_explain_what_they_decide(void **state)
     assert_string_equal(got.error, "reset");
 }
 
-static void test_server_health__a_directory_or_a_tier_degrades(void **state)
+static void test_server_health__a_directory_or_a_proxy_degrades(void **state)
 {
     assert_int_equal(server_health_of_dir(&(struct cache_dir_report){.reading = "normal", .writing = "normal"}),
                      SERVER_HEALTHY);
@@ -69,8 +92,8 @@ static void test_server_health__a_directory_or_a_tier_degrades(void **state)
     assert_int_equal(
         server_health_of_dir(&(struct cache_dir_report){.reading = "normal", .writing = "normal", .deleted = true}),
         SERVER_DEGRADED);
-    assert_int_equal(server_health_of_tier(&(struct store_tier_report){.down = false}), SERVER_HEALTHY);
-    assert_int_equal(server_health_of_tier(&(struct store_tier_report){.down = true}), SERVER_DEGRADED);
+    assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = false}), SERVER_HEALTHY);
+    assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = true}), SERVER_DEGRADED);
 }
 
 static void test_server_health__a_get_is_waited_for_until_it_has_come(void **state)
@@ -136,9 +159,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_server_health__a_store_is_what_its_readers_feel),
+        cmocka_unit_test(test_server_health__what_is_refused_is_an_object_or_the_keys),
+        cmocka_unit_test(test_server_health__old_silence_degrades),
         cmocka_unit_test(test_server_health__old_refusals_degrade),
         cmocka_unit_test(test_server_health__refusals_explain_what_they_decide),
-        cmocka_unit_test(test_server_health__a_directory_or_a_tier_degrades),
+        cmocka_unit_test(test_server_health__a_directory_or_a_proxy_degrades),
         cmocka_unit_test(test_server_health__a_get_is_waited_for_until_it_has_come),
         cmocka_unit_test(test_history__rates_are_what_came_since_the_sample),
         cmocka_unit_test(test_history__the_first_status_has_rates),

@@ -125,6 +125,7 @@ static void test_store_retry__lasting_refusals_are_the_stores_health_until_it_ac
         store_health(b.store, &health);
         assert_int_equal(health.refusals, i);
         assert_int_equal(health.failures, 0);
+        assert_int_equal(health.refusal_code, -EACCES);
         assert_string_equal(health.refusal, error_text());
     }
     store_health(b.store, &health);

@@ -1,7 +1,8 @@
-/* 64 threads read through a store and two shared tiers that fail, stall, break off, send too little, wrong bytes or
- * nothing at all, are dead and come back, by the fetch alone and by an image over a cache. What is read is right or an
- * error; what was asked for is what the counters say became of it; nothing is left in flight, and no thread. Then the
- * weather is fine, and everything can be read. 2 seconds each, a minute with GRANARY_FULL; the sanitizers run it too.
+/* 64 threads read through a store and two shared cache proxies that fail, stall, break off, send too little, wrong
+ * bytes or nothing at all, are dead and come back, by the fetch alone and by an image over a cache. What is read is
+ * right or an error; what was asked for is what the counters say became of it; nothing is left in flight, and no
+ * thread. Then the weather is fine, and everything can be read. 2 seconds each, a minute with GRANARY_FULL; the
+ * sanitizers run it too.
  */
 #include "unit/cmocka_all.h"
 
@@ -26,7 +27,7 @@
 
 enum {
     THREADS = 64,
-    TIERS = 2,
+    PROXIES = 2,
     CHUNK = 64 << 10,
     FIRST = 224, /* chunks with data at the beginning of the image, */
     SECOND = 80, /* and in the second leaf of its index: more than the memory tier has room for */
@@ -38,7 +39,7 @@ enum {
 };
 
 struct storm {
-    struct store_fake *origin, *tiers[TIERS];
+    struct store_fake *origin, *proxies[PROXIES];
     struct store *store;
     volatile int cancel;
     struct image_fake img;
@@ -113,9 +114,9 @@ static void change_weather(struct store_fake *f, uint64_t *seed)
 static void fair_weather(struct storm *s)
 {
     __atomic_store_n(&s->cancel, 0, __ATOMIC_RELAXED);
-    for (unsigned i = 0; i <= TIERS; i++) {
-        store_fake_clear_faults(i ? s->tiers[i - 1] : s->origin);
-        store_fake_set_dead(i ? s->tiers[i - 1] : s->origin, 0);
+    for (unsigned i = 0; i <= PROXIES; i++) {
+        store_fake_clear_faults(i ? s->proxies[i - 1] : s->origin);
+        store_fake_set_dead(i ? s->proxies[i - 1] : s->origin, 0);
     }
 }
 
@@ -130,20 +131,20 @@ static uint64_t served_from(struct storm *s, enum cache_source source)
     return t.served.bytes[source];
 }
 
-/* What the counters are to have seen, whatever chance brings: tiers that keep wrong bytes, a store that is dead. */
+/* What the counters are to have seen, whatever chance brings: proxies that keep wrong bytes, a store that is dead. */
 static void overture(struct storm *s)
 {
-    for (unsigned i = 0; i < TIERS; i++)
-        store_fake_add_fault(s->tiers[i], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .bytes = 9});
-    wait_until(store_count(s, "tier_wrong_total") && atomic_load(&s->right));
+    for (unsigned i = 0; i < PROXIES; i++)
+        store_fake_add_fault(s->proxies[i], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .bytes = 9});
+    wait_until(store_count(s, "l2_wrong_total") && atomic_load(&s->right));
     fair_weather(s);
-    for (unsigned i = 0; i < TIERS; i++)
-        store_fake_set_dead(s->tiers[i], -EAGAIN);
+    for (unsigned i = 0; i < PROXIES; i++)
+        store_fake_set_dead(s->proxies[i], -EAGAIN);
     store_fake_add_fault(s->origin, &weather[0]);
-    wait_until(store_count(s, "tier_failures_total") && store_count(s, "store_retries_total"));
+    wait_until(store_count(s, "l2_failures_total") && store_count(s, "store_retries_total"));
     store_fake_set_dead(s->origin, -EAGAIN);
     wait_until(store_count(s, "store_retries_exhausted_total") && atomic_load(&s->failed));
-    store_fake_clear_faults(s->origin); /* the tiers are dead still */
+    store_fake_clear_faults(s->origin); /* the proxies are dead still */
     store_fake_set_dead(s->origin, 0);
     uint64_t right = atomic_load(&s->right);
     wait_until(atomic_load(&s->right) > right);
@@ -156,9 +157,9 @@ static void rage(struct storm *s)
 {
     uint64_t seed = seed_of(s), end = clock_now_ms() + full_or(60000, 2000);
     while (clock_now_ms() < end) {
-        for (unsigned i = 0; i <= TIERS; i++)
+        for (unsigned i = 0; i <= PROXIES; i++)
             if (draw(&seed) % 2)
-                change_weather(i ? s->tiers[i - 1] : s->origin, &seed);
+                change_weather(i ? s->proxies[i - 1] : s->origin, &seed);
         __atomic_store_n(&s->cancel, draw(&seed) % 8 == 0, __ATOMIC_RELAXED);
         sleep_ms((unsigned)(draw(&seed) % 40));
     }
@@ -271,8 +272,8 @@ static int copy_key(void *arg, const struct store_item *item)
 
 static void begin(struct storm *s)
 {
-    static const char *const urls[TIERS] = {"http://cache1:8080/lake", "http://cache2:8080/lake"};
-    struct store *tiers[TIERS];
+    static const char *const urls[PROXIES] = {"http://cache1:8080/lake", "http://cache2:8080/lake"};
+    struct store *proxies[PROXIES];
     *s = (struct storm){.origin = store_fake_new(),
                         .img = {.seed = 3,
                                 .size = (uint64_t)(INDEX_FANOUT + SECOND) * CHUNK,
@@ -283,16 +284,16 @@ static void begin(struct storm *s)
     image_fake_put(&s->img, s->origin, NULL);
     image_fake_bytes(&s->img, 0, s->plain, FIRST * CHUNK);
     image_fake_bytes(&s->img, (uint64_t)INDEX_FANOUT * CHUNK, s->plain + FIRST * CHUNK, SECOND * CHUNK);
-    for (unsigned i = 0; i < TIERS; i++) {
-        s->tiers[i] = store_fake_new();
-        tiers[i] = store_fake_store(s->tiers[i]);
-        struct copying copying = {.from = s->origin, .to = s->tiers[i]};
+    for (unsigned i = 0; i < PROXIES; i++) {
+        s->proxies[i] = store_fake_new();
+        proxies[i] = store_fake_store(s->proxies[i]);
+        struct copying copying = {.from = s->origin, .to = s->proxies[i]};
         assert_int_equal(store_list(store_fake_store(s->origin), "", copy_key, &copying), 0);
-        tiers[i]->url = urls[i];
+        proxies[i]->url = urls[i];
     }
     struct store *patient = NULL;
     assert_int_equal(store_retry_open(store_fake_store(s->origin), RETRY_MS, &s->cancel, &patient), 0);
-    assert_int_equal(store_tiers_open(patient, tiers, TIERS, &s->store), 0);
+    assert_int_equal(store_l2_open(patient, proxies, PROXIES, &s->store), 0);
 }
 
 static void end(struct storm *s)
@@ -300,8 +301,8 @@ static void end(struct storm *s)
     store_close(s->store);
     image_fake_release(&s->img);
     store_fake_free(s->origin);
-    for (unsigned i = 0; i < TIERS; i++)
-        store_fake_free(s->tiers[i]);
+    for (unsigned i = 0; i < PROXIES; i++)
+        store_fake_free(s->proxies[i]);
     free(s->plain);
 }
 
@@ -342,12 +343,12 @@ static void run(struct storm *s, void *(*reader)(void *))
 
 static void check_store_counters(struct storm *s)
 {
-    uint64_t tiers = 0;
-    for (unsigned i = 0; i < TIERS; i++)
-        tiers += store_fake_calls(s->tiers[i], FAKE_GET);
+    uint64_t proxies = 0;
+    for (unsigned i = 0; i < PROXIES; i++)
+        proxies += store_fake_calls(s->proxies[i], FAKE_GET);
     assert_int_equal(store_count(s, "store_gets_total"), store_fake_calls(s->origin, FAKE_GET));
-    assert_int_equal(store_count(s, "tier_requests_total"), tiers);
-    assert_true(store_count(s, "tier_failures_total") <= tiers);
+    assert_int_equal(store_count(s, "l2_requests_total"), proxies);
+    assert_true(store_count(s, "l2_failures_total") <= proxies);
     assert_int_equal(store_count(s, "store_breaker_waiting"), 0);
 }
 
@@ -434,8 +435,8 @@ static void test_store_storm__readers_are_gone_while_it_rages(void **state)
         const struct fetch_config config = {.workers = 8, .timeout_ms = TIMEOUT_MS, .run_max = 2 * CHUNK};
         assert_int_equal(fetch_new(&config, &s.fetch), 0);
         assert_int_equal(fetch_start_threads(s.fetch), 0);
-        for (unsigned k = 0; k <= TIERS; k++)
-            change_weather(k ? s.tiers[k - 1] : s.origin, &seed);
+        for (unsigned k = 0; k <= PROXIES; k++)
+            change_weather(k ? s.proxies[k - 1] : s.origin, &seed);
         assert_int_equal(fetch_start(s.fetch, s.store, refs, FIRST, 0, PRIORITY_READAHEAD, 0, NULL), 0);
         fetch_free(s.fetch); /* what is queued is cancelled, what is in flight ends */
     }

@@ -193,17 +193,18 @@ static void test_copy__reads_nothing_of_what_both_stores_say_is_the_same(void **
     assert_int_equal(f->result.objects_copied, 0);
 }
 
-static void test_copy__takes_marks_off_what_was_there(void **state)
+static void test_copy__takes_marks_off_all_that_it_needs(void **state)
 {
     struct fixture *f = *state;
     char mark[OBJECT_KEY_MAX], hex[DIGEST_HEX_SIZE];
-    assert_int_equal(copy(f), 0);
-    snprintf(mark, sizeof mark, "trash/%s", digest_hex(&f->image.refs[0].object, hex));
-    store_fake_put(f->to, mark, "{}", 2);
-    snprintf(mark, sizeof mark, "trash/%s", digest_hex(&f->image.digest, hex));
-    store_fake_put(f->to, mark, "{}", 2);
-    assert_int_equal(copy(f), 0);
-    assert_int_equal(store_fake_count(f->to, "trash/"), 0);
+    for (int round = 0; round < 2; round++) { /* what it puts itself, what was there */
+        snprintf(mark, sizeof mark, "trash/%s", digest_hex(&f->image.refs[0].object, hex));
+        store_fake_put(f->to, mark, "{}", 2);
+        snprintf(mark, sizeof mark, "trash/%s", digest_hex(&f->image.digest, hex));
+        store_fake_put(f->to, mark, "{}", 2);
+        assert_int_equal(copy(f), 0);
+        assert_int_equal(store_fake_count(f->to, "trash/"), 0);
+    }
 }
 
 /* A gc that goes against the rules takes a pack that the copy relies on. */
@@ -420,7 +421,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy__hands_on_nothing_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__replaces_what_was_cut_short, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__reads_nothing_of_what_both_stores_say_is_the_same, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_copy__takes_marks_off_what_was_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__takes_marks_off_all_that_it_needs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_at_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_after_it_looked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_when_its_lease_lapsed_while_it_looked, setup, teardown),

@@ -1,5 +1,5 @@
-/* Shared tiers in front of a store: which one is asked, what their faults cost, and that a wrong byte of theirs costs
- * no more than two further gets. */
+/* Shared cache proxies in front of a store: which one is asked, what their faults cost, and that a wrong byte of theirs
+ * costs no more than two further gets. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
@@ -15,13 +15,13 @@
 #include "store/store.h"
 #include "unit/counters.h"
 
-enum { TIERS = 3, KEYS = 300, LIMIT_MS = 60000, CHUNK = 64 << 10, CHUNKS = 16 };
+enum { PROXIES = 3, KEYS = 300, LIMIT_MS = 60000, CHUNK = 64 << 10, CHUNKS = 16 };
 
-static const char *const urls[TIERS] = {"http://cache1:8080/faces", "http://cache2:8080/faces",
-                                        "http://cache3:8080/faces"};
+static const char *const urls[PROXIES] = {"http://cache1:8080/faces", "http://cache2:8080/faces",
+                                          "http://cache3:8080/faces"};
 
 struct world {
-    struct store_fake *origin, *tiers[TIERS];
+    struct store_fake *origin, *proxies[PROXIES];
     struct store *store;
     size_t n;
 };
@@ -29,13 +29,13 @@ struct world {
 static struct world open_world(size_t n)
 {
     struct world w = {.origin = store_fake_new(), .n = n};
-    struct store *tiers[TIERS];
+    struct store *proxies[PROXIES];
     for (size_t i = 0; i < n; i++) {
-        w.tiers[i] = store_fake_new();
-        tiers[i] = store_fake_store(w.tiers[i]);
-        tiers[i]->url = urls[i];
+        w.proxies[i] = store_fake_new();
+        proxies[i] = store_fake_store(w.proxies[i]);
+        proxies[i]->url = urls[i];
     }
-    assert_int_equal(store_tiers_open(store_fake_store(w.origin), tiers, n, &w.store), 0);
+    assert_int_equal(store_l2_open(store_fake_store(w.origin), proxies, n, &w.store), 0);
     return w;
 }
 
@@ -44,17 +44,17 @@ static void release_world(struct world *w)
     store_close(w->store);
     store_fake_free(w->origin);
     for (size_t i = 0; i < w->n; i++)
-        store_fake_free(w->tiers[i]);
+        store_fake_free(w->proxies[i]);
 }
 
 #define WORLD(n) CLEANUP(release_world) struct world w = open_world(n)
-#define count_of(name) counter_value(store_counters, w.store, "granary_tier" name)
+#define count_of(name) counter_value(store_counters, w.store, "granary_l2" name)
 
 static void put_everywhere(struct world *w, const char *key, const char *text)
 {
     store_fake_put(w->origin, key, text, strlen(text));
     for (size_t i = 0; i < w->n; i++)
-        store_fake_put(w->tiers[i], key, text, strlen(text));
+        store_fake_put(w->proxies[i], key, text, strlen(text));
 }
 
 static char *key_of(unsigned i, char key[64])
@@ -75,48 +75,48 @@ static int get(struct store *s, const char *key, const char *text)
     return rc;
 }
 
-static struct store_tier_report report_of(struct world *w, size_t i)
+static struct store_l2_report report_of(struct world *w, size_t i)
 {
-    struct store_tier_report reports[STORE_TIERS_MAX];
-    assert_int_equal(store_tiers_reports(w->store, reports), w->n);
+    struct store_l2_report reports[STORE_L2_MAX];
+    assert_int_equal(store_l2_reports(w->store, reports), w->n);
     assert_string_equal(reports[i].url, urls[i]);
     return reports[i];
 }
 
-/* The tier that a get of key asks; TIERS: none. */
+/* The proxy that a get of key asks; PROXIES: none. */
 static size_t asked(struct world *w, const char *key, const char *text)
 {
-    uint64_t before[TIERS];
+    uint64_t before[PROXIES];
     for (size_t i = 0; i < w->n; i++)
-        before[i] = store_fake_calls(w->tiers[i], FAKE_GET);
+        before[i] = store_fake_calls(w->proxies[i], FAKE_GET);
     assert_int_equal(get(w->store, key, text), 0);
     for (size_t i = 0; i < w->n; i++)
-        if (store_fake_calls(w->tiers[i], FAKE_GET) != before[i])
+        if (store_fake_calls(w->proxies[i], FAKE_GET) != before[i])
             return i;
-    return TIERS;
+    return PROXIES;
 }
 
-/* A tier that fails like this until it is passed over; no get fails meanwhile. Stops at the first request
+/* A proxy that fails like this until it is passed over; no get fails meanwhile. Stops at the first request
  * behind that, so that no trial is due yet but by chance. */
-static void bring_down(struct world *w, size_t tier)
+static void bring_down(struct world *w, size_t proxy)
 {
     char key[64];
-    store_fake_set_dead(w->tiers[tier], -EAGAIN);
-    for (unsigned i = 0; i < KEYS && !report_of(w, tier).down; i++)
+    store_fake_set_dead(w->proxies[proxy], -EAGAIN);
+    for (unsigned i = 0; i < KEYS && !report_of(w, proxy).down; i++)
         assert_int_equal(get(w->store, key_of(i, key), "text"), 0);
-    assert_true(report_of(w, tier).down);
+    assert_true(report_of(w, proxy).down);
 }
 
-static void test_store_tiers__keys_are_spread_evenly(void **state)
+static void test_store_l2__keys_are_spread_evenly(void **state)
 {
-    WORLD(TIERS);
+    WORLD(PROXIES);
     char key[64];
     for (unsigned i = 0; i < KEYS; i++) {
         put_everywhere(&w, key_of(i, key), "text");
         assert_int_equal(get(w.store, key, "text"), 0);
     }
-    for (size_t i = 0; i < TIERS; i++) {
-        assert_true(report_of(&w, i).requests > KEYS / TIERS * 7 / 10);
+    for (size_t i = 0; i < PROXIES; i++) {
+        assert_true(report_of(&w, i).requests > KEYS / PROXIES * 7 / 10);
         assert_int_equal(report_of(&w, i).bytes, 4 * report_of(&w, i).requests);
     }
     assert_int_equal(count_of("_requests_total"), KEYS);
@@ -124,11 +124,11 @@ static void test_store_tiers__keys_are_spread_evenly(void **state)
     assert_int_equal(store_fake_calls(w.origin, FAKE_ANY), 0);
 }
 
-/* Nodes of all versions must ask the same tier for the same key. */
-static void test_store_tiers__a_key_has_its_place_for_ever(void **state)
+/* Nodes of all versions must ask the same proxy for the same key. */
+static void test_store_l2__a_key_has_its_place_for_ever(void **state)
 {
     static const char expected[] = "121220011200001112010222";
-    WORLD(TIERS);
+    WORLD(PROXIES);
     char key[64], slots[sizeof expected];
     for (unsigned i = 0; i < sizeof expected - 1; i++) {
         put_everywhere(&w, key_of(i, key), "text");
@@ -138,9 +138,9 @@ static void test_store_tiers__a_key_has_its_place_for_ever(void **state)
     assert_string_equal(slots, expected);
 }
 
-static void test_store_tiers__one_that_goes_moves_its_own_keys_alone(void **state)
+static void test_store_l2__one_that_goes_moves_its_own_keys_alone(void **state)
 {
-    WORLD(TIERS);
+    WORLD(PROXIES);
     char key[64];
     size_t place[KEYS];
     for (unsigned i = 0; i < KEYS; i++) {
@@ -148,7 +148,7 @@ static void test_store_tiers__one_that_goes_moves_its_own_keys_alone(void **stat
         place[i] = asked(&w, key, "text");
     }
     bring_down(&w, 1);
-    uint64_t moved[TIERS] = {0};
+    uint64_t moved[PROXIES] = {0};
     for (unsigned i = 0; i < KEYS; i++) {
         size_t now = asked(&w, key_of(i, key), "text");
         if (place[i] != 1)
@@ -156,14 +156,14 @@ static void test_store_tiers__one_that_goes_moves_its_own_keys_alone(void **stat
         else
             moved[now]++; /* to 1 itself only when a trial happens to be due */
     }
-    assert_true(moved[0] > KEYS / TIERS / 4 && moved[2] > KEYS / TIERS / 4);
+    assert_true(moved[0] > KEYS / PROXIES / 4 && moved[2] > KEYS / PROXIES / 4);
 }
 
-static void test_store_tiers__a_dead_one_costs_no_error_and_is_passed_over(void **state)
+static void test_store_l2__a_dead_one_costs_no_error_and_is_passed_over(void **state)
 {
     WORLD(1);
     char key[64];
-    store_fake_set_dead(w.tiers[0], -ETIMEDOUT);
+    store_fake_set_dead(w.proxies[0], -ETIMEDOUT);
     for (unsigned i = 0; i < KEYS; i++) {
         store_fake_put(w.origin, key_of(i, key), "text", 4);
         assert_int_equal(get(w.store, key, "text"), 0);
@@ -173,17 +173,17 @@ static void test_store_tiers__a_dead_one_costs_no_error_and_is_passed_over(void 
     assert_true(report_of(&w, 0).requests < 30);
     assert_int_equal(report_of(&w, 0).failures, report_of(&w, 0).requests);
     assert_int_equal(count_of("_fallthroughs_total"), KEYS);
-    assert_int_equal(count_of("s_down"), 1);
+    assert_int_equal(count_of("_down"), 1);
 }
 
-static void test_store_tiers__one_that_answers_again_is_asked_again(void **state)
+static void test_store_l2__one_that_answers_again_is_asked_again(void **state)
 {
     WORLD(2);
     char key[64];
     for (unsigned i = 0; i < KEYS; i++)
         put_everywhere(&w, key_of(i, key), "text");
     bring_down(&w, 1);
-    store_fake_set_dead(w.tiers[1], 0);
+    store_fake_set_dead(w.proxies[1], 0);
     uint64_t end = clock_now_ms() + LIMIT_MS;
     for (unsigned i = 0; report_of(&w, 1).down; i = (i + 1) % KEYS) {
         assert_int_equal(get(w.store, key_of(i, key), "text"), 0);
@@ -195,14 +195,14 @@ static void test_store_tiers__one_that_answers_again_is_asked_again(void **state
     assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
 }
 
-static void test_store_tiers__a_get_that_breaks_goes_on_behind_what_came(void **state)
+static void test_store_l2__a_get_that_breaks_goes_on_behind_what_came(void **state)
 {
     static const int codes[] = {-EAGAIN, -ETIMEDOUT, -EIO, -ENOTSUP, 0};
     for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++) {
         WORLD(1);
         put_everywhere(&w, "packs/ab/c", "0123456789");
         store_fake_add_fault(
-            w.tiers[0], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_CUT, .code = codes[i], .bytes = 3});
+            w.proxies[0], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_CUT, .code = codes[i], .bytes = 3});
         assert_int_equal(get(w.store, "packs/ab/c", "0123456789"), 0);
         assert_int_equal(store_fake_bytes_got(w.origin), 7);
         assert_int_equal(count_of("_bytes_total"), 3);
@@ -215,7 +215,7 @@ static int refuse(void *arg, const void *data, size_t len)
     return error_set(-EAGAIN, "the reader's own");
 }
 
-static void test_store_tiers__a_reader_who_stops_is_no_failure(void **state)
+static void test_store_l2__a_reader_who_stops_is_no_failure(void **state)
 {
     WORLD(1);
     put_everywhere(&w, "packs/ab/c", "text");
@@ -227,7 +227,7 @@ static void test_store_tiers__a_reader_who_stops_is_no_failure(void **state)
     assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
 }
 
-static void test_store_tiers__what_is_missing_everywhere_is_nobodys_fault(void **state)
+static void test_store_l2__what_is_missing_everywhere_is_nobodys_fault(void **state)
 {
     WORLD(1);
     put_everywhere(&w, "packs/ab/short", "te");
@@ -238,7 +238,7 @@ static void test_store_tiers__what_is_missing_everywhere_is_nobodys_fault(void *
     assert_false(report_of(&w, 0).down);
 }
 
-static void test_store_tiers__what_is_missing_there_alone_is_its_fault(void **state)
+static void test_store_l2__what_is_missing_there_alone_is_its_fault(void **state)
 {
     WORLD(1);
     store_fake_put(w.origin, "packs/ab/c", "text", 4); /* the URL leads elsewhere, perhaps */
@@ -247,17 +247,17 @@ static void test_store_tiers__what_is_missing_there_alone_is_its_fault(void **st
     assert_true(report_of(&w, 0).down);
 }
 
-static void test_store_tiers__a_store_that_fails_behind_a_dead_one_says_so(void **state)
+static void test_store_l2__a_store_that_fails_behind_a_dead_one_says_so(void **state)
 {
     WORLD(1);
     put_everywhere(&w, "packs/ab/c", "text");
-    store_fake_set_dead(w.tiers[0], -EAGAIN);
+    store_fake_set_dead(w.proxies[0], -EAGAIN);
     store_fake_set_dead(w.origin, -EACCES);
     assert_int_equal(get(w.store, "packs/ab/c", "text"), -EACCES);
     assert_non_null(strstr(error_text(), "fake://store"));
 }
 
-static void test_store_tiers__only_packs_and_index_nodes_go_through_them(void **state)
+static void test_store_l2__only_packs_and_index_nodes_go_through_them(void **state)
 {
     static const char *const direct[] = {"manifests/abc", "catalogs/ab/c", "images/faces/latest", "granary.json"};
     WORLD(1);
@@ -270,27 +270,27 @@ static void test_store_tiers__only_packs_and_index_nodes_go_through_them(void **
     put_everywhere(&w, "packs/ab/c", "text");
     assert_int_equal(store_stat(w.store, "packs/ab/c", &item), 0);
     assert_int_equal(store_get_small(w.store, "packs/ab/c", &small, NULL), 0);
-    assert_int_equal(store_fake_calls(w.tiers[0], FAKE_ANY), 0);
+    assert_int_equal(store_fake_calls(w.proxies[0], FAKE_ANY), 0);
     put_everywhere(&w, "indexes/ab/c", "text");
     assert_int_equal(get(w.store, "indexes/ab/c", "text"), 0);
-    assert_int_equal(store_fake_calls(w.tiers[0], FAKE_GET), 1);
+    assert_int_equal(store_fake_calls(w.proxies[0], FAKE_GET), 1);
 }
 
-static void test_store_tiers__two_alike_are_refused(void **state)
+static void test_store_l2__two_alike_are_refused(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
-    struct store *tiers[] = {store_fake_store(fake), store_fake_store(fake)}, *store;
-    assert_int_equal(store_tiers_open(store_fake_store(fake), tiers, 2, &store), -EINVAL);
+    struct store *proxies[] = {store_fake_store(fake), store_fake_store(fake)}, *store;
+    assert_int_equal(store_l2_open(store_fake_store(fake), proxies, 2, &store), -EINVAL);
     assert_non_null(strstr(error_text(), "twice"));
 }
 
-static void test_store_tiers__an_address_with_a_password_is_refused_unseen(void **state)
+static void test_store_l2__an_address_with_a_password_is_refused_unseen(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
     const char *const wrong[] = {"http://cache1/faces", "http://me:secret@cache2/faces"};
     const struct store_options options = {.connections = 1};
     struct store *store;
-    assert_int_equal(store_tiers_open_urls(store_fake_store(fake), wrong, 2, &options, &store), -EINVAL);
+    assert_int_equal(store_l2_open_urls(store_fake_store(fake), wrong, 2, &options, &store), -EINVAL);
     assert_null(strstr(error_text(), "secret"));
     assert_non_null(strstr(error_text(), "shared cache proxy: "));
 }
@@ -310,7 +310,7 @@ static void begin_reading(struct reading *r)
         (struct image_fake){.seed = 7, .size = (uint64_t)CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = CHUNKS};
     image_fake_put(&r->img, r->w.origin, NULL);
     image_fake_release(&r->img);
-    image_fake_put(&r->img, r->w.tiers[0], NULL);
+    image_fake_put(&r->img, r->w.proxies[0], NULL);
     assert_int_equal(fetch_new(&(struct fetch_config){.workers = 2}, &r->fetch), 0);
     assert_int_equal(fetch_start_threads(r->fetch), 0);
 }
@@ -342,37 +342,37 @@ static void flip(struct store_fake *f, unsigned count)
     store_fake_add_fault(f, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = count, .bytes = 5});
 }
 
-static void test_store_tiers__wrong_bytes_come_from_the_store_the_third_time(void **state)
+static void test_store_l2__wrong_bytes_come_from_the_store_the_third_time(void **state)
 {
     struct reading r;
     begin_reading(&r);
-    flip(r.w.tiers[0], 2);
+    flip(r.w.proxies[0], 2);
     assert_int_equal(read_chunk(&r, 3), 0);
-    assert_int_equal(store_fake_calls(r.w.tiers[0], FAKE_GET), 2);
+    assert_int_equal(store_fake_calls(r.w.proxies[0], FAKE_GET), 2);
     assert_int_equal(store_fake_calls(r.w.origin, FAKE_GET), 1);
     assert_int_equal(report_of(&r.w, 0).wrong, 1);
     assert_int_equal(counter_value(fetch_counters, r.fetch, "granary_fetch_refetches_total"), 1);
-    assert_int_equal(counter_value(store_counters, r.w.store, "granary_tier_wrong_total"), 1);
+    assert_int_equal(counter_value(store_counters, r.w.store, "granary_l2_wrong_total"), 1);
     end_reading(&r);
 }
 
-static void test_store_tiers__one_that_is_always_wrong_is_passed_over(void **state)
+static void test_store_l2__one_that_is_always_wrong_is_passed_over(void **state)
 {
     struct reading r;
     begin_reading(&r);
-    flip(r.w.tiers[0], 0);
+    flip(r.w.proxies[0], 0);
     for (unsigned i = 0; i < 200; i++)
         assert_int_equal(read_chunk(&r, i % CHUNKS), 0);
-    assert_true(store_fake_calls(r.w.tiers[0], FAKE_GET) < 100);
+    assert_true(store_fake_calls(r.w.proxies[0], FAKE_GET) < 100);
     assert_true(report_of(&r.w, 0).wrong >= 3);
     end_reading(&r);
 }
 
-static void test_store_tiers__a_store_that_is_wrong_itself_blames_nobody(void **state)
+static void test_store_l2__a_store_that_is_wrong_itself_blames_nobody(void **state)
 {
     struct reading r;
     begin_reading(&r);
-    flip(r.w.tiers[0], 0);
+    flip(r.w.proxies[0], 0);
     flip(r.w.origin, 0);
     for (unsigned i = 0; i < CHUNKS; i++)
         assert_int_equal(read_chunk(&r, i), -EBADMSG);
@@ -392,46 +392,46 @@ static void *get_many(void *arg)
     return NULL;
 }
 
-static void test_store_tiers__many_readers_of_failing_ones_see_no_error(void **state)
+static void test_store_l2__many_readers_of_failing_ones_see_no_error(void **state)
 {
     enum { THREADS = 4 };
-    WORLD(TIERS);
+    WORLD(PROXIES);
     char key[64];
     pthread_t threads[THREADS];
     for (unsigned i = 0; i < KEYS; i++)
         put_everywhere(&w, key_of(i, key), "text");
-    for (size_t i = 0; i < TIERS; i++)
+    for (size_t i = 0; i < PROXIES; i++)
         store_fake_add_fault(
-            w.tiers[i],
+            w.proxies[i],
             &(struct store_fake_fault){
                 .op = FAKE_GET, .kind = i ? FAKE_CUT : FAKE_FAIL, .permille = 300, .code = -EAGAIN, .bytes = 2});
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, get_many, &w), 0);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    assert_true(count_of("_requests_total") >= 3 * TIERS);
+    assert_true(count_of("_requests_total") >= 3 * PROXIES);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_tiers__keys_are_spread_evenly),
-        cmocka_unit_test(test_store_tiers__a_key_has_its_place_for_ever),
-        cmocka_unit_test(test_store_tiers__one_that_goes_moves_its_own_keys_alone),
-        cmocka_unit_test(test_store_tiers__a_dead_one_costs_no_error_and_is_passed_over),
-        cmocka_unit_test(test_store_tiers__one_that_answers_again_is_asked_again),
-        cmocka_unit_test(test_store_tiers__a_get_that_breaks_goes_on_behind_what_came),
-        cmocka_unit_test(test_store_tiers__a_reader_who_stops_is_no_failure),
-        cmocka_unit_test(test_store_tiers__what_is_missing_everywhere_is_nobodys_fault),
-        cmocka_unit_test(test_store_tiers__what_is_missing_there_alone_is_its_fault),
-        cmocka_unit_test(test_store_tiers__a_store_that_fails_behind_a_dead_one_says_so),
-        cmocka_unit_test(test_store_tiers__only_packs_and_index_nodes_go_through_them),
-        cmocka_unit_test(test_store_tiers__two_alike_are_refused),
-        cmocka_unit_test(test_store_tiers__an_address_with_a_password_is_refused_unseen),
-        cmocka_unit_test(test_store_tiers__wrong_bytes_come_from_the_store_the_third_time),
-        cmocka_unit_test(test_store_tiers__one_that_is_always_wrong_is_passed_over),
-        cmocka_unit_test(test_store_tiers__a_store_that_is_wrong_itself_blames_nobody),
-        cmocka_unit_test(test_store_tiers__many_readers_of_failing_ones_see_no_error),
+        cmocka_unit_test(test_store_l2__keys_are_spread_evenly),
+        cmocka_unit_test(test_store_l2__a_key_has_its_place_for_ever),
+        cmocka_unit_test(test_store_l2__one_that_goes_moves_its_own_keys_alone),
+        cmocka_unit_test(test_store_l2__a_dead_one_costs_no_error_and_is_passed_over),
+        cmocka_unit_test(test_store_l2__one_that_answers_again_is_asked_again),
+        cmocka_unit_test(test_store_l2__a_get_that_breaks_goes_on_behind_what_came),
+        cmocka_unit_test(test_store_l2__a_reader_who_stops_is_no_failure),
+        cmocka_unit_test(test_store_l2__what_is_missing_everywhere_is_nobodys_fault),
+        cmocka_unit_test(test_store_l2__what_is_missing_there_alone_is_its_fault),
+        cmocka_unit_test(test_store_l2__a_store_that_fails_behind_a_dead_one_says_so),
+        cmocka_unit_test(test_store_l2__only_packs_and_index_nodes_go_through_them),
+        cmocka_unit_test(test_store_l2__two_alike_are_refused),
+        cmocka_unit_test(test_store_l2__an_address_with_a_password_is_refused_unseen),
+        cmocka_unit_test(test_store_l2__wrong_bytes_come_from_the_store_the_third_time),
+        cmocka_unit_test(test_store_l2__one_that_is_always_wrong_is_passed_over),
+        cmocka_unit_test(test_store_l2__a_store_that_is_wrong_itself_blames_nobody),
+        cmocka_unit_test(test_store_l2__many_readers_of_failing_ones_see_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,16 @@
-/* Open paths below a directory, and read their extended attributes, without following a symbolic link.
+/* Extended attributes relative to a directory's descriptor. Linux has no such call before 6.13, so llistxattr and
+ * lgetxattr get the path /proc/self/fd/DIR/NAME, whose last component they do not follow if it is a symbolic link.
  *
- * O_NOFOLLOW protects the last component only. openat2 with RESOLVE_NO_SYMLINKS protects all of them in one call,
- * and RESOLVE_BENEATH refuses "..". Where the kernel has no openat2, each component takes an openat call.
+ * Most files have no attributes. On new kernels listxattrat says so in a fifth of the time, since it looks up no
+ * path in /proc.
  *
- * A path is opened in pieces: with openat2 as long as PATH_MAX allows, without it a component each. All pieces but
- * the last are opened with O_PATH, which needs no permission to read the directory.
+ * Sizes and values come from two calls each, and may change in between (ERANGE): the pair is then repeated.
  */
 #include "imagebuild/source/source_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,68 +21,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/le.h"
-
-/* Open one piece below dir. Return its descriptor or -errno. */
-static int open_piece(int dir, bool openat2, const char *piece, int flags)
-{
-    struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC | O_NOFOLLOW),
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    int fd = openat2 ? (int)syscall(SYS_openat2, dir, piece, &how, sizeof how)
-                     : openat(dir, piece, flags | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? -errno : fd;
-}
-
-bool openat2_is_supported(int root)
-{
-    /* the call is the test: a header or a version number does not know about seccomp filters */
-    CLEANUP_FD int fd = open_piece(root, true, ".", O_PATH | O_DIRECTORY);
-    return fd >= 0;
-}
-
-/* Return the length of the longest piece at the beginning of path: up to a slash, not included, or the end. */
-static size_t piece_length(const char *path, size_t len, bool openat2)
-{
-    if (openat2 && len < PATH_MAX)
-        return len;
-    const char *slash = openat2 ? memrchr(path, '/', PATH_MAX - 1) : memchr(path, '/', len);
-    return slash ? (size_t)(slash - path) : len;
-}
-
-int openat2_beneath(int root, bool openat2, const char *path, size_t path_len, int flags)
-{
-    char piece[PATH_MAX];
-    CLEANUP_FD int held = -1; /* the directory of the piece before; root is the caller's and stays open */
-    int dir = root;
-    if (!path_len)
-        return open_piece(root, false, ".", flags);
-    for (;;) {
-        size_t len = piece_length(path, path_len, openat2);
-        if (len >= sizeof piece)
-            return -ENAMETOOLONG;
-        memcpy(piece, path, len);
-        piece[len] = 0;
-        bool last = len == path_len;
-        int fd = open_piece(dir, openat2, piece, last ? flags : O_PATH | O_DIRECTORY);
-        if (fd < 0 || last)
-            return fd;
-        if (held >= 0)
-            close(held);
-        dir = held = fd;
-        path += len + 1;
-        path_len -= len + 1;
-    }
-}
-
-/* ------------------------------------------------------------------ extended attributes */
-
-/* Extended attributes relative to a directory's descriptor. Linux has no such call before 6.13, so llistxattr and
- * lgetxattr get the path /proc/self/fd/DIR/NAME, whose last component they do not follow if it is a symbolic link.
- *
- * Most files have no attributes. On new kernels listxattrat says so in a fifth of the time, since it looks up no
- * path in /proc.
- *
- * Sizes and values come from two calls each, and may change in between (ERANGE): the pair is then repeated.
- */
 
 #ifndef SYS_listxattrat
 #define SYS_listxattrat 465 /* the C library's headers may be older than the kernel */

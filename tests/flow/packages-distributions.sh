@@ -1,0 +1,101 @@
+#!/bin/bash
+# The packages that Debian 12 builds, in bare roots of Debian 12 and 13: they are installed, but for the one that
+# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 builds, all of them.
+# Says how long it takes from the packages to the first read of a small image. The kernel is this machine's in all of them.
+# ctest: long
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "a chroot needs root"
+for tool in dh mmdebstrap nbdcopy; do
+    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper mmdebstrap libnbd-bin)"
+done
+[ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = bookworm ] || skip "this is not Debian 12"
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -e $keyring ] || skip "no $keyring here: the packages are tested on Debian only"
+mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Codename: bookworm' | sed -n 1p)
+curl -sS --fail --max-time 120 -o "$W/null" "$mirror/dists/trixie/InRelease" || skip "$mirror cannot be read"
+
+"$GRANARY_SOURCE/tools/package" deb "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+cp -r "$GRANARY_SOURCE/docs" "$W/tree"
+"$GRANARY" build -q "$W/tree" "$W/store/docs:v1" >"$W/built"
+"$GRANARY" export -q "$W/store/docs:v1" "$W/image"
+"$GRANARY" ls -R "$W/store/docs:v1" >"$W/list"
+
+# make_root RELEASE: a bare root in $ROOT, from an archive that is kept for all runs from this build tree. This test's files are
+# in its /srv.
+make_root() {
+    local archive=$GRANARY_BUILD/packages-roots/$1.tar
+    ROOT=$W/$1
+    mkdir -p "$(dirname "$archive")" "$ROOT"
+    if [ ! -e "$archive" ]; then
+        mmdebstrap --quiet --mode=root --variant=apt --format=tar --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+            --aptopt='Acquire::Retries "3"' "$1" "$archive.new" "deb [signed-by=$keyring] $mirror $1 main" \
+            >"$W/root.log" 2>&1 || fail "$(tail -20 "$W/root.log")"
+        mv "$archive.new" "$archive"
+    fi
+    tar -x -f "$archive" -C "$ROOT"
+    cp /etc/resolv.conf "$ROOT/etc/resolv.conf"
+    cp -r "$W/debs" "$W/tree" "$W/store" "$ROOT/srv/"
+    mount -t proc proc "$ROOT/proc"
+    MOUNTS+=("$ROOT/proc")
+    INSIDE=(chroot "$ROOT" env -i HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin)
+}
+remove_root() {
+    umount "$ROOT/proc"
+    rm -rf "$ROOT"
+}
+inside() { "${INSIDE[@]}" "$@"; }
+apt() { inside apt-get -q -y -o Acquire::Retries=3 --no-install-recommends "$@" >"$W/apt.log" 2>&1 </dev/null; }
+# package NAME: its path in the root
+package() { (cd "$ROOT/srv/debs" && echo /srv/debs/"$(echo "$1"_*.deb)"); }
+
+# first_read: granary is installed, and serves the image to this machine, which reads it
+first_read() {
+    local start=${EPOCHREALTIME/./} uri="nbd+unix:///docs?socket=$ROOT/srv/nbd.sock"
+    apt install "$(package granary)" || fail "$(tail -20 "$W/apt.log")"
+    background "${INSIDE[@]}" granary serve /srv/store/docs:v1 --cache none --socket /srv/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+    nbdcopy "$uri" - | cmp - "$W/image" || fail "wrong bytes from the socket"
+    echo "from the packages to the first read: $(((${EPOCHREALTIME/./} - start) / 1000)) ms"
+    end_background
+}
+
+# try RELEASE PACKAGE...: granary and these packages can be installed there and run, others cannot
+try() {
+    local name
+    echo "== $1"
+    make_root "$1"
+    apt update || fail "$(tail -5 "$W/apt.log")"
+    first_read
+    [ "$(inside granary --version)" = "$("$GRANARY" --version)" ] || fail "another version"
+    inside granary build -q /srv/tree /srv/built/docs:v1 >"$W/built" || fail "granary build"
+    inside granary ls -R /srv/built/docs:v1 | diff "$W/list" - || fail "granary ls"
+    for name in granary-fuse nbdkit-plugin-granary; do
+        if [[ " $* " = *" $name "* ]]; then
+            apt install "$(package $name)" || fail "$(tail -20 "$W/apt.log")"
+        else
+            ! apt install "$(package $name)" || fail "$name can be installed: docs/operations/packages.md says it cannot"
+            grep -q 'unmet dependencies' "$W/apt.log" || fail "$(cat "$W/apt.log")"
+        fi
+    done
+    remove_root
+}
+
+# build_on RELEASE: the packages that are tried from now on are built there
+build_on() {
+    echo "== built on $1"
+    make_root "$1"
+    mkdir "$ROOT/srv/granary"
+    tar -c -C "$GRANARY_SOURCE" --exclude=./.git --exclude='./build*' . | tar -x -C "$ROOT/srv/granary"
+    apt update && apt build-dep /srv/granary || fail "$(tail -20 "$W/apt.log")"
+    inside /srv/granary/tools/package deb /srv/built >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+    rm -r "$W/debs"
+    cp -r "$ROOT/srv/built" "$W/debs"
+    remove_root
+}
+
+try bookworm granary-fuse nbdkit-plugin-granary
+try trixie nbdkit-plugin-granary
+build_on trixie
+try trixie granary-fuse nbdkit-plugin-granary

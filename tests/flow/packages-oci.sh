@@ -1,0 +1,105 @@
+#!/bin/bash
+# The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages that
+# dpkg has in it, and it has its labels. Run by crun as Kubernetes would (another user than root, no capability, a root that
+# cannot be written), it builds an image of a tree and serves it over a unix socket.
+# ctest: long
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "the image is made by root"
+for tool in dh mmdebstrap umoci crun; do
+    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper mmdebstrap umoci crun)"
+done
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || skip "no Debian's keyring here: the image is made on Debian only"
+mirror=$(apt-get indextargets --format '$(SITE)/dists/$(RELEASE)/InRelease' 'Created-By: Packages' 'Origin: Debian' | sed -n 1p)
+curl -sS --fail --max-time 120 -o "$W/null" "$mirror" || skip "$mirror cannot be read: there is no image without it"
+
+extra_cleanup() {
+    local id
+    for id in $(crun --root "$W/crun" list -q 2>"$W/null"); do crun --root "$W/crun" delete --force "$id"; done
+}
+
+echo "== two builds, by different settings, give the same bytes"
+"$GRANARY_SOURCE/tools/package" oci "$W/one" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+mkdir "$W/the-same-again"
+cp "$W/one"/*.deb "$W/the-same-again"
+(umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 "$GRANARY_SOURCE/tools/oci-image" "$W/the-same-again") || fail "the second build"
+version=$(dpkg-parsechangelog -l "$GRANARY_SOURCE/debian/changelog" -S Version)
+name=granary-$version-$(dpkg --print-architecture)
+for file in "$name.oci.tar" "$name.spdx.json"; do
+    cmp "$W/one/$file" "$W/the-same-again/$file" || fail "two builds differ"
+done
+mkdir "$W/layout"
+tar -x -f "$W/one/$name.oci.tar" -C "$W/layout"
+
+echo "== labels, entrypoint and user"
+# blob DIGEST: the file of sha256:HEX in the layout
+blob() { echo "$W/layout/blobs/sha256/${1#sha256:}"; }
+digest=$(jq -r '.manifests[0].digest' "$W/layout/index.json")
+jq .config "$(blob "$(jq -r '.config.digest' "$(blob "$digest")")")" >"$W/config"
+jq -e --arg version "$version" '.Labels | .["org.opencontainers.image.version"] == $version
+    and .["org.opencontainers.image.licenses"] == "Apache-2.0" and has("org.opencontainers.image.created")
+    and has("org.opencontainers.image.title") and has("org.opencontainers.image.description")' "$W/config" >"$W/null" ||
+    fail "labels: $(cat "$W/config")"
+jq -e '.Entrypoint == ["granary"] and .User == "65532:65532"' "$W/config" >"$W/null" || fail "$(cat "$W/config")"
+
+echo "== the SBOM has what SPDX 2.3 requires, and the packages that dpkg has"
+umoci unpack --image "$W/layout:$version" "$W/bundle" >"$W/unpack.log" 2>&1 || fail "umoci unpack: $(cat "$W/unpack.log")"
+sbom=$W/one/$name.spdx.json
+jq -e --arg digest "${digest#sha256:}" '
+    (.packages | map(.SPDXID)) as $ids
+    | .spdxVersion == "SPDX-2.3" and .dataLicense == "CC0-1.0" and .SPDXID == "SPDXRef-DOCUMENT" and (.name | length > 0)
+    and (.documentNamespace | test("^https://[^#]+$"))
+    and (.creationInfo.created | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$")) and (.creationInfo.creators[0] | test("^Tool: "))
+    and ($ids | length == (unique | length)) and all($ids[]; test("^SPDXRef-[A-Za-z0-9.-]+$"))
+    and all(.packages[]; (.name | length > 0) and (.versionInfo | length > 0) and .downloadLocation == "NOASSERTION"
+        and .filesAnalyzed == false and has("licenseDeclared") and has("licenseConcluded") and has("copyrightText"))
+    and .packages[0].checksums[0].checksumValue == $digest
+    and all(.packages[].externalRefs[]?; .referenceLocator | test("^pkg:deb/debian/[A-Za-z0-9.%-]+@[A-Za-z0-9.%~_-]+[?]arch="))
+    and .relationships[0] == {spdxElementId: "SPDXRef-DOCUMENT", relationshipType: "DESCRIBES", relatedSpdxElement: "SPDXRef-Image"}
+    and (.relationships[1:] | map(.relatedSpdxElement)) == $ids[1:]' "$sbom" >"$W/null" || fail "the SBOM lacks something"
+jq -r '.packages[1:][] | "\(.name) \(.versionInfo)"' "$sbom" | sort >"$W/sbom.packages"
+dpkg-query --admindir="$W/bundle/rootfs/var/lib/dpkg" -W -f '${Package} ${Version}\n' | sort | diff - "$W/sbom.packages" || fail "other packages"
+grep -q "^granary $version$" "$W/sbom.packages" || fail "the SBOM has no granary"
+
+size=$(jq '[.layers[].size] | add' "$(blob "$digest")")
+echo "compressed: $size bytes in $(wc -l <"$W/sbom.packages") packages"
+
+echo "== it runs as another user, without capabilities, in a root that cannot be written"
+mkdir "$W/tree" "$W/store"
+cp -r "$GRANARY_SOURCE/docs" "$W/tree/"
+head -c 4000000 /dev/urandom >"$W/tree/large"
+chmod -R go+rX "$W/tree"
+chown 65532:65532 "$W/store"
+chmod 711 "$W"
+cp "$W/bundle/config.json" "$W/as-unpacked.json"
+mount -t tmpfs tmpfs /sys/fs/cgroup # in this test's namespace: crun refuses some machines' control groups, even unused
+# container NAME ARG...: granary of the image with these arguments, none with a space; /tree and /store are those of $W. The network and the
+# control groups are this machine's.
+container() {
+    local id=granary-test-$$-$1
+    shift
+    jq --arg w "$W" --arg args "$*" '.process.args = [.process.args[0]] + ($args / " ") | .process.terminal = false | .root.readonly = true
+        | .process.noNewPrivileges = true | del(.process.capabilities, .process.rlimits, .linux.resources, .linux.seccomp)
+        | .linux.namespaces |= map(select(.type | IN("mount", "pid", "ipc", "uts"))) | .mounts |= map(select(.type != "cgroup"))
+        | .mounts += [{destination: "/tree", type: "bind", source: ($w + "/tree"), options: ["rbind", "ro"]},
+            {destination: "/store", type: "bind", source: ($w + "/store"), options: ["rbind", "rw"]},
+            {destination: "/tmp", type: "tmpfs", source: "tmpfs", options: ["nosuid", "nodev"]}]' \
+        "$W/as-unpacked.json" >"$W/bundle/config.json"
+    crun --root "$W/crun" --cgroup-manager=disabled run --no-pivot --bundle "$W/bundle" "$id"
+}
+container version --version >"$W/out" 2>&1 || fail "crun: $(cat "$W/out")"
+[ "$(cat "$W/out")" = "granary $version" ] || fail "it is $(cat "$W/out")"
+container build build -q /tree /store/docs:v1 >"$W/out" 2>&1 || fail "granary build: $(cat "$W/out")"
+[ "$(stat -c %u "$W"/store/*/ | sort -u)" = 65532 ] || fail "the store belongs to somebody else"
+container ls ls -R /store/docs:v1 >"$W/list" || fail "granary ls"
+"$GRANARY" ls -R "$W/store/docs:v1" | diff - "$W/list" || fail "granary ls: another list"
+container doctor doctor --json /store/docs:v1 >"$W/doctor" || true # it says FAIL: nothing can be mounted there
+jq -e '.findings | map({key: .check, value: .level}) | from_entries | ."granary-nbd" == "OK" and ."granary-fuse" == "OK"
+    and .image == "OK" and ."store-speed" == "OK"' "$W/doctor" >"$W/null" || fail "granary doctor: $(cat "$W/doctor")"
+"$GRANARY" export -q "$W/store/docs:v1" "$W/image"
+background container serve serve /store/docs:v1 --cache none --socket /store/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
+wait_for 60 grep -q '^serving' "$W/serve.out"
+nbdcopy "nbd+unix:///docs?socket=$W/store/nbd.sock" - | cmp - "$W/image" || fail "wrong bytes from the socket"
+crun --root "$W/crun" kill "granary-test-$$-serve" TERM
+wait "$BACKGROUND_PID" || fail "SIGTERM: exit $?: $(cat "$W/serve.err")"

@@ -1,0 +1,35 @@
+#!/bin/bash
+# tools/release in a repository with this tree: the source, the packages for both architectures, and the image with its
+# SBOM, all in SHA256SUMS.
+# ctest: long
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-release.sh"
+need_git
+[ "$(id -u)" = 0 ] || skip "the container image is made by root"
+[ "$(dpkg --print-architecture)" = amd64 ] || skip "a release is made on amd64"
+for tool in dh mmdebstrap umoci rpmbuild; do
+    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper mmdebstrap umoci rpm)"
+done
+
+mkdir "$W/repository"
+tar -c --exclude=./.git --exclude='./build*' . | tar -x -C "$W/repository"
+cd "$W/repository"
+git_init
+set_released
+commit
+git tag "v$version"
+mkdir -p "$GRANARY_SOURCE/build-roots"
+ln -s "$GRANARY_SOURCE/build-roots" build-roots
+echo /build-roots >>.git/info/exclude
+tools/release "$W/files" >"$W/release.log" 2>&1 || fail "$(tail -30 "$W/release.log")"
+cd "$W/files"
+sha256sum -c --quiet SHA256SUMS || fail "the sums"
+awk '{ print $2 }' SHA256SUMS | cat - <(echo SHA256SUMS) | sort | diff - <(printf '%s\n' * | sort) || fail "a file is not in SHA256SUMS"
+for file in granary-"$version"{.tar.gz,-amd64.{oci.tar,spdx.json}} {granary,granary-fuse,nbdkit-plugin-granary}{,-dbgsym}_"$version"_{amd64,arm64}.deb; do
+    [ -s "$file" ] || fail "no $file"
+done
+[ "$(find . -name '*.rpm' | wc -l)" = 3 ] || fail "other RPM packages than three"
+! find . -name '*.log' | grep . || fail "logs are left"
+tar -x -z -f "granary-$version.tar.gz" -C "$W"
+git -C "$W/repository" ls-files | sort >"$W/tracked"
+(cd "$W/granary-$version" && find . ! -type d -printf '%P\n' | sort) | diff "$W/tracked" - || fail "the source lacks files"

@@ -1,0 +1,147 @@
+#!/bin/bash
+# granary-csi under a real kubelet: a pod reads a volume's image, and goes on while the driver, the server of its mount
+# and kubelet are killed and come back; a wrong option is an event of its pod; then the DaemonSet of deploy/kubernetes.
+# ctest: long
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+
+CSI=$GRANARY_BUILD/csi/granary-csi
+[ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
+[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+export PATH=$GRANARY_BUILD/cli:$PATH
+socket=$KUBELET_DIR/plugins_registry/csi.granary.io-reg.sock
+
+start_driver() {
+    background "$CSI" --kubelet-dir "$KUBELET_DIR" --node-id node1 2>>"$W/log/driver"
+    DRIVER=$BACKGROUND_PID
+    wait_for 60 listens "$socket"
+}
+registered() { kubectl get csinode node1 -o jsonpath='{.spec.drivers[*].name}' | grep -x csi.granary.io >"$W/null"; }
+
+# volume NAME IMAGE [ATTRIBUTE]: with a claim of its name
+volume() {
+    sed -e '/^kind: Pod$/,$d' -e "s|faces-v1|$1|g; s|name: faces\\b|name: $1|; s|s3://lake/images/faces:v1|$2|; s|noexec: .*|${3:-noexec: \"true\"}|" \
+        "$GRANARY_SOURCE/deploy/kubernetes/csi-volume.yaml" | sed '$d' | sed '$d' | kubectl apply -f - >"$W/null"
+}
+
+# pod NAME CLAIM COMMAND
+pod() {
+    kubectl apply -f - >"$W/null" <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  securityContext: {runAsUser: 1000, fsGroup: 2000}
+  containers:
+  - {name: c, image: "docker.io/local/busybox:1", imagePullPolicy: Never, command: [/bin/sh, -c, '$3'], volumeMounts: [{name: v, mountPath: /data, readOnly: true}]}
+  volumes: [{name: v, persistentVolumeClaim: {claimName: $2, readOnly: true}}]
+YAML
+}
+phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
+is_gone() { ! kubectl get "$@" >"$W/null" 2>&1; }
+
+# reads_on POD: it reads more, and never failed
+reads_on() {
+    local before
+    before=$(kubectl logs "$1" | wc -l)
+    wait_for 60 eval "[ \$(kubectl logs $1 | wc -l) -gt $((before + 5)) ]"
+    ! kubectl logs "$1" | grep ERROR || fail "$1 could not read"
+}
+
+# granary_image OUT: what is installed, and the libraries of it
+granary_image() {
+    local build=$GRANARY_BUILD programs=("$GRANARY" "$CSI" "$NBD" "$GRANARY_BUILD/fuse/granary-fuse")
+    {
+        ldd "${programs[@]}" | grep -o '/lib[^ ]*' | sort -u | sed 's|^/\(.*\)|& \1|'
+        printf '%s\n' "$GRANARY usr/bin/granary" "$CSI usr/sbin/granary-csi" "$NBD usr/libexec/granary/granary-nbd" \
+            "$build/fuse/granary-fuse usr/libexec/granary/granary-fuse"
+    } | python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$1" docker.io/local/granary:1 granary
+}
+
+sums='cd /data && find . -type f | sort | xargs sha256sum | sha256sum'
+endless='i=0; while true; do cat /data/d/* >/dev/null && cat /data/hello >/dev/null || echo ERROR; i=$((i+1)); echo $i; sleep 0.1; done'
+mkdir -p "$W/tree/d" "$W/log"
+for i in $(seq 300); do head -c 5000 /dev/urandom >"$W/tree/d/$i"; done
+echo hello >"$W/tree/hello"
+"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
+want=$(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
+
+granary_image "$W/granary.tar"
+cluster_start "$W/granary.tar"
+echo "== the driver registers itself"
+start_driver
+sed '/^---$/,$d' "$GRANARY_SOURCE/deploy/kubernetes/csi.yaml" | kubectl apply -f - >"$W/null"
+wait_for 60 registered
+
+echo "== a pod reads"
+began=$(date +%s.%N)
+volume faces "$W/store/faces"
+pod first faces "cat /data/hello; $sums; touch /data/new 2>/dev/null || echo read-only"
+wait_for 120 phase_is first Succeeded
+kubectl logs first >"$W/said"
+printf '%s\n' hello "$want" read-only | diff - "$W/said" || fail "wrong byte, or the volume is writable"
+first_byte=$(date -d "$(kubectl logs --timestamps first | sed -n "1s/ .*//p")" +%s.%N)
+echo "from kubectl apply to the first byte: $(awk "BEGIN { print $first_byte - $began }") s; granary-csi: $(awk '/VmRSS/ { print $2, $3 }' "/proc/$DRIVER/status")"
+
+echo "== the driver is killed under readers"
+pod a faces "$endless"
+pod b faces "$endless"
+wait_for 60 phase_is a Running
+wait_for 60 phase_is b Running
+[ "$(grep -c " $KUBELET_DIR/plugins/.* erofs " /proc/self/mountinfo)" = 1 ] || fail "not one mount for all pods"
+kill -9 "$DRIVER"
+wait_for 60 gone "$DRIVER"
+reads_on a
+kubectl delete pod b --wait=false >"$W/null"
+sleep 3
+! is_gone pod b || fail "b is gone, though nobody could unmount its volume"
+start_driver
+wait_for 120 is_gone pod b
+reads_on a
+
+echo "== the server's front end is killed"
+kill -9 "$(pgrep -o -f granary-fuse)"
+reads_on a
+
+echo "== kubelet is killed"
+kill -9 "$KUBELET"
+wait_for 60 gone "$KUBELET"
+kubelet_start
+wait_for 60 kubectl logs a >"$W/null"
+reads_on a
+phase_is a Running || fail "a is not running"
+
+echo "== a wrong option is told by the pod's events"
+volume wrong "$W/store/faces" 'fence: often'
+pod wrong wrong "$sums"
+wait_for 60 eval 'kubectl get events --field-selector involvedObject.name=wrong | grep -F "fence" >"$W/null"'
+kubectl get events --field-selector involvedObject.name=wrong -o jsonpath='{.items[*].message}' | grep -F 'code = InvalidArgument' >"$W/null" || fail "no InvalidArgument"
+
+# nothing_left: the pods are deleted, and no mount is left
+nothing_left() {
+    kubectl delete pod --all >"$W/null"
+    wait_for 60 eval "! grep ' $KUBELET_DIR/.* erofs ' /proc/self/mountinfo"
+    [ -z "$(find /run/granary -name state.json)" ] || fail "the state of a mount is left"
+}
+nothing_left
+kill "$DRIVER"
+wait_for 60 gone "$DRIVER"
+
+echo "== the DaemonSet of deploy/kubernetes"
+serve_silent "$W/store"
+mkdir "$W/cache"
+sed -e "s|/var/lib/kubelet|$KUBELET_DIR|; s|path: /var/cache/granary|path: $W/cache|; s|granary:200G|granary:200M|" \
+    -e "s|registry.example.net/granary:.*|docker.io/local/granary:1|" "$GRANARY_SOURCE/deploy/kubernetes/csi.yaml" |
+    kubectl apply -f - >"$W/null"
+in_pod() { kubectl -n granary get pods -l app=granary-csi --no-headers | grep '1/1 *Running' >"$W/null"; }
+wait_for 120 in_pod
+wait_for 60 listens "$socket"
+volume served "$STORE_URL/faces"
+pod served served "$sums"
+wait_for 120 phase_is served Succeeded
+kubectl logs served | diff - <(echo "$want") || fail "wrong byte in the DaemonSet's volume"
+[ -n "$(find "$W/cache" -type f -size +100k)" ] || fail "the cache of granary.conf is not used: $(ls -la "$W/cache")"
+nothing_left

@@ -1,0 +1,114 @@
+/* Checks of granary doctor whose answers cannot be arranged on a real node. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "cli/doctor/doctor.h"
+#include "unit/scratch.h"
+
+static void put(const char *root, const char *path, const char *text)
+{
+    char file[SCRATCH_MAX + 128], dir[SCRATCH_MAX + 128];
+    snprintf(file, sizeof file, "%s%s", root, path);
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(file, '/') - file), file);
+    assert_int_equal(io_mkdirs(dir), 0);
+    assert_int_equal(io_write_file_atomic(file, text, strlen(text), false), 0);
+}
+
+/* "LEVEL TEXT" of the finding about threads under a root with these files. */
+static const char *threads_of(const char *cgroups, const char *path, const char *most)
+{
+    static char said[512];
+    char root[SCRATCH_MAX];
+    size_t i;
+    json_t *finding;
+    struct doctor_report r = {.findings = json_array(), .quiet = true};
+    scratch_make(root);
+    put(root, "/proc/self/cgroup", cgroups);
+    if (path)
+        put(root, path, most);
+    doctor_check_limits(&r, root);
+    scratch_remove(root);
+    *said = 0;
+    json_array_foreach(r.findings, i, finding)
+    {
+        if (!strcmp(json_string_value(json_object_get(finding, "check")), "threads"))
+            snprintf(said, sizeof said, "%s %s", json_string_value(json_object_get(finding, "level")),
+                     json_string_value(json_object_get(finding, "text")));
+    }
+    json_decref(r.findings);
+    return said;
+}
+
+static void test_threads__the_limit_of_any_cgroup_above_counts(void **state)
+{
+    static const char few[] = "WARN there may be 100 threads here; a server has some 400";
+    assert_memory_equal(threads_of("0::/a.slice/b.scope\n", "/sys/fs/cgroup/a.slice/b.scope/pids.max", "100\n"), few,
+                        strlen(few));
+    assert_memory_equal(threads_of("0::/a.slice/b.scope\n", "/sys/fs/cgroup/a.slice/pids.max", "100\n"), few,
+                        strlen(few));
+    assert_memory_equal(threads_of("0::/\n", "/sys/fs/cgroup/pids.max", "100\n"), few, strlen(few));
+    assert_memory_equal(threads_of("9:cpu:/x\n8:pids:/a\n", "/sys/fs/cgroup/pids/a/pids.max", "100\n"), few,
+                        strlen(few));
+}
+
+static void test_threads__enough_or_no_limit_is_no_warning(void **state)
+{
+    assert_memory_equal(threads_of("0::/a\n", "/sys/fs/cgroup/a/pids.max", "max\n"), "OK ", 3);
+    assert_memory_equal(threads_of("0::/a\n", "/sys/fs/cgroup/a/pids.max", "1024\n"), "OK ", 3);
+    assert_memory_equal(threads_of("0::/a\n", "/sys/fs/cgroup/other/pids.max", "100\n"), "OK ", 3);
+    assert_memory_equal(threads_of("nonsense\n0:\n\n", NULL, NULL), "OK ", 3);
+}
+
+/* ---- checks in a child ---- */
+
+static int two_findings(struct doctor_report *r, const void *arg)
+{
+    doctor_add(r, DOCTOR_WARN, "one", "a remedy", "%s", (const char *)arg);
+    doctor_add(r, DOCTOR_OK, "two", NULL, "fine");
+    return -ENOTDIR;
+}
+
+static int hangs(struct doctor_report *r, const void *arg)
+{
+    doctor_add(r, DOCTOR_OK, "one", NULL, "fine so far");
+    pause();
+    return 0;
+}
+
+static void test_within__findings_and_result_of_the_child_are_taken_over(void **state)
+{
+    struct doctor_report r = {.findings = json_array(), .quiet = true};
+    assert_int_equal(doctor_within(&r, two_findings, "100 % of \"it\"", 10000), -ENOTDIR);
+    json_t *first = json_array_get(r.findings, 0), *second = json_array_get(r.findings, 1);
+    assert_int_equal(json_array_size(r.findings), 2);
+    assert_int_equal(r.counts[DOCTOR_WARN], 1);
+    assert_int_equal(r.counts[DOCTOR_OK], 1);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), "100 % of \"it\"");
+    assert_string_equal(json_string_value(json_object_get(first, "remedy")), "a remedy");
+    assert_true(json_is_null(json_object_get(second, "remedy")));
+    json_decref(r.findings);
+}
+
+static void test_within__a_check_that_hangs_is_left_alone(void **state)
+{
+    struct doctor_report r = {.findings = json_array(), .quiet = true};
+    assert_int_equal(doctor_within(&r, hangs, NULL, 100), -ETIMEDOUT);
+    assert_int_equal(json_array_size(r.findings), 0);
+    json_decref(r.findings);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads__the_limit_of_any_cgroup_above_counts),
+        cmocka_unit_test(test_threads__enough_or_no_limit_is_no_warning),
+        cmocka_unit_test(test_within__findings_and_result_of_the_child_are_taken_over),
+        cmocka_unit_test(test_within__a_check_that_hangs_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
