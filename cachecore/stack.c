@@ -80,7 +80,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
             return rc;
     }
     /* Before the cache is opened, so a typing error leaves no trace. */
-    rc = check_quotas(s);
+    rc = config->image_count ? check_quotas(s) : 0;
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
     if (!rc && config->readahead && !config->no_completion)

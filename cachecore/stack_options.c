@@ -399,7 +399,7 @@ const char *stack_options_default(const char *key)
 
 int stack_options_complete(struct stack_options *o)
 {
-    if (!o->images.len)
+    if (!o->images.len && !o->exports) /* else they are added later */
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
     /* Without a cache, cache-only mode would fail every read. */
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)

@@ -1,4 +1,4 @@
-/* granary serve IMAGE...
+/* granary serve [IMAGE...]
  *
  *   check options -> resolve tags to digests -> choose a cache -> supervise (attach/server/server.h)
  *
@@ -79,11 +79,15 @@ static bool is_log(void)
            out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
-/* Print where each image is served; in a log file, as lines of that log, with time and level. */
+/* Print where each image is served, or could be; in a log file, as lines of that log, with time and level. */
 static void on_ready(void *arg, const char *where)
 {
     const struct serving *s = arg;
     bool log = is_log();
+    if (!s->count && log)
+        log_info("serving no image yet at %s", where);
+    else if (!s->count)
+        printf("serving no image yet at %s\n", where);
     for (size_t i = 0; i < s->count; i++) {
         const struct pin *pin = &s->pins[i];
         char at[PATH_MAX + IMAGE_NAME_MAX + 32];
@@ -220,7 +224,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     bool tags = false;
     char control[CONTROL_PATH_MAX], handed[PATH_MAX];
     CLEANUP_PINNER pinner;
-    CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count, sizeof *refs);
+    CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count + 1, sizeof *refs);
     size_t n = 0;
     snprintf(handed, sizeof handed, "%s" EXPORT_TABLE_HANDED, control_of(v, control));
     int rc = pinner_init(&pinner, &v->server, handed);
@@ -282,7 +286,7 @@ static int cmd_serve_run(const struct invocation *inv)
         v->server.warm = "metadata";
     if (check(v))
         return CLI_USAGE;
-    CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
+    CLEANUP_FREE struct pin *pins = calloc(inv->operand_count + 1, sizeof *pins);
     if (!pins)
         return error_no_memory();
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
@@ -294,14 +298,14 @@ static int cmd_serve_run(const struct invocation *inv)
 
 const struct verb verb_serve = {
     .name = "serve",
-    .operands = "IMAGE...",
-    .min_operands = 1,
+    .operands = "[IMAGE...]",
+    .min_operands = 0,
     .max_operands = 1024,
     .summary = "Serve images over NBD, or as files, until a signal ends it",
     .details =
         "Supervises granary-nbd: holds the listening socket and starts granary-nbd again when it\n"
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
-        "instead, and each image a file.",
+        "instead, and each image a file. Mounts and the control socket add images later.",
     .options = rows,
     .service = true,
     .values_size = sizeof(struct serve_values),
