@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -134,6 +135,23 @@ bool added_exports_waits(struct added_exports *a, const char *name)
     SCOPED_LOCK(&a->lock);
     const struct added *e = find_locked(a, name);
     return e && e->waiting;
+}
+
+bool added_exports_waiting(struct added_exports *a, size_t i, char name[STACK_EXPORT_NAME_MAX + 1],
+                           char image[IMAGE_REF_MAX])
+{
+    if (!a)
+        return false;
+    SCOPED_LOCK(&a->lock);
+    for (size_t k = 0; k < a->list.len; k++) {
+        const struct added *at = &a->list.items[k];
+        if (at->waiting && !i--) {
+            snprintf(name, STACK_EXPORT_NAME_MAX + 1, "%s", at->name);
+            snprintf(image, IMAGE_REF_MAX, "%s", at->ref);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Whether an export is on the list, and what for. */

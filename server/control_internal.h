@@ -258,8 +258,10 @@ void history_free(struct history *h);
 
 /* ---- status: control_status.c ---- */
 
-/* Append the document of /status to *out. history must be of the same stack; NULL leaves the rates out. -ENOMEM. */
-GR_MUST_CHECK int control_status(struct stack *stack, struct history *history, struct bytes *out);
+/* Append the document of /status to *out. added may be NULL. history must be of the same stack; NULL leaves the rates
+ * out. -ENOMEM. */
+GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *added, struct history *history,
+                                 struct bytes *out);
 
 /* ---- routes: control_routes.c ---- */
 

@@ -62,12 +62,12 @@ static int queued(enum MHD_Result result)
 
 static int metrics_document(const struct control_routes *routes, struct bytes *out)
 {
-    return metrics_write(routes->stack, out);
+    return metrics_write(routes->stack, routes->added, out);
 }
 
 static int status_document(const struct control_routes *routes, struct bytes *out)
 {
-    return control_status(routes->stack, routes->history, out);
+    return control_status(routes->stack, routes->added, routes->history, out);
 }
 
 /* Make a document and queue it. */

@@ -114,6 +114,20 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     return export;
 }
 
+/* Describe the exports that are not served, since they wait for their keys. */
+static json_t *waiting_json(struct added_exports *added)
+{
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX];
+    json_t *waiting = json_array();
+    for (size_t i = 0; added_exports_waiting(added, i, name, image); i++) {
+        json_t *export = json_object();
+        json_name_set(export, "name", name, strlen(name));
+        json_name_set(export, "image", image, strlen(image));
+        json_array_append_new(waiting, export);
+    }
+    return waiting;
+}
+
 /* Describe each cache directory: how it is read and written now, and whether its files were deleted. */
 static json_t *directories_json(struct stack *stack)
 {
@@ -225,7 +239,7 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
 }
 
 /* A member whose JSON could not be allocated is left out; see control_job.c. */
-int control_status(struct stack *stack, struct history *history, struct bytes *out)
+int control_status(struct stack *stack, struct added_exports *added, struct history *history, struct bytes *out)
 {
     CLEANUP_JSON json_t *root = json_object();
     struct counting c = {.counters = json_object()};
@@ -240,10 +254,11 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     int rc = add_exports(root, stack, history);
     if (rc)
         return rc;
+    json_object_set_new(root, "waiting_exports", waiting_json(added));
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
     json_object_set_new(root, "l2", l2_json(stack));
-    enum server_health health = server_health(stack, why);
+    enum server_health health = server_health(stack, added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)
         json_name_set(root, "health_reason", why, strlen(why));

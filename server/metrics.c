@@ -264,11 +264,12 @@ static int append_ups(struct stack *stack, struct bytes *out)
 }
 
 /* The order of the document: the server, its counters, its histograms, its exports, what may be down. */
-int metrics_write(struct stack *stack, struct bytes *out)
+int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out)
 {
     char why[SERVER_HEALTH_WHY_MAX];
-    const struct counter_row health = {
-        "granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing", server_health(stack, why)};
+    const struct counter_row health = {"granary_health",
+                                       "How well readers are served: 0 healthy, 1 degraded, 2 failing",
+                                       server_health(stack, added, why)};
     struct appending a = {.out = out};
     a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
     if (!a.rc)
@@ -288,6 +289,7 @@ enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_
 /* Constant after metrics_server_start. */
 struct metrics_server {
     struct stack *stack;
+    struct added_exports *added;
     int fd; /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
@@ -310,18 +312,20 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
         return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "/metrics takes GET and HEAD only\n",
                                        true);
     CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    if (metrics_write(m->stack, &body))
+    if (metrics_write(m->stack, m->added, &body))
         return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
 /* Binds before any fork, so that the process that starts the server reports a bad address. */
-int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out)
+int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
+                        struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
     m->stack = stack;
+    m->added = added;
     int rc = listen_tcp(address, &m->fd, &m->port);
     if (rc)
         return error_prefix(rc, "metrics");

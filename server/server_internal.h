@@ -62,6 +62,9 @@ GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name
 
 /* Does an export of that name wait for its keys? */
 bool added_exports_waits(struct added_exports *a, const char *name);
+/* The i-th export that waits for its keys, and its image by digest. false: there are no more, or a is NULL. */
+bool added_exports_waiting(struct added_exports *a, size_t i, char name[STACK_EXPORT_NAME_MAX + 1],
+                           char image[IMAGE_REF_MAX]);
 
 /* ---- keys for the process after this one: kept_keys.c ---- */
 
@@ -129,9 +132,9 @@ enum server_health server_health_of_l2(const struct store_l2_report *proxy);
 
 /* Bytes of server_health's sentence, with its NUL. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
-/* Return the worst health of all stores, cache directories and proxies. why becomes a sentence about the first one that
- * bad, or "" when healthy. */
-enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX]);
+/* Return the worst health of all stores, cache directories and proxies; an export that waits for its keys (added; may
+ * be NULL) is failing. why becomes a sentence about the first one that bad, or "" when healthy. */
+enum server_health server_health(struct stack *stack, struct added_exports *added, char why[SERVER_HEALTH_WHY_MAX]);
 
 /* ---- metrics: metrics.c ---- */
 
@@ -143,17 +146,19 @@ enum {
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
 /* Append every counter of a server to *out, as one document in Prometheus' text form (docs/reference/metrics.md);
- * METRICS_DOCUMENT_MAX as the maximum of *out is enough. Never blocks. -ENOMEM. Any thread. */
-GR_MUST_CHECK int metrics_write(struct stack *stack, struct bytes *out);
+ * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; may be NULL. Never blocks. -ENOMEM. Any
+ * thread. */
+GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out);
 
 /* GET /metrics over TCP and nothing else. It serves this document to a Prometheus on another machine, which must not
  * reach the control socket. */
 struct metrics_server;
 
-/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack is not owned and
- * outlives the server. -EADDRINUSE: another process listens there; -EINVAL: no such address; -ENOMEM, or the errno of
- * the socket calls. */
-GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out);
+/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack and added (may be
+ * NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there; -EINVAL: no such address;
+ * -ENOMEM, or the errno of the socket calls. */
+GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
+                                      struct metrics_server **out);
 /* The port it listens at. */
 unsigned metrics_server_port(const struct metrics_server *m);
 /* Start the thread that answers. Call it in the process that serves, after any fork. -EIO. */

@@ -86,7 +86,7 @@ int serving_open(struct serving *s)
         log_info("export '%s': %llu bytes, %s", stack_export_name(e),
                  (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
     if (!rc && s->options.metrics)
-        rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
+        rc = metrics_server_open(s->options.metrics, s->stack, s->added, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.control)

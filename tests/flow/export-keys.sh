@@ -138,11 +138,16 @@ serve
 grep -q "export 'bob' waits for its keys: they went with the server" "$W/serve.err" || fail "the log: $(cat "$W/serve.err")"
 ! nbdinfo "$(uri bob)" >"$W/out" 2>&1 || fail "an export without its keys is served"
 grep -q "the export 'bob' waits for its keys; add it again" "$W/serve.err" || fail "a client came: $(cat "$W/serve.err")"
+if "$GRANARY" status --quick "$W/nbd.sock" >"$W/status" 2>&1; then fail "status is healthy: $(cat "$W/status")"; fi
+grep -q "^failing: the export 'alice' waits for its keys" "$W/status" && grep -q '^  bob  waits for its keys' "$W/status" ||
+    fail "status: $(cat "$W/status")"
+curl -sS --unix-socket "$control" http://granary/metrics | grep -q '^granary_health 2' || fail "the metrics are healthy"
 put bob "s3://lake-bob-$ID/faces@$digest" && refused "without keys" "waits for its keys"
 put bob "s3://lake-bob-$ID/faces@$digest" alice1 && refused "with alice's keys" "refuses these credentials"
 put bob "s3://lake-bob-$ID/faces@$digest" bob2 && done_well "bob's keys again"
 nbdcopy "$(uri bob)" - | cmp - "$W/bob.img" || fail "bob's image with the keys again"
 delete alice && removed "an export that waits"
+"$GRANARY" status --json "$W/nbd.sock" | jq -e '.health == "healthy" and .waiting_exports == []' >"$W/out" || fail "status: $("$GRANARY" status "$W/nbd.sock")"
 nowhere
 
 echo "== removed: gone from memory, and the place is another's"

@@ -191,12 +191,41 @@ static void test_kept_keys__what_is_written_is_found_unless_it_is_torn(void **st
     world_release(&w);
 }
 
+static void test_kept_keys__an_export_without_them_waits_and_the_server_is_failing(void **state)
+{
+    static const char listed[] = "granary added exports 1\n" /* for whom, name, image */
+                                 "mounts-keys\0faces@1\0s3://lake/faces@sha256:"
+                                 "0123456789012345678901234567890123456789012345678901234567890123";
+    struct world w;
+    struct added_exports *a;
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX], why[SERVER_HEALTH_WHY_MAX], file[300];
+    bool removed;
+    world_init(&w);
+    snprintf(file, sizeof file, "%s/list", w.dir);
+    assert_int_equal(io_write_file_owned(file, listed, sizeof listed), 0);
+    struct stack *s = start(&w, NULL, 0, true); /* no image is needed */
+    assert_int_equal(added_exports_open(s, file, -1, &a), 0);
+    assert_true(added_exports_waiting(a, 0, name, image));
+    assert_string_equal(name, "faces@1");
+    assert_non_null(strstr(image, "s3://lake/faces@sha256:0123"));
+    assert_false(added_exports_waiting(a, 1, name, image));
+    assert_int_equal(server_health(s, a, why), SERVER_FAILING);
+    assert_non_null(strstr(why, "'faces@1' waits for its keys"));
+    assert_int_equal(added_exports_remove(a, "faces@1", ADDED_FOR_MOUNTS, &removed), 0);
+    assert_true(removed);
+    assert_int_equal(server_health(s, a, why), SERVER_HEALTHY);
+    added_exports_close(a);
+    stack_close(s);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets),
         cmocka_unit_test(test_kept_keys__what_tables_know_proves_nothing_for_keys),
         cmocka_unit_test(test_kept_keys__what_is_written_is_found_unless_it_is_torn),
+        cmocka_unit_test(test_kept_keys__an_export_without_them_waits_and_the_server_is_failing),
     };
     setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
