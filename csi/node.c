@@ -153,6 +153,7 @@ static const char *forbidden(const char *key)
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
                 {"json", "it has no effect here"},
+                {"keys", "it would read a file of the node"},
                 {"metrics", "it is the node's, in granary.conf"},
                 {"mkdir", "kubelet makes the directory"}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)

@@ -227,7 +227,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count + 1, sizeof *refs);
     size_t n = 0;
     snprintf(handed, sizeof handed, "%s" EXPORT_TABLE_HANDED, control_of(v, control));
-    int rc = pinner_init(&pinner, &v->server, handed);
+    int rc = pinner_init(&pinner, &v->server, handed, NULL);
     if (!rc && !refs)
         rc = error_no_memory();
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
