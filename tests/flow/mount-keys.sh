@@ -70,6 +70,15 @@ cmp "$W/bob/file" "$W/c/file"
 "$GRANARY" umount "$W/c"
 cmp "$W/bob/file" "$W/b/file"
 
+echo "== a mount without keys does not join the export of one with keys, though the image is the same"
+"$GRANARY" build -q "$W/bob" "$W/store/faces" >"$W/out"
+[ "$(digest_of "$W/store/faces")" = "$digest" ] || fail "another image: the test proves nothing"
+"$GRANARY" mount --fuse --cache "$W/cache:64M" "$W/store/faces" "$W/c" >"$W/out" || fail "a mount without keys"
+"$GRANARY" status --json "$control" | jq -e --arg c "$W/c" '.exports[2] | [.own_keys, .mounts] == [false, [$c]]' >"$W/null" ||
+    fail "exports: $("$GRANARY" status --json "$control" | jq -c '.exports | map([.name, .own_keys, .mounts])')"
+cmp "$W/bob/file" "$W/c/file"
+"$GRANARY" umount "$W/c"
+
 echo "== new keys for a mount, and the old ones end"
 keys bob 2
 ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "hiddenbob2-$ID" >"$W/out"
