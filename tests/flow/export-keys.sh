@@ -141,7 +141,8 @@ grep -q "the export 'bob' waits for its keys; add it again" "$W/serve.err" || fa
 if "$GRANARY" status --quick "$W/nbd.sock" >"$W/status" 2>&1; then fail "status is healthy: $(cat "$W/status")"; fi
 grep -q "^failing: the export 'alice' waits for its keys" "$W/status" && grep -q '^  bob  waits for its keys' "$W/status" ||
     fail "status: $(cat "$W/status")"
-curl -sS --unix-socket "$control" http://granary/metrics | grep -q '^granary_health 2' || fail "the metrics are healthy"
+curl -sS --unix-socket "$control" http://granary/metrics >"$W/metrics"
+grep -q '^granary_health 2' "$W/metrics" || fail "the metrics are healthy"
 put bob "s3://lake-bob-$ID/faces@$digest" && refused "without keys" "waits for its keys"
 put bob "s3://lake-bob-$ID/faces@$digest" alice1 && refused "with alice's keys" "refuses these credentials"
 put bob "s3://lake-bob-$ID/faces@$digest" bob2 && done_well "bob's keys again"
