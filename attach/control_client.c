@@ -199,6 +199,12 @@ int control_post(const char *socket, const char *path, const char *const *params
     return call(socket, "POST", path, params, body, line, arg);
 }
 
+int control_put(const char *socket, const char *path, const char *const *params, const struct bytes *body,
+                control_line *line, void *arg)
+{
+    return call(socket, "PUT", path, params, body, line, arg);
+}
+
 /* The first -EBUSY starts the clock. */
 bool control_turn(int rc, struct control_turn *turn)
 {

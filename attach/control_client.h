@@ -24,6 +24,9 @@ GR_MUST_CHECK int control_call(const char *socket, const char *method, const cha
 /* Like control_call, by POST and with a body. */
 GR_MUST_CHECK int control_post(const char *socket, const char *path, const char *const *params,
                                const struct bytes *body, control_line *line, void *arg);
+/* The same by PUT; body may be NULL. */
+GR_MUST_CHECK int control_put(const char *socket, const char *path, const char *const *params, const struct bytes *body,
+                              control_line *line, void *arg);
 
 /* Repeat a request that met -EBUSY, after a short pause, for at most a minute and until *cancel:
  *

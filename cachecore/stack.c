@@ -2,8 +2,8 @@
  *
  *   digests   resolve each reference, once: a tag that moves later changes nothing here. If the store is away, the
  *             table of exports beside the cache answers (resolver.h)
- *   stores    one for each URL, with retries (store_open), behind its shared cache proxies if there are any
- *             (store_l2_open_urls); no request is made yet
+ *   stores    one for each URL and for each export with keys of its own, with retries (store_open), behind its shared
+ *             cache proxies if there are any (store_l2_open_urls); no request is made yet
  *   cache     lock and load the directories, set up the fetch scheduler; no thread yet
  *   ahead     background completion of images, unless it is turned off
  *   images    read manifests from the table or the store, verify them; then write the table
@@ -80,7 +80,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
             return rc;
     }
     /* Before the cache is opened, so a typing error leaves no trace. */
-    rc = check_quotas(s);
+    rc = config->image_count ? check_quotas(s) : 0;
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
     if (!rc && config->readahead && !config->no_completion)
@@ -124,7 +124,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
         return error_no_memory();
     init(s, config);
     struct stack_resolving resolving;
-    int rc = resolver_new(stack_resolving(s, NULL, &resolving), &resolver);
+    int rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
     if (!rc)
         rc = open_all(s, resolver);
     s->config.resolved = 0; /* tags resolved later have their own time */
@@ -154,7 +154,9 @@ void stack_close(struct stack *s)
         cache_close(s->cache);
     for (size_t i = 0; i < s->stores.len; i++) {
         store_close(s->stores.items[i].store);
+        s3_keys_unref(s->stores.items[i].keys);
         free(s->stores.items[i].url);
+        free(s->stores.items[i].of);
     }
     vec_release(&s->exports);
     vec_release(&s->stores);

@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "image/image.h"
+#include "net/aws/s3_keys.h"
 #include "repository/trust.h"
 #include "store/store.h"
 
@@ -16,6 +17,11 @@ struct stack_export;
 struct stack_image {
     const char *ref;         /* image reference */
     const char *export_name; /* NULL: the image's name */
+    /* With stack_add: S3 keys of the export's own, copied. It then has a connection to its store that no other export
+     * uses, and the tables beside the cache do not stand in for the store: the keys must read the image's manifest
+     * first. NULL: those of the process. */
+    struct s3_keys *keys;
+    const struct bytes *proof; /* stack_export_proof of the same export in the process before, instead; NULL: none */
 };
 
 /* The configuration. Pointers are borrowed and must outlive the stack; defaults come from stack_options.h. */
@@ -80,15 +86,19 @@ const char *stack_export_name(const struct stack_export *e);
 struct image *stack_export_image(const struct stack_export *e);
 const struct image_ref *stack_export_ref(const struct stack_export *e); /* by digest */
 unsigned stack_export_clients(const struct stack_export *e);
+struct s3_keys *stack_export_keys(const struct stack_export *e); /* of its own; NULL: it has none */
+/* What shows, to the process after this one, that the export's own keys have read its manifest: empty without keys. */
+const struct bytes *stack_export_proof(const struct stack_export *e);
 
 /* Add an export. Waits for the store, at most until *cancel (may be NULL) is set. The caller drops *out with
- * stack_put. If the same image is exported under that name already, *out is that export and *out_added is false.
- * -EEXIST: another image has the name; -ENOSPC: there are STACK_EXPORTS_MAX; -EINVAL: bad name or reference, or a
- * second store with proxies; otherwise the errors of the resolver. */
+ * stack_put. If the same image is exported under that name already, *out is that export and *out_added is false; with
+ * keys, its keys are then replaced by these, while it is read. -EEXIST: another image has the name; -EPERM: one of them
+ * has keys of its own and the other has not; -ENOSPC: there are STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys
+ * for a store that is not S3, or a second store with proxies; otherwise the errors of the resolver. */
 GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
                             struct stack_export **out, bool *out_added);
-/* The same for many exports: the tables beside the cache are read once, and written once at the end. Used by one
- * thread. stack_adding_add fails like stack_add, and may be called again after a failure. */
+/* The same for many exports without keys of their own: the tables beside the cache are read once, and written once at
+ * the end. Used by one thread. stack_adding_add fails like stack_add, and may be called again after a failure. */
 struct stack_adding;
 GR_MUST_CHECK int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out);
 GR_MUST_CHECK int stack_adding_add(struct stack_adding *a, const struct stack_image *image, struct stack_export **out,
@@ -97,7 +107,7 @@ GR_MUST_CHECK int stack_adding_add(struct stack_adding *a, const struct stack_im
 void stack_adding_end(struct stack_adding *a);
 DEFINE_CLEANUP(stack_adding, struct stack_adding *, stack_adding_end)
 
-/* Remove an export. -ENOENT: no such export; -EBUSY: clients are connected to it. */
+/* Remove an export; keys of its own are wiped. -ENOENT: no such export; -EBUSY: clients are connected to it. */
 GR_MUST_CHECK int stack_remove(struct stack *s, const char *name);
 
 /* ---- the whole stack ---- */
@@ -109,9 +119,9 @@ struct cache *stack_cache(struct stack *s);
 GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
                                    const volatile int *cancel, struct store **out);
 
-/* Return the URL of the i-th store, or NULL after the last. *out gets its health and how long reads have been waiting
- * for it. */
-const char *stack_store_health(struct stack *s, size_t i, struct store_health *out);
+/* Return the URL of the i-th store that is in use, or NULL after the last. *out gets its health and how long reads have
+ * been waiting for it; of: the export whose own keys it uses, or "". */
+const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
 
 /* Fill in the reports of the shared cache proxies (store_l2_reports) and return their number; 0 without proxies. */
 size_t stack_l2(struct stack *s, struct store_l2_report out[STORE_L2_MAX]);

@@ -6,6 +6,10 @@
  * removed, its totals stay in stack.removed. Its store stays open too: fetches in flight use it, and the next image
  * may.
  *
+ * Exports without keys share a store for each URL. An export with keys of its own has a store of its own: other keys
+ * neither sign its requests nor share its breaker. They share the cache, whose chunks are found by their digests alone;
+ * which digests an image has is in its manifest and index, so the keys must have read the manifest from the store.
+ *
  * Adding does its I/O before it links the export, so that two threads may add the same image at once; the second one
  * then drops its own and gets the first one's. */
 #include <errno.h>
@@ -13,6 +17,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "format/export_table.h"
 #include "stack_internal.h"
 
 /* Stores are never closed before the stack, hence the limit. */
@@ -20,11 +25,30 @@ enum { INDEX_MEMORY_DEFAULT = 64 << 20, STORES_MAX = 1000 };
 
 /* ---- the table ---- */
 
+/* Leave the store of the export's own, if it has one, to the next export of that URL. */
+static void leave_store(struct stack_export *e)
+{
+    if (!e->keys)
+        return;
+    s3_keys_wipe(e->keys);
+    SCOPED_LOCK(&e->stack->lock);
+    for (size_t i = 0; i < e->stack->stores.len; i++) {
+        struct stack_store *at = &e->stack->stores.items[i];
+        if (at->store != e->store)
+            continue;
+        free(at->of);
+        at->of = NULL;
+    }
+}
+
 void stack_put(struct stack_export *e)
 {
     if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
         return;
     image_close(e->image);
+    leave_store(e);
+    s3_keys_unref(e->keys);
+    bytes_release(&e->proof);
     free(e->name);
     free(e);
 }
@@ -151,23 +175,36 @@ unsigned stack_export_clients(const struct stack_export *e)
     return atomic_load(&e->clients);
 }
 
+struct s3_keys *stack_export_keys(const struct stack_export *e)
+{
+    return e->keys;
+}
+
+const struct bytes *stack_export_proof(const struct stack_export *e)
+{
+    return &e->proof;
+}
+
 int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
                      const volatile int *cancel, struct store **out)
 {
     struct store_options options = s->store;
     options.timeout_ms = timeout_ms;
     options.cancel = cancel;
+    options.keys = e->keys;
     return store_open(e->ref.store, &options, out);
 }
 
 /* ---- stores ---- */
 
 /* Open a store, behind its proxies if there are any. */
-static int open_store(const struct stack *s, const char *url, struct store **out)
+static int open_store(const struct stack *s, const char *url, struct s3_keys *keys, struct store **out)
 {
     const struct stack_config *config = &s->config;
+    struct store_options options = s->store;
     struct store *origin = NULL;
-    int rc = store_open(url, &s->store, &origin);
+    options.keys = keys;
+    int rc = store_open(url, &options, &origin);
     if (rc || !config->l2_count) {
         *out = origin;
         return rc;
@@ -175,11 +212,15 @@ static int open_store(const struct stack *s, const char *url, struct store **out
     return store_l2_open_urls(origin, config->l2, config->l2_count, &s->store, out);
 }
 
-static struct store *find_store_locked(struct stack *s, const char *url)
+/* Find the store of a URL that an export may use; NULL: none. own: for an export with keys, thus one that such an
+ * export has left. */
+static struct stack_store *find_store_locked(struct stack *s, const char *url, bool own)
 {
-    for (size_t i = 0; i < s->stores.len; i++)
-        if (!strcmp(s->stores.items[i].url, url))
-            return s->stores.items[i].store;
+    for (size_t i = 0; i < s->stores.len; i++) {
+        struct stack_store *at = &s->stores.items[i];
+        if (!strcmp(at->url, url) && own == !!at->keys && !at->of)
+            return at;
+    }
     return NULL;
 }
 
@@ -189,49 +230,71 @@ static int check_store_locked(struct stack *s, const char *url)
     if (s->config.l2_count && s->stores.len)
         return error_set(
             -EINVAL,
-            "shared cache proxies serve one store, and the images are in two: %s and %s; serve each store's "
-            "images by its own server",
+            "shared cache proxies serve one store, and the images are in two, or have keys of their own: %s and %s; "
+            "serve each store's images by its own server",
             s->stores.items[0].url, url);
     if (s->stores.len == STORES_MAX)
         return error_set(-ENOSPC, "a server opens at most %d stores in its lifetime; start another server", STORES_MAX);
     return 0;
 }
 
-/* Keep the fresh store and take it over, unless another thread was faster; *out is the store to use. */
-static int keep_store(struct stack *s, struct stack_store *fresh, struct store **out)
+/* Have the export use this store. Its keys, if any, become the store's. */
+static int enter_store_locked(struct stack_store *at, struct stack_export *e)
 {
-    SCOPED_LOCK(&s->lock);
-    *out = find_store_locked(s, fresh->url);
-    int rc = *out ? 0 : check_store_locked(s, fresh->url);
-    if (rc || *out)
+    char *of = e->keys ? strdup(e->name) : NULL;
+    int rc = e->keys && !of ? error_no_memory() : 0;
+    if (!rc && e->keys && at->keys != e->keys)
+        rc = s3_keys_replace(at->keys, e->keys);
+    if (rc) {
+        free(of);
         return rc;
-    if (vec_push(&s->stores, *fresh))
-        return error_no_memory();
-    *out = steal_ptr(&fresh->store);
-    fresh->url = NULL;
+    }
+    if (e->keys && at->keys != e->keys) {
+        s3_keys_unref(e->keys);
+        e->keys = s3_keys_ref(at->keys);
+    }
+    at->of = of;
+    e->store = at->store;
     return 0;
 }
 
-/* Return whether there is a store of that URL. If not, *out_rc says whether one may be opened. */
-static bool have_store(struct stack *s, const char *url, struct store **out, int *out_rc)
+/* Keep the fresh store and take it over, unless another thread was faster. */
+static int keep_store(struct stack *s, struct stack_store *fresh, struct stack_export *e)
 {
     SCOPED_LOCK(&s->lock);
-    *out = find_store_locked(s, url);
-    *out_rc = *out ? 0 : check_store_locked(s, url);
-    return *out;
+    struct stack_store *at = find_store_locked(s, fresh->url, e->keys);
+    if (at)
+        return enter_store_locked(at, e);
+    int rc = check_store_locked(s, fresh->url);
+    if (rc)
+        return rc;
+    if (vec_push(&s->stores, *fresh))
+        return error_no_memory();
+    *fresh = (struct stack_store){0};
+    return enter_store_locked(&s->stores.items[s->stores.len - 1], e);
 }
 
-/* Return the store of a URL, opened if needed. Opening may read credentials, so it happens outside the lock. */
-static int add_store(struct stack *s, const char *url, struct store **out)
+/* Enter a store that is there. 1: none is, but one may be opened. */
+static int enter_known_store(struct stack *s, struct stack_export *e)
 {
-    int rc;
-    if (have_store(s, url, out, &rc) || rc)
+    SCOPED_LOCK(&s->lock);
+    struct stack_store *at = find_store_locked(s, e->ref.store, e->keys);
+    int rc = at ? enter_store_locked(at, e) : check_store_locked(s, e->ref.store);
+    return rc || at ? rc : 1;
+}
+
+/* Find or open the export's store. Opening may read credentials, so it happens outside the lock. */
+static int add_store(struct stack *s, struct stack_export *e)
+{
+    int rc = enter_known_store(s, e);
+    if (rc <= 0)
         return rc;
-    struct stack_store fresh = {.url = strdup(url)};
-    rc = fresh.url ? open_store(s, url, &fresh.store) : error_no_memory();
+    struct stack_store fresh = {.url = strdup(e->ref.store), .keys = e->keys ? s3_keys_ref(e->keys) : NULL};
+    rc = fresh.url ? open_store(s, fresh.url, fresh.keys, &fresh.store) : error_no_memory();
     if (!rc)
-        rc = keep_store(s, &fresh, out);
+        rc = keep_store(s, &fresh, e);
     store_close(fresh.store);
+    s3_keys_unref(fresh.keys);
     free(fresh.url);
     return rc;
 }
@@ -261,7 +324,11 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     if (!e)
         return error_no_memory();
     e->refs = 1;
+    e->stack = s;
+    e->proof = (struct bytes)BYTES_INIT(EXPORT_TABLE_MAX);
     int rc = image_ref_parse(image->ref, &e->ref);
+    if (!rc && image->keys)
+        rc = s3_keys_copy(image->keys, &e->keys);
     if (rc)
         return rc;
     e->name = strdup(image->export_name ? image->export_name : e->ref.name);
@@ -273,7 +340,7 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
-        rc = add_store(s, e->ref.store, &e->store);
+        rc = add_store(s, e);
     if (!rc)
         *out = steal_ptr(&e);
     return rc;
@@ -302,7 +369,9 @@ int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_e
         .latency = &s->reads,
         .slow = &s->slow,
     };
-    rc = image_open(&image, &e->ref.digest, &e->image);
+    rc = e->keys ? resolver_hand(resolver, &e->proof) : 0;
+    if (!rc)
+        rc = image_open(&image, &e->ref.digest, &e->image);
     return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
 }
 
@@ -314,6 +383,19 @@ static void share_index_memory(struct stack *s)
         image_set_index_memory(e->image, share);
 }
 
+/* Replace the keys of an export by those of a later request, which have read the same manifest. */
+static int take_keys(struct stack_export *there, const struct stack_export *mine)
+{
+    if (there->keys && mine->keys)
+        return s3_keys_replace(there->keys, mine->keys);
+    if (!there->keys && !mine->keys)
+        return 0;
+    return error_set(-EPERM,
+                     there->keys ? "the export '%s' has keys of its own; send keys that read its image"
+                                 : "the export '%s' is there already, without keys of its own; choose another name",
+                     there->name);
+}
+
 /* Link the export, or return the one of the same image that is there already. Takes over *e if it is linked. */
 static int stack_exports_enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
 {
@@ -321,6 +403,9 @@ static int stack_exports_enter(struct stack *s, struct stack_export **e, struct 
     CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
     int rc = stack_link(s, *e, &there);
     if (rc == -EEXIST && digest_equal(&there->ref.digest, &mine->ref.digest)) {
+        rc = take_keys(there, mine);
+        if (rc)
+            return rc;
         *out = steal_ptr(&there);
         *out_added = false;
         return 0;
@@ -338,20 +423,25 @@ static int stack_exports_enter(struct stack *s, struct stack_export **e, struct 
     return 0;
 }
 
-const struct resolver_config *stack_resolving(const struct stack *s, const volatile int *cancel,
-                                              struct stack_resolving *out)
+const struct resolver_config *stack_resolving(const struct stack *s, const struct stack_image *image,
+                                              const volatile int *cancel, struct stack_resolving *out)
 {
     const struct cache_config *cache = &s->config.cache;
-    *out = (struct stack_resolving){.config = {.dirs = out->dirs,
-                                               .dir_count = GR_MIN(cache->dir_count, (size_t)CACHE_DIRS_MAX),
-                                               .handed = s->config.handed,
-                                               .store = s->config.store,
-                                               .trust = &s->config.trust,
-                                               .resolved = s->config.resolved}};
-    for (size_t i = 0; i < out->config.dir_count; i++)
-        out->dirs[i] = cache->dirs[i].path;
+    *out = (struct stack_resolving){
+        .config = {
+            .dirs = out->dirs, .store = s->config.store, .trust = &s->config.trust, .resolved = s->config.resolved}};
     if (cancel)
         out->config.store.cancel = cancel;
+    if (image && image->keys) {
+        /* No tables: what other keys have read proves nothing for these, and the reverse. */
+        out->config.store.keys = image->keys;
+        out->config.proof = image->proof;
+        return &out->config;
+    }
+    out->config.handed = s->config.handed;
+    out->config.dir_count = GR_MIN(cache->dir_count, (size_t)CACHE_DIRS_MAX);
+    for (size_t i = 0; i < out->config.dir_count; i++)
+        out->dirs[i] = cache->dirs[i].path;
     return &out->config;
 }
 
@@ -363,16 +453,23 @@ struct stack_adding {
     bool added; /* at least one export was added */
 };
 
-int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out)
+/* image: as for stack_resolving. */
+static int begin_adding(struct stack *s, const struct stack_image *image, const volatile int *cancel,
+                        struct stack_adding **out)
 {
     CLEANUP_FREE struct stack_adding *a = calloc(1, sizeof *a);
     if (!a)
         return error_no_memory();
     a->stack = s;
-    int rc = resolver_new(stack_resolving(s, cancel, &a->resolving), &a->resolver);
+    int rc = resolver_new(stack_resolving(s, image, cancel, &a->resolving), &a->resolver);
     if (!rc)
         *out = steal_ptr(&a);
     return rc;
+}
+
+int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out)
+{
+    return begin_adding(s, NULL, cancel, out);
 }
 
 int stack_adding_add(struct stack_adding *a, const struct stack_image *image, struct stack_export **out,
@@ -421,7 +518,7 @@ int stack_add(struct stack *s, const struct stack_image *image, const volatile i
               bool *out_added)
 {
     CLEANUP(cleanup_stack_adding) struct stack_adding *a = NULL;
-    int rc = stack_adding_begin(s, cancel, &a);
+    int rc = begin_adding(s, image, cancel, &a);
     return rc ? rc : stack_adding_add(a, image, out, out_added);
 }
 
@@ -469,7 +566,9 @@ int stack_remove(struct stack *s, const char *name)
     int rc = unlink_export(s, name, &e);
     if (rc)
         return rc;
-    /* Other threads may still hold references; completion ends now. */
+    /* Other threads may still hold references; completion ends now, and so do requests with the export's own keys. */
+    if (e->keys)
+        s3_keys_wipe(e->keys);
     if (s->ahead)
         ahead_remove(s->ahead, e->image);
     share_index_memory(s);

@@ -22,12 +22,18 @@ struct stack_export {
     struct image_ref ref; /* by digest */
     struct store *store;  /* one of the stack's */
     struct image *image;
+    struct stack *stack;
+    struct s3_keys *keys; /* of its own, and those of its store; NULL: none */
+    struct bytes proof;   /* stack_export_proof */
 };
 
-/* A store that images are read from; open until the stack is closed. */
+/* A store that images are read from; open until the stack is closed, since fetches in flight use it. One with keys
+ * belongs to one export. When that is gone, the keys are wiped, and the next export of that URL takes it over. */
 struct stack_store {
     char *url;
     struct store *store;
+    struct s3_keys *keys; /* NULL: the process's; shared by all exports without keys of their own */
+    char *of;             /* the export that has it; NULL: none */
 };
 
 /* The sums of the counters of all images, or of all stores. Each shows the same rows in the same order, so rows are
@@ -72,9 +78,10 @@ struct stack_resolving {
     struct resolver_config config;
     const char *dirs[CACHE_DIRS_MAX];
 };
-/* Fill in a resolver's configuration, which lies in *out. cancel (may be NULL) replaces the store options' flag. */
-const struct resolver_config *stack_resolving(const struct stack *s, const volatile int *cancel,
-                                              struct stack_resolving *out);
+/* Fill in a resolver's configuration, which lies in *out. image: the one to be added with its own keys; NULL: any
+ * without. cancel (may be NULL) replaces the store options' flag. */
+const struct resolver_config *stack_resolving(const struct stack *s, const struct stack_image *image,
+                                              const volatile int *cancel, struct stack_resolving *out);
 
 /* Add an image's counters to the sums. */
 void stack_sums_add(struct stack_sums *sums, struct image *img);

@@ -1,6 +1,7 @@
 /* What a stack reports: the health of its stores, its cache directories, counters and histograms. Totals never fall:
  * the counters of removed images are kept (stack_sums_add). */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,10 +17,24 @@ static bool store_at(struct stack *s, size_t i, struct stack_store *out)
     return true;
 }
 
-const char *stack_store_health(struct stack *s, size_t i, struct store_health *out)
+/* The same of the stores in use. of: as stack_store_health has it. */
+static bool store_in_use_at(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct stack_store *out)
+{
+    SCOPED_LOCK(&s->lock);
+    for (size_t k = 0; k < s->stores.len; k++) {
+        *out = s->stores.items[k];
+        if ((!out->keys || out->of) && !i--) {
+            snprintf(of, STACK_EXPORT_NAME_MAX + 1, "%s", out->of ? out->of : "");
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out)
 {
     struct stack_store at;
-    if (!store_at(s, i, &at))
+    if (!store_in_use_at(s, i, of, &at))
         return NULL;
     store_health(at.store, out);
     /* The breaker knows the store's failures; only the fetch queue knows how long reads have been waiting. */

@@ -8,10 +8,12 @@
 #include "cli/open.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
@@ -158,4 +160,26 @@ int env_file_load(const char *path)
     for (unsigned number = 1; !rc && (line = strsep(&rest, "\n")); number++)
         rc = env_file_take_line(path, number, line);
     return rc;
+}
+
+/* ---- keys ---- */
+
+/* Read into room that is made at once: a buffer that grows leaves copies behind. */
+int keys_file_load(const char *path, struct bytes *out, struct s3_keys **out_keys)
+{
+    uint8_t *room;
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    int rc = bytes_reserve(out, out->max, &room);
+    if (rc)
+        return error_no_memory();
+    ssize_t n = io_read_full(fd, room, out->max);
+    if (n < 0)
+        return error_set((int)n, "cannot read %s: %s", path, strerror((int)-n));
+    out->len += (size_t)n;
+    if (out->len == out->max)
+        return error_set(-EINVAL, "%s is too large to be a file of keys", path);
+    rc = s3_keys_parse(out->data, out->len, out_keys);
+    return rc ? error_prefix(rc, "%s", path) : 0;
 }

@@ -5,6 +5,7 @@
 #include "format/image_ref.h"
 #include "format/manifest.h"
 #include "format/tag.h"
+#include "net/aws/s3_keys.h"
 #include "repository/trust.h"
 #include "store/store.h"
 
@@ -64,5 +65,10 @@ enum { OPEN_LOOKUP_S = 10 };
  * lines and lines that begin with # or ; are skipped, and quotes around a value are removed. -EINVAL names the file and
  * the line, and never quotes it. */
 GR_MUST_CHECK int env_file_load(const char *path);
+
+/* Read a file of S3 keys (s3_keys_parse), which may be a pipe, and check it. *out, empty before, has room for
+ * S3_KEYS_TEXT_MAX bytes; bytes_wipe it in any case. The caller drops *out_keys with s3_keys_unref. -EINVAL: it is no
+ * such file; no sentence has a value in it. */
+GR_MUST_CHECK int keys_file_load(const char *path, struct bytes *out, struct s3_keys **out_keys);
 
 #endif

@@ -463,12 +463,12 @@ int server_options_trust(const struct option_list *given, struct trust *out)
 }
 
 /* The directories are needed before the options are complete, so the default cache is named here but not created. */
-int pinner_init(struct pinner *p, const struct server_values *server, const char *handed)
+int pinner_init(struct pinner *p, const struct server_values *server, const char *handed, struct s3_keys *own)
 {
-    *p = (struct pinner){.config = {.store.endpoint = server->endpoint, .handed = handed}};
+    *p = (struct pinner){.config = {.store = {.endpoint = server->endpoint, .keys = own}, .handed = handed}};
     p->config.trust = &p->trust;
     int rc = server_options_trust(&server->trust, &p->trust);
-    if (!rc)
+    if (!rc && !own)
         rc = add_caches(p, server);
     if (rc)
         return rc;

@@ -109,9 +109,11 @@ struct pinner {
 };
 
 /* Prepare. server: the server's options; without a cache among them, the default cache is used, without --trust the
- * keys of the configuration file. handed: resolver_config's, which outlives the pinner. pinner_release it in any case.
- * Returns 0, -errno, or CLI_USAGE. */
-GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server, const char *handed);
+ * keys of the configuration file. handed: resolver_config's, which outlives the pinner. own: read with these S3 keys
+ * and no others, and without the tables in the cache directories; NULL: none. pinner_release it in any case. Returns 0,
+ * -errno, or CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server, const char *handed,
+                              struct s3_keys *own);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 

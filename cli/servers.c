@@ -8,7 +8,8 @@
  *   directory X    a mount point: from its state; else X.control, of `granary serve --fuse`
  *   nothing        `granary serve` at its usual place, else the only server of mounts
  *
- * Mounts come from the state files, exports from the server's status, and the image's digest connects the two.
+ * Mounts come from the state files, exports from the server's status. The export's name connects the two, or the
+ * image's digest where a mount has not chosen the name.
  */
 #include "cli/servers.h"
 
@@ -75,26 +76,38 @@ void node_servers_release(struct node_servers *n)
     vec_release(&n->found);
 }
 
-/* A server, and the exports in its status. */
+/* A server, and the exports in its status; waiting: those that wait for their keys. */
 struct looking {
     const char *control;
-    json_t *exports;
+    json_t *exports, *waiting;
 };
 
-/* Add a mount to every export of its server that has its image, with its nbd device and its reconnect daemon. A
- * device without one does not survive its server. */
+/* Whether a mount uses an export: by its name if the mount's state has it, else by the image. */
+static bool is_of_mount(json_t *export, const struct mount_state *s)
+{
+    char digest[PRINT_DIGEST_MAX];
+    if (*s->export_name)
+        return !strcmp(server_status_text(export, "name"), s->export_name);
+    return !strcmp(server_status_text(export, "digest"), print_digest(&s->digest, digest));
+}
+
+/* Add a mount to the export of its server that it uses, with its nbd device and its reconnect daemon. A device without
+ * one does not survive its server. */
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;
-    char digest[PRINT_DIGEST_MAX];
     size_t i;
     json_t *export;
     if (!same_socket(l->control, s->control))
         return 0;
-    print_digest(&s->digest, digest);
+    json_array_foreach(l->waiting, i, export)
+    {
+        if (is_of_mount(export, s))
+            json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
+    }
     json_array_foreach(l->exports, i, export)
     {
-        if (strcmp(server_status_text(export, "digest"), digest) != 0)
+        if (!is_of_mount(export, s))
             continue;
         json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
         if (strcmp(s->method, "nbd") || !mount_device_attached(s))
@@ -110,13 +123,19 @@ static int add_mount(void *arg, const struct mount_state *s)
 /* Best effort: the states of other users' mounts are not readable. */
 void node_servers_add_mounts(const char *control, json_t *status)
 {
-    struct looking l = {.control = control, .exports = json_object_get(status, "exports")};
+    struct looking l = {.control = control,
+                        .exports = json_object_get(status, "exports"),
+                        .waiting = json_object_get(status, "waiting_exports")};
     size_t i;
     json_t *export;
     json_array_foreach(l.exports, i, export)
     {
         json_object_set_new(export, "mounts", json_array());
         json_object_set_new(export, "devices", json_array());
+    }
+    json_array_foreach(l.waiting, i, export)
+    {
+        json_object_set_new(export, "mounts", json_array());
     }
     mount_each(add_mount, &l);
 }
@@ -226,6 +245,14 @@ bool control_target_export(const char *target, char *out, size_t size)
     return !mount_find(target, &state) && export_of(&state, out, size);
 }
 
+/* Reduce a list of exports to the one of that name. */
+static void keep_named(json_t *exports, const char *name)
+{
+    for (size_t i = json_array_size(exports); i--;)
+        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
+            json_array_remove(exports, i);
+}
+
 void node_servers_keep_mount(json_t *status, const char *target)
 {
     struct mount_state s;
@@ -233,9 +260,8 @@ void node_servers_keep_mount(json_t *status, const char *target)
     json_t *exports = json_object_get(status, "exports");
     if (mount_find(target, &s) || !export_of(&s, name, sizeof name))
         return;
-    for (size_t i = json_array_size(exports); i--;)
-        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
-            json_array_remove(exports, i);
+    keep_named(exports, name);
+    keep_named(json_object_get(status, "waiting_exports"), name);
     json_t *export = json_array_get(exports, 0);
     json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
     if (!export)

@@ -86,6 +86,7 @@ static const char *forbidden(const char *key)
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
                 {"json", "it has no effect here"},
+                {"keys", "it would read a file of the node"},
                 {"metrics", "it is the node's, in granary.conf"},
                 {"mkdir", "kubelet makes the directory"},
                 {"socket", "it would join a server of the node's administrator"},

@@ -1,11 +1,13 @@
 /* The list is kept in memory and written as a whole to a new file after each change. The file: a first line with the
- * version, then for each export three strings, each ended by NUL: what it was added for ("user", "mounts"), its name,
- * its image by digest. An empty list has no file.
+ * version, then for each export three strings, each ended by NUL: what it was added for ("user", "mounts", or with keys
+ * of its own "user-keys", "mounts-keys"), its name, its image by digest. An empty list has no file. The keys themselves
+ * are in memory only (kept_keys.c).
  *
  * Two locks, so that no lock that readers of the list need is held across I/O:
  *
  *     writing    the file; held across I/O, taken before lock
- *     lock       the list, and its agreement with the stack's table: an export is in both or in neither
+ *     lock       the list, and its agreement with the stack's table. An export is in both or in neither; one that
+ *                waits for its keys is in the list only
  *
  * Each writer encodes the list only after it has got `writing`, so the last one writes all changes before it. */
 #include "server/server_internal.h"
@@ -13,6 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,21 +26,26 @@
 #include "base/vec.h"
 #include "format/image_ref.h"
 
-enum { FILE_MAX_BYTES = 32 << 20 };
+enum { FILE_MAX_BYTES = 32 << 20, KEPT_MAX_BYTES = 64 << 20 };
 
 static const char first_line[] = "granary added exports 1\n";
-static const char *const purposes[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
+/* By purpose, and whether the export has keys of its own. */
+static const char *const purposes[][2] = {
+    [ADDED_FOR_USER] = {"user", "user-keys"}, [ADDED_FOR_MOUNTS] = {"mounts", "mounts-keys"}};
 
 /* One added export. */
 struct added {
     enum added_for purpose;
     char *name, *ref; /* owned; ref is by digest */
+    bool own_keys;
+    bool waiting; /* its keys are gone, and the stack does not have it */
 };
 
 /* The exports that were added to a running server. */
 struct added_exports {
     struct stack *stack;
     const char *file;                  /* not owned; NULL: exports are not noted */
+    int keys_fd;                       /* not owned; -1: keys are not kept */
     _Atomic(struct start_warm *) warm; /* told of new exports; NULL: metadata is not warmed */
     pthread_mutex_t writing;           /* the file; taken before lock */
     pthread_mutex_t lock;
@@ -64,6 +72,19 @@ static void forget_locked(struct added_exports *a, struct added *e)
     *e = a->list.items[--a->list.len];
 }
 
+/* Put a copy of an entry on the list. */
+static int note_locked(struct added_exports *a, const struct added *e)
+{
+    struct added fresh = *e;
+    fresh.name = strdup(e->name);
+    fresh.ref = strdup(e->ref);
+    if (fresh.name && fresh.ref && !vec_push(&a->list, fresh))
+        return 0;
+    free(fresh.name);
+    free(fresh.ref);
+    return error_no_memory();
+}
+
 /* Put an export on the list, or change what it is there for: a user's claim replaces a mount's, never the reverse.
  * -EBUSY: the stack does not have the export any more. */
 static int list(struct added_exports *a, const struct stack_export *export, enum added_for purpose)
@@ -74,18 +95,17 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
     if (now != export)
         return error_set(-EBUSY, "the export '%s' has just been removed; add it again", stack_export_name(export));
     struct added *there = find_locked(a, stack_export_name(export));
-    if (there) {
+    if (there && there->waiting) { /* perhaps for another image */
+        purpose = there->purpose == ADDED_FOR_USER ? there->purpose : purpose;
+        forget_locked(a, there);
+    } else if (there) {
         there->purpose = purpose == ADDED_FOR_USER ? purpose : there->purpose;
         return 0;
     }
-    struct added fresh = {.purpose = purpose,
-                          .name = strdup(stack_export_name(export)),
-                          .ref = strdup(image_ref_text(stack_export_ref(export), ref))};
-    if (fresh.name && fresh.ref && !vec_push(&a->list, fresh))
-        return 0;
-    free(fresh.name);
-    free(fresh.ref);
-    return error_no_memory();
+    return note_locked(a, &(struct added){.purpose = purpose,
+                                          .name = (char *)stack_export_name(export),
+                                          .ref = image_ref_text(stack_export_ref(export), ref),
+                                          .own_keys = stack_export_keys(export)});
 }
 
 /* Remove an export from the stack and the list in one step, so that a concurrent put sees it in both or in neither. */
@@ -99,6 +119,41 @@ static int take_out(struct added_exports *a, const char *name)
     return rc;
 }
 
+/* Take an export off the list that waits for its keys. */
+static bool take_waiting(struct added_exports *a, const char *name, enum added_for purpose)
+{
+    SCOPED_LOCK(&a->lock);
+    struct added *e = find_locked(a, name);
+    if (!e || !e->waiting || (purpose == ADDED_FOR_MOUNTS && e->purpose != purpose))
+        return false;
+    forget_locked(a, e);
+    return true;
+}
+
+bool added_exports_waits(struct added_exports *a, const char *name)
+{
+    SCOPED_LOCK(&a->lock);
+    const struct added *e = find_locked(a, name);
+    return e && e->waiting;
+}
+
+bool added_exports_waiting(struct added_exports *a, size_t i, char name[STACK_EXPORT_NAME_MAX + 1],
+                           char image[IMAGE_REF_MAX])
+{
+    if (!a)
+        return false;
+    SCOPED_LOCK(&a->lock);
+    for (size_t k = 0; k < a->list.len; k++) {
+        const struct added *at = &a->list.items[k];
+        if (at->waiting && !i--) {
+            snprintf(name, STACK_EXPORT_NAME_MAX + 1, "%s", at->name);
+            snprintf(image, IMAGE_REF_MAX, "%s", at->ref);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether an export is on the list, and what for. */
 static bool added_exports_look(struct added_exports *a, const char *name, enum added_for *out_purpose)
 {
@@ -108,21 +163,61 @@ static bool added_exports_look(struct added_exports *a, const char *name, enum a
     return e;
 }
 
+/* ---- the keys, for the process after this one ---- */
+
+/* Append the keys of every export that has its own. They get their room at once. */
+static int collect_keys_locked(struct added_exports *a, struct bytes *out)
+{
+    uint8_t *room;
+    size_t size = 0;
+    int rc = 0;
+    for (int pass = 0; !rc && pass < 2; pass++) {
+        for (size_t i = 0; !rc && i < a->list.len; i++) {
+            const struct added *at = &a->list.items[i];
+            CLEANUP(cleanup_stack_export)
+            struct stack_export *e = at->own_keys && !at->waiting ? stack_get(a->stack, at->name) : NULL;
+            if (e && !pass)
+                size += kept_keys_size(e);
+            else if (e)
+                rc = kept_keys_add(out, e);
+        }
+        if (!rc && !pass)
+            rc = bytes_reserve(out, size, &room);
+    }
+    return rc;
+}
+
+/* A failure is only logged: the exports are served, and wait for their keys after a restart. */
+static void keep_keys(struct added_exports *a)
+{
+    struct bytes kept CLEANUP(bytes_wipe) = BYTES_INIT(KEPT_MAX_BYTES);
+    if (a->keys_fd < 0)
+        return;
+    pthread_mutex_lock(&a->lock);
+    int rc = collect_keys_locked(a, &kept);
+    pthread_mutex_unlock(&a->lock);
+    if (!rc)
+        rc = kept_keys_write(a->keys_fd, &kept);
+    if (rc)
+        log_warning("%s", error_text());
+}
+
 /* ---- the file ---- */
 
 /* Write the list to the file, or remove the file when the list is empty. */
 static int added_exports_save(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
+    SCOPED_LOCK(&a->writing);
+    keep_keys(a);
     if (!a->file)
         return 0;
-    SCOPED_LOCK(&a->writing);
     int rc = bytes_append(&text, first_line, sizeof first_line - 1);
     pthread_mutex_lock(&a->lock);
     size_t count = a->list.len;
     for (size_t i = 0; !rc && i < count; i++) {
         const struct added *e = &a->list.items[i];
-        const char *const strings[] = {purposes[e->purpose], e->name, e->ref};
+        const char *const strings[] = {purposes[e->purpose][e->own_keys], e->name, e->ref};
         for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
             rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
     }
@@ -136,21 +231,79 @@ static int added_exports_save(struct added_exports *a)
     return 0;
 }
 
+/* What a file's exports are added with. */
+struct restoring {
+    struct stack_adding *adding; /* of those without keys of their own */
+    struct bytes kept;           /* keys of the others, from the process before */
+};
+
+static void restoring_release(struct restoring *r)
+{
+    stack_adding_end(r->adding);
+    bytes_wipe(&r->kept);
+}
+
+/* Is this error the same at the next start? */
+static bool lasts(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -EPERM || rc == -EKEYREJECTED;
+}
+
+/* Serve an export with keys of its own again, with the keys that the process before has kept. Their proof makes a
+ * request to the store needless. Without keys it is only noted. */
+static int restore_with_keys(struct added_exports *a, const struct restoring *r, const struct added *noted)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    CLEANUP(cleanup_s3_keys) struct s3_keys *keys = NULL;
+    struct bytes proof;
+    bool added;
+    int rc = kept_keys_find(&r->kept, noted->name, &keys, &proof);
+    bool kept = !rc;
+    if (kept)
+        rc = stack_add(
+            a->stack,
+            &(struct stack_image){.ref = noted->ref, .export_name = noted->name, .keys = keys, .proof = &proof}, NULL,
+            &e, &added);
+    if (!rc)
+        return list(a, e, noted->purpose);
+    if (kept && lasts(rc)) {
+        log_warning("export '%s', noted in %s, is not served any more: %s", noted->name, a->file, error_text());
+        return 0;
+    }
+    log_warning("export '%s' waits for its keys: %s; add it again with keys", noted->name, error_text());
+    struct added waiting = *noted;
+    waiting.waiting = true;
+    SCOPED_LOCK(&a->lock);
+    return note_locked(a, &waiting);
+}
+
 /* Serve one export of the file again. It is left out after an error that would be the same at the next start: refusing
  * to start would not help. */
-static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for purpose, const char *name,
-                   const char *ref)
+static int restore(struct added_exports *a, const struct restoring *r, const struct added *noted)
 {
-    const struct stack_image image = {.ref = ref, .export_name = name};
+    const struct stack_image image = {.ref = noted->ref, .export_name = noted->name};
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     bool added;
-    int rc = stack_adding_add(adding, &image, &e, &added);
-    if (!rc)
-        return added ? list(a, e, purpose) : 0; /* not added: given at this start too, so it is no added export */
-    if (rc != -ENOENT && rc != -EBADMSG && rc != -EINVAL && rc != -EEXIST && rc != -EKEYREJECTED)
-        return error_prefix(rc, "export '%s', noted in %s", name, a->file);
-    log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
+    if (noted->own_keys)
+        return restore_with_keys(a, r, noted);
+    int rc = stack_adding_add(r->adding, &image, &e, &added);
+    if (!rc) /* not added: given at this start too, so it is no added export */
+        return added ? list(a, e, noted->purpose) : 0;
+    if (!lasts(rc))
+        return error_prefix(rc, "export '%s', noted in %s", noted->name, a->file);
+    log_warning("export '%s', noted in %s, is not served any more: %s", noted->name, a->file, error_text());
     return 0;
+}
+
+/* Set what an export was added for. An unknown word of a later version counts as a user's. */
+static void take_purpose(const char *word, struct added *out)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(purposes); i++)
+        for (size_t keys = 0; keys < 2; keys++)
+            if (!strcmp(word, purposes[i][keys])) {
+                out->purpose = (enum added_for)i;
+                out->own_keys = keys;
+            }
 }
 
 /* Return the string at *at and move *at after its NUL; NULL when there is no NUL before end. */
@@ -167,7 +320,7 @@ static const char *added_exports_take_string(const char **at, const char *end)
 static int added_exports_load(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
-    CLEANUP(cleanup_stack_adding) struct stack_adding *adding = NULL;
+    struct restoring r CLEANUP(restoring_release) = {.kept = BYTES_INIT(KEPT_MAX_BYTES)};
     int rc = io_read_file(a->file, &text);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
@@ -175,28 +328,32 @@ static int added_exports_load(struct added_exports *a)
         return error_set(-EBADMSG, "%s is no list of exports, or of a later version; remove it to start without",
                          a->file);
     const char *at = (const char *)text.data, *end = at + text.len;
-    rc = stack_adding_begin(a->stack, NULL, &adding);
+    if (a->keys_fd >= 0 && kept_keys_read(a->keys_fd, &r.kept))
+        log_warning("%s", error_text());
+    rc = stack_adding_begin(a->stack, NULL, &r.adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
         const char *purpose = added_exports_take_string(&at, end),
                    *name = purpose ? added_exports_take_string(&at, end) : NULL;
         const char *ref = name ? added_exports_take_string(&at, end) : NULL;
         if (!ref)
             return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
-        rc = restore(a, adding, strcmp(purpose, purposes[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name,
-                     ref);
+        struct added noted = {.purpose = ADDED_FOR_USER, .name = (char *)name, .ref = (char *)ref};
+        take_purpose(purpose, &noted);
+        rc = restore(a, &r, &noted);
     }
     return rc;
 }
 
 /* ---- life ---- */
 
-int added_exports_open(struct stack *stack, const char *file, struct added_exports **out)
+int added_exports_open(struct stack *stack, const char *file, int keys_fd, struct added_exports **out)
 {
     CLEANUP(cleanup_added_exports) struct added_exports *a = calloc(1, sizeof *a);
     if (!a)
         return error_no_memory();
     a->stack = stack;
     a->file = file;
+    a->keys_fd = keys_fd;
     pthread_mutex_init(&a->writing, NULL);
     pthread_mutex_init(&a->lock, NULL);
     int rc = file ? added_exports_load(a) : 0;
@@ -226,6 +383,14 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 
 /* ---- changes ---- */
 
+/* A request without keys does not serve, with those of the process, what was added with others. */
+static int check_keys(struct added_exports *a, const struct stack_image *image)
+{
+    if (image->keys || !image->export_name || !added_exports_waits(a, image->export_name))
+        return 0;
+    return error_set(-EPERM, "the export '%s' waits for its keys; send keys that read its image", image->export_name);
+}
+
 /* Either the export is served and noted, or neither: a failure takes back what was added. An export that was served
  * before stays. */
 int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for purpose,
@@ -234,7 +399,9 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     enum added_for before;
     bool added;
-    int rc = stack_add(a->stack, image, cancel, &e, &added);
+    int rc = check_keys(a, image);
+    if (!rc)
+        rc = stack_add(a->stack, image, cancel, &e, &added);
     if (rc)
         return rc;
     /* An export given at the start is neither new nor listed: it is not noted, since the next start has it anyway. */
@@ -261,7 +428,9 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     CLEANUP(cleanup_stack_export) struct stack_export *e = *name ? stack_get(a->stack, name) : NULL;
     enum added_for noted;
     bool added = added_exports_look(a, name, &noted);
-    *out_removed = false;
+    *out_removed = !e && take_waiting(a, name, purpose);
+    if (*out_removed)
+        return added_exports_save(a);
     if (!e)
         return error_set(-ENOENT, "there is no export '%.100s' here", name);
     if (purpose == ADDED_FOR_MOUNTS && (!added || noted != purpose || stack_export_clients(e)))

@@ -11,7 +11,8 @@
 /* A checked request. */
 struct control_exports {
     struct added_exports *added;
-    char *name, *image; /* owned; image NULL: remove */
+    char *name, *image;   /* owned; image NULL: remove */
+    struct s3_keys *keys; /* NULL: none of its own */
     enum added_for purpose;
 };
 DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
@@ -21,6 +22,7 @@ void control_exports_free(void *arg)
     struct control_exports *c = arg;
     free(c->name);
     free(c->image);
+    s3_keys_unref(c->keys);
     free(c);
 }
 
@@ -52,6 +54,9 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     c->image = put ? strdup(r->image) : NULL;
     if (!c->name || (put && !c->image))
         return error_no_memory();
+    rc = put && r->keys && r->keys->len ? s3_keys_parse(r->keys->data, r->keys->len, &c->keys) : 0;
+    if (rc)
+        return rc;
     *out = steal_ptr(&c);
     return 0;
 }
@@ -66,7 +71,7 @@ int control_exports_run(struct control_job *job, void *arg)
         return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
     }
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    const struct stack_image image = {.ref = c->image, .export_name = c->name};
+    const struct stack_image image = {.ref = c->image, .export_name = c->name, .keys = c->keys};
     int rc = added_exports_put(c->added, &image, c->purpose, control_job_cancel(job), &e);
     if (rc)
         return rc;

@@ -12,7 +12,8 @@
  *                                             or trace in the request's body; dry=1: only report what is missing
  *    GET /trace?export=NAME                   stream the chunks read from now on, in the order of first touch
  *    POST /trace/end?export=NAME              end that recording
- *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added
+ *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added. A body with S3
+ *                                             keys gives the export these keys, or replaces those that it has
  *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
  *                                             wait to be written to the cache, 200 when none does
  *
@@ -190,8 +191,9 @@ GR_MUST_CHECK int control_trace_end(struct stack *stack, const char *export, con
 
 struct control_exports_request {
     const char *name;
-    const char *image; /* a reference, as the parameter image= has it; PUT only */
-    const char *mount; /* "1": for mounts (enum added_for) */
+    const char *image;        /* a reference, as the parameter image= has it; PUT only */
+    const char *mount;        /* "1": for mounts (enum added_for) */
+    const struct bytes *keys; /* PUT: s3_keys_parse's text, for keys of the export's own; empty: none */
 };
 
 struct control_exports;
@@ -256,8 +258,10 @@ void history_free(struct history *h);
 
 /* ---- status: control_status.c ---- */
 
-/* Append the document of /status to *out. history must be of the same stack; NULL leaves the rates out. -ENOMEM. */
-GR_MUST_CHECK int control_status(struct stack *stack, struct history *history, struct bytes *out);
+/* Append the document of /status to *out. added may be NULL. history must be of the same stack; NULL leaves the rates
+ * out. -ENOMEM. */
+GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *added, struct history *history,
+                                 struct bytes *out);
 
 /* ---- routes: control_routes.c ---- */
 

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "format/json_name.h"
 #include "server/http_daemon.h"
 
@@ -61,12 +62,12 @@ static int queued(enum MHD_Result result)
 
 static int metrics_document(const struct control_routes *routes, struct bytes *out)
 {
-    return metrics_write(routes->stack, out);
+    return metrics_write(routes->stack, routes->added, out);
 }
 
 static int status_document(const struct control_routes *routes, struct bytes *out)
 {
-    return control_status(routes->stack, routes->history, out);
+    return control_status(routes->stack, routes->added, routes->history, out);
 }
 
 /* Make a document and queue it. */
@@ -197,7 +198,7 @@ static int answer_quiesce(struct request *r, const struct route *route)
 /* Changes of exports have job slots separate from those of warming (control_exports.c). */
 static int answer_exports(struct request *r, const struct route *route)
 {
-    struct control_exports_request c = {.name = r->rest};
+    struct control_exports_request c = {.name = r->rest, .keys = r->body};
     const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}};
     struct control_exports *exports;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
@@ -218,7 +219,7 @@ static const struct route table[] = {
     {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
     {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
-    {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, 0},
+    {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, S3_KEYS_TEXT_MAX},
     {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };
@@ -265,6 +266,9 @@ static struct upload *upload_new(struct control_routes *r, size_t max)
     if (!u)
         return NULL;
     u->body = (struct bytes)BYTES_INIT(max);
+    uint8_t *room; /* keys: at once, since a buffer that grows leaves copies behind */
+    if (max <= S3_KEYS_TEXT_MAX && bytes_reserve(&u->body, max, &room))
+        error_take(&u->error, error_no_memory());
     if (r->uploads++ >= CONTROL_JOBS_MAX)
         error_take(&u->error,
                    error_set(-EBUSY, "%d such requests are being sent already; try again", CONTROL_JOBS_MAX));
@@ -277,7 +281,7 @@ void control_routes_done(struct control_routes *r, void *state)
     if (!u || http_daemon_owns(u))
         return;
     r->uploads--;
-    bytes_release(&u->body);
+    bytes_wipe(&u->body); /* it may hold keys */
     free(u);
 }
 
@@ -298,7 +302,8 @@ static bool control_routes_collect(struct control_routes *r, const struct route 
     bool whole = !*data_len;
     int rc = whole || u->error.code ? 0 : bytes_append(&u->body, data, *data_len);
     if (rc == -EMSGSIZE)
-        rc = error_set(-EINVAL, "a body may have at most %zu MiB; divide the list", u->body.max >> 20);
+        rc = error_set(-EINVAL, "the body of this request may have at most %s",
+                       text_format_size(u->body.max, (char[TEXT_SIZE_MAX]){""}));
     else if (rc)
         rc = error_set(rc, "control: out of memory");
     if (rc)

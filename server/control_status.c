@@ -97,6 +97,7 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
     json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
     json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
+    json_object_set_new(export, "own_keys", json_boolean(stack_export_keys(e)));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
     for (size_t i = 0; i < HISTORY_SUMS; i++)
         json_object_set_new(export, history_names[i], control_json_integer(sums[i]));
@@ -111,6 +112,20 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
         json_object_set_new(export, "rates", rates_json(rates));
     }
     return export;
+}
+
+/* Describe the exports that are not served, since they wait for their keys. */
+static json_t *waiting_json(struct added_exports *added)
+{
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX];
+    json_t *waiting = json_array();
+    for (size_t i = 0; added_exports_waiting(added, i, name, image); i++) {
+        json_t *export = json_object();
+        json_name_set(export, "name", name, strlen(name));
+        json_name_set(export, "image", image, strlen(image));
+        json_array_append_new(waiting, export);
+    }
+    return waiting;
 }
 
 /* Describe each cache directory: how it is read and written now, and whether its files were deleted. */
@@ -136,12 +151,15 @@ static json_t *stores_json(struct stack *stack)
 {
     struct store_health h;
     json_t *stores = json_array();
+    char of[STACK_EXPORT_NAME_MAX + 1];
     const char *url;
     struct server_store_state state;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+    for (size_t i = 0; (url = stack_store_health(stack, i, of, &h)); i++) {
         json_t *store = json_object();
         (void)server_health_of_store(&h, &state);
         json_name_set(store, "url", url, strlen(url));
+        if (*of) /* the export whose keys these are */
+            json_name_set(store, "export", of, strlen(of));
         json_object_set_new(store, "state", json_string(state.word));
         if (h.read_waits_ms >= SERVER_READ_SLOW_MS)
             json_object_set_new(store, "read_waits_s", json_real((double)h.read_waits_ms / 1000));
@@ -221,7 +239,7 @@ static int add_exports(json_t *root, struct stack *stack, struct history *histor
 }
 
 /* A member whose JSON could not be allocated is left out; see control_job.c. */
-int control_status(struct stack *stack, struct history *history, struct bytes *out)
+int control_status(struct stack *stack, struct added_exports *added, struct history *history, struct bytes *out)
 {
     CLEANUP_JSON json_t *root = json_object();
     struct counting c = {.counters = json_object()};
@@ -236,10 +254,11 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     int rc = add_exports(root, stack, history);
     if (rc)
         return rc;
+    json_object_set_new(root, "waiting_exports", waiting_json(added));
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
     json_object_set_new(root, "l2", l2_json(stack));
-    enum server_health health = server_health(stack, why);
+    enum server_health health = server_health(stack, added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)
         json_name_set(root, "health_reason", why, strlen(why));

@@ -207,14 +207,17 @@ static int append_exports(struct stack *stack, struct bytes *out)
 
 /* ---- what may be down, one by one ---- */
 
-/* Append one row: NAME{LABEL="OF",as="AS"} and 1 or 0. as may be NULL. */
-static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *as, bool up)
+/* Append one row: NAME{LABEL="OF",MORE="AS"} and 1 or 0; without an AS (NULL, ""), NAME{LABEL="OF"}. */
+static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *more,
+                     const char *as, bool up)
 {
     int rc = bytes_printf(out, "%s{%s=\"", name, label);
     if (!rc)
         rc = append_label(out, of);
+    if (!rc && as && *as)
+        rc = bytes_printf(out, "\",%s=\"", more);
     if (!rc && as)
-        rc = bytes_printf(out, "\",as=\"%s", as);
+        rc = append_label(out, as);
     return rc ? rc : bytes_printf(out, "\"} %d\n", up);
 }
 
@@ -238,9 +241,9 @@ static int append_ups(struct stack *stack, struct bytes *out)
     size_t n = stack_cache_dirs(stack, dirs);
     int rc = append_head(out, directory.name, directory.help, "gauge");
     for (const struct cache_dir_report *dir = dirs; !rc && dir < dirs + n; dir++) {
-        rc = append_up(out, directory.name, "directory", dir->path, "reading", is_used(dir->reading));
+        rc = append_up(out, directory.name, "directory", dir->path, "as", "reading", is_used(dir->reading));
         if (!rc)
-            rc = append_up(out, directory.name, "directory", dir->path, "writing", is_used(dir->writing));
+            rc = append_up(out, directory.name, "directory", dir->path, "as", "writing", is_used(dir->writing));
     }
 
     struct store_l2_report proxies[STORE_L2_MAX];
@@ -248,23 +251,25 @@ static int append_ups(struct stack *stack, struct bytes *out)
     if (!rc)
         rc = append_head(out, proxy.name, proxy.help, "gauge");
     for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, proxy.name, "l2", proxies[i].url, NULL, !proxies[i].down);
+        rc = append_up(out, proxy.name, "l2", proxies[i].url, NULL, NULL, !proxies[i].down);
 
     struct store_health health;
     const char *url;
+    char of[STACK_EXPORT_NAME_MAX + 1]; /* whose own keys it uses */
     if (!rc)
         rc = append_head(out, store.name, store.help, "gauge");
-    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
-        rc = append_up(out, store.name, "store", url, NULL, !health.silent);
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, of, &health)); i++)
+        rc = append_up(out, store.name, "store", url, "export", of, !health.silent);
     return rc;
 }
 
 /* The order of the document: the server, its counters, its histograms, its exports, what may be down. */
-int metrics_write(struct stack *stack, struct bytes *out)
+int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out)
 {
     char why[SERVER_HEALTH_WHY_MAX];
-    const struct counter_row health = {
-        "granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing", server_health(stack, why)};
+    const struct counter_row health = {"granary_health",
+                                       "How well readers are served: 0 healthy, 1 degraded, 2 failing",
+                                       server_health(stack, added, why)};
     struct appending a = {.out = out};
     a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
     if (!a.rc)
@@ -284,6 +289,7 @@ enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_
 /* Constant after metrics_server_start. */
 struct metrics_server {
     struct stack *stack;
+    struct added_exports *added;
     int fd; /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
@@ -306,18 +312,20 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
         return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "/metrics takes GET and HEAD only\n",
                                        true);
     CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    if (metrics_write(m->stack, &body))
+    if (metrics_write(m->stack, m->added, &body))
         return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
 /* Binds before any fork, so that the process that starts the server reports a bad address. */
-int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out)
+int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
+                        struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
     m->stack = stack;
+    m->added = added;
     int rc = listen_tcp(address, &m->fd, &m->port);
     if (rc)
         return error_prefix(rc, "metrics");

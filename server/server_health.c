@@ -74,16 +74,23 @@ static void server_health_explain(const char *url, const struct store_health *h,
                  (double)h->read_waits_ms / 1000);
 }
 
-enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX])
+enum server_health server_health(struct stack *stack, struct added_exports *added, char why[SERVER_HEALTH_WHY_MAX])
 {
     enum server_health worst = SERVER_HEALTHY;
     struct store_health h;
     struct server_store_state state;
     const char *url;
+    char of[STACK_EXPORT_NAME_MAX + 1];
     *why = 0;
-    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++)
+    for (size_t i = 0; (url = stack_store_health(stack, i, of, &h)); i++)
         if (is_worst(&worst, server_health_of_store(&h, &state)))
             server_health_explain(url, &h, &state, why);
+
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX];
+    if (added_exports_waiting(added, 0, name, image) && is_worst(&worst, SERVER_FAILING))
+        snprintf(why, SERVER_HEALTH_WHY_MAX,
+                 "the export '%.200s' waits for its keys; give them again, by granary mount --keys or PUT /exports",
+                 name);
 
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
     size_t n = stack_cache_dirs(stack, dirs);

@@ -1,6 +1,6 @@
 /* What the files of the server share. Only they and their tests include it.
  *
- *    front_end.c --> serving.c --> added_exports.c   exports that come and go
+ *    front_end.c --> serving.c --> added_exports.c   exports that come and go; kept_keys.c: their keys
  *                       |--> start_warm.c            metadata, warmed from the start on
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
@@ -34,10 +34,12 @@ void start_warm_end(struct start_warm *w);
 struct added_exports;
 
 /* Add to the stack the exports that file lists; file need not exist. file NULL: exports are added, but not noted
- * anywhere. An export is left out with a warning when its image is gone from the store, or when an export given at this
- * start has its name for another image. Returns 0, -EBADMSG (the file is damaged or of a later version), -ENOMEM, or
- * the stack's error. The stack and the string file outlive it. */
-GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, struct added_exports **out);
+ * anywhere. The file tells which exports have keys of their own, but not the keys: those come from the memory keys_fd
+ * (kept_keys.c), which is written with each change; -1: there is none. An export whose keys are not there waits: it is
+ * not served until it is put again with keys. An export is left out with a warning when its image is gone from the
+ * store, or when an export given at this start has its name for another image. Returns 0, -EBADMSG (the file is damaged
+ * or of a later version), -ENOMEM, or the stack's error. The stack and the string file outlive it. */
+GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, int keys_fd, struct added_exports **out);
 /* Call it when no other call is in progress. NULL is allowed. */
 void added_exports_close(struct added_exports *a);
 /* Have warm informed of each export added from now on, and of those just restored; NULL stops that. */
@@ -48,7 +50,8 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm);
 enum added_for { ADDED_FOR_USER, ADDED_FOR_MOUNTS };
 
 /* stack_add, then write the file. An export that a user has asked for stays a user's, even if a mount asks for it too.
- * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile. Any thread. */
+ * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile; -EPERM also: it waits for
+ * keys, and the image has none. Any thread. */
 GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for purpose,
                                     const volatile int *cancel, struct stack_export **out);
 /* stack_remove of an added export, then write the file. With ADDED_FOR_MOUNTS it returns 0 and leaves *out_removed
@@ -56,6 +59,31 @@ GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_
  * -EPERM: it was given at the start; -EBUSY: clients are connected. Any thread. */
 GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for purpose,
                                        bool *out_removed);
+
+/* Does an export of that name wait for its keys? */
+bool added_exports_waits(struct added_exports *a, const char *name);
+/* The i-th export that waits for its keys, and its image by digest. false: there are no more, or a is NULL. */
+bool added_exports_waiting(struct added_exports *a, size_t i, char name[STACK_EXPORT_NAME_MAX + 1],
+                           char image[IMAGE_REF_MAX]);
+
+/* ---- keys for the process after this one: kept_keys.c ---- */
+
+/* The keys of exports that have their own are on no disk. The supervisor holds them in memory without a name (memfd),
+ * which each front end inherits and writes; so a front end that is killed, or an upgrade, loses none. Its descriptor is
+ * in the environment variable KEPT_KEYS_FD; when the supervisor ends, they are gone. */
+#define KEPT_KEYS_FD "GRANARY_KEYS_FD"
+
+/* Bytes of room, at most, that kept_keys_add needs. */
+size_t kept_keys_size(const struct stack_export *e);
+/* Append an export that has keys. *kept has room for it: bytes_wipe it. */
+GR_MUST_CHECK int kept_keys_add(struct bytes *kept, const struct stack_export *e);
+/* Replace what the memory holds. */
+GR_MUST_CHECK int kept_keys_write(int fd, const struct bytes *kept);
+/* Append what it holds to *out, which is empty: bytes_wipe it. -EBADMSG: nothing whole. */
+GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
+/* Find the keys of an export and its proof (stack_export_proof), which points into *kept. -ENOENT. */
+GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
+                                 struct bytes *out_proof);
 
 /* ---- health: server_health.c ---- */
 
@@ -104,9 +132,9 @@ enum server_health server_health_of_l2(const struct store_l2_report *proxy);
 
 /* Bytes of server_health's sentence, with its NUL. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
-/* Return the worst health of all stores, cache directories and proxies. why becomes a sentence about the first one that
- * bad, or "" when healthy. */
-enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX]);
+/* Return the worst health of all stores, cache directories and proxies; an export that waits for its keys (added; may
+ * be NULL) is failing. why becomes a sentence about the first one that bad, or "" when healthy. */
+enum server_health server_health(struct stack *stack, struct added_exports *added, char why[SERVER_HEALTH_WHY_MAX]);
 
 /* ---- metrics: metrics.c ---- */
 
@@ -118,17 +146,19 @@ enum {
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
 /* Append every counter of a server to *out, as one document in Prometheus' text form (docs/reference/metrics.md);
- * METRICS_DOCUMENT_MAX as the maximum of *out is enough. Never blocks. -ENOMEM. Any thread. */
-GR_MUST_CHECK int metrics_write(struct stack *stack, struct bytes *out);
+ * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; may be NULL. Never blocks. -ENOMEM. Any
+ * thread. */
+GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out);
 
 /* GET /metrics over TCP and nothing else. It serves this document to a Prometheus on another machine, which must not
  * reach the control socket. */
 struct metrics_server;
 
-/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack is not owned and
- * outlives the server. -EADDRINUSE: another process listens there; -EINVAL: no such address; -ENOMEM, or the errno of
- * the socket calls. */
-GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct metrics_server **out);
+/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack and added (may be
+ * NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there; -EINVAL: no such address;
+ * -ENOMEM, or the errno of the socket calls. */
+GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
+                                      struct metrics_server **out);
 /* The port it listens at. */
 unsigned metrics_server_port(const struct metrics_server *m);
 /* Start the thread that answers. Call it in the process that serves, after any fork. -EIO. */

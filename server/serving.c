@@ -10,6 +10,8 @@
 #include "server/serving.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pages.h"
+#include "base/text.h"
 #include "format/export_table.h"
 #include "server/server_internal.h"
 
@@ -52,6 +55,17 @@ static int64_t resolved_when(void)
     return when > 0 ? when : 0;
 }
 
+/* Return the descriptor of the memory in which the supervisor holds keys; -1: there is none. Only such memory has seals
+ * and none set: keys must not go into any other file, whatever the environment says. */
+static int inherited_keys(void)
+{
+    const char *text = getenv(KEPT_KEYS_FD);
+    uint64_t fd;
+    if (!text || text_parse_uint(KEPT_KEYS_FD, text, STDERR_FILENO + 1, INT_MAX, &fd))
+        return -1;
+    return !fcntl((int)fd, F_GET_SEALS) && !fcntl((int)fd, F_SETFD, FD_CLOEXEC) ? (int)fd : -1;
+}
+
 /* The stack first: everything else works on it. The control socket last, when the server can serve. */
 int serving_open(struct serving *s)
 {
@@ -66,13 +80,13 @@ int serving_open(struct serving *s)
     s->options.stack.store.cancel = &s->ending;
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
-        rc = added_exports_open(s->stack, s->options.exports, &s->added);
+        rc = added_exports_open(s->stack, s->options.exports, inherited_keys(), &s->added);
     char text[SERVING_DESCRIPTION_MAX]; /* by content: the log then tells which bytes clients got */
     for (struct stack_export *e = NULL; !rc && (e = stack_next(s->stack, e));)
         log_info("export '%s': %llu bytes, %s", stack_export_name(e),
                  (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
     if (!rc && s->options.metrics)
-        rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
+        rc = metrics_server_open(s->options.metrics, s->stack, s->added, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.control)
@@ -163,6 +177,8 @@ int serving_connect(struct serving *s, const char *name, struct serving_export *
 {
     struct stack_export *export = stack_connect(s->stack, name);
     struct serving_export *e = export ? calloc(1, sizeof *e) : NULL;
+    if (!export && added_exports_waits(s->added, name))
+        return error_set(-ENOENT, "the export '%.100s' waits for its keys; add it again with keys", name);
     if (!export)
         return say_unknown(s, name);
     if (!e) {

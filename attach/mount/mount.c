@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "format/image_ref.h"
 #include "net/listen.h"
 
 /* ---- the mount point ---- */
@@ -157,7 +158,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
     return rc ? rc : cancel_check(c->cancel);
 }
 
-/* ---- mounting, finding, unmounting ---- */
+/* ---- mounting, finding ---- */
 
 /* Lock the mount's run directory, and take down what a killed mount left in it. That removes the directory, so it is
  * locked again. */
@@ -235,6 +236,56 @@ int mount_find(const char *dir, struct mount_state *out)
         return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
     return error_set(-ENOENT, "nothing is mounted on %s", dir);
 }
+
+/* ---- new keys for a mount ---- */
+
+/* Make the reference by digest to what is mounted: the tag may name another image by now. */
+static int pin_mounted(const struct mount_state *s, char out[IMAGE_REF_MAX])
+{
+    struct image_ref ref;
+    int rc = image_ref_parse(s->image, &ref);
+    if (rc)
+        return rc;
+    ref.by_digest = true;
+    ref.digest = s->digest;
+    image_ref_text(&ref, out);
+    return 0;
+}
+
+/* Under the mount's lock, so that umount does not remove the export at the same time. */
+static int give_keys_locked(struct mount_state *s, const char *image, const struct bytes *keys,
+                            const volatile int *cancel)
+{
+    char pinned[IMAGE_REF_MAX];
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock_mount(s->run_dir, true, &lock);
+    if (rc)
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(s);
+    if (rc)
+        return rc;
+    if (strcmp(s->image, image) != 0)
+        return error_set(-EBUSY, "%s is mounted on %s; umount it first, or name it like that to replace its keys",
+                         s->image, s->dir);
+    if (!*s->export_name)
+        return error_set(-EBUSY, "%s was mounted with --socket, and that server has its own keys; umount it first",
+                         s->dir);
+    rc = pin_mounted(s, pinned);
+    return rc ? rc : mount_server_give_keys(s, pinned, keys, cancel);
+}
+
+/* Only a mount that is there has readers to go on; what a killed mount left is mount_image's to repair. */
+int mount_give_keys(const char *dir, const char *image, const struct bytes *keys, const volatile int *cancel,
+                    struct mount_state *out)
+{
+    dev_t device;
+    int rc = mount_find(dir, out);
+    if (!rc && (!out->mounted || mountinfo_at(out->dir, &device) <= 0))
+        return error_set(-ENOENT, "nothing is mounted on %s", dir);
+    return rc ? rc : give_keys_locked(out, image, keys, cancel);
+}
+
+/* ---- unmounting ---- */
 
 /* Take the mount down under its lock. The state is read again: another process may have removed the mount while this
  * one waited for the lock. */

@@ -11,7 +11,9 @@ struct mount_config {
     const char *dir;              /* the mount point; see mount_check_dir */
     const char *image;            /* the reference as the user gave it */
     const char *pinned;           /* the same image by digest: the server is started with it */
-    const struct bytes *resolved; /* resolver_hand's table, for the server */
+    const struct bytes *resolved; /* resolver_hand's table, for the server; not used with keys */
+    const struct bytes *keys;     /* S3 keys of the mount's own, in the form of s3_keys_parse: it has an export of its
+                                     own then; NULL: the server's */
     const char *export_name;
     const char *fs; /* "erofs", "ext4" */
     struct digest digest, content_root;
@@ -39,6 +41,12 @@ bool mount_erofs_fits(void);
 
 /* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
+
+/* Give new S3 keys to a mount that has keys of its own, also to one whose server has lost them; its reads go on with
+ * these. image: the reference that it was mounted by; *out: its state. -ENOENT: nothing of ours is mounted on dir;
+ * -EBUSY: another image is; -EIO: the server refuses the keys, in its words, and the old ones stay. */
+GR_MUST_CHECK int mount_give_keys(const char *dir, const char *image, const struct bytes *keys,
+                                  const volatile int *cancel, struct mount_state *out);
 
 /* Take down what mount_image made: the mount, the reconnect daemon, the device, the export at the server (which ends
  * with its last mount), and the state; also what killed mounts have left. Parts that are gone already are skipped, and

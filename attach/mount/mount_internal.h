@@ -11,6 +11,11 @@
  * becomes the name that the image is served by. */
 GR_MUST_CHECK int mount_server_have(const struct mount_config *config, struct mount_state *s);
 
+/* Have the server of a mount use these keys for the mount's export. A server of mounts that has died is started again
+ * first. */
+GR_MUST_CHECK int mount_server_give_keys(struct mount_state *s, const char *pinned, const struct bytes *keys,
+                                         const volatile int *cancel);
+
 /* Cache the metadata, which readers need first and which cache-only mode requires. A failure is logged as a warning.
  * -ECANCELED. */
 GR_MUST_CHECK int mount_server_warm(const struct mount_config *config, const struct mount_state *s);

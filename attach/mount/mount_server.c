@@ -6,6 +6,9 @@
  * The name of an image's export is chosen, and saved in the mount's state, before the export is added. A process that
  * removes an export reads all states first. Both happen under the node's lock, so no export is removed that a new mount
  * counts on.
+ *
+ * A mount with S3 keys of its own has an export of its own, named after the mount: no other mount joins it, or its keys
+ * would read for others. So it is never on a server's command line, and only its request has the keys.
  */
 #include "attach/mount/mount_internal.h"
 
@@ -102,7 +105,8 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
-/* Start `granary serve` in the server's directory. The images that were resolved are handed over first. */
+/* Start `granary serve` in the server's directory. The images that were resolved are handed over first. With keys of
+ * the mount's own it starts without an image. */
 static int mount_server_start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX];
@@ -110,19 +114,20 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
     if (rc)
         return rc;
     VEC(const char *) argv = {0};
-    const char *const fixed[] = {program,   "serve",     c->pinned, c->fuse ? "--fuse" : "--socket",
-                                 s->socket, "--control", s->control};
+    const char *const fixed[] = {program, "serve", c->fuse ? "--fuse" : "--socket", s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
+    if (!rc && !c->keys)
+        rc = vec_push(&argv, c->pinned);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
         rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
     rc = rc ? error_no_memory() : server_dir_make(s->server_dir);
-    if (!rc) {
+    if (!rc && !c->keys)
         server_hand(s->control, c->resolved);
+    if (!rc)
         rc = server_dir_start(s->server_dir, argv.items, &s->server);
-    }
     vec_release(&argv);
     return rc;
 }
@@ -223,12 +228,12 @@ static int visit_attached(void *arg, const struct mount_state *s)
     return *s->device && visit_user(arg, s);
 }
 
-/* Find the server for these options or start one; the state names it before it starts. *out_started: it was started,
+/* Find the server for these options or start one; the state names it before it starts. *out_served: it was started
  * with the image as its export. */
-static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
+static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_served)
 {
     CLEANUP_FD int lock = -1;
-    *out_started = false;
+    *out_served = false;
     int rc = node_lock(&lock);
     if (!rc && c->starts_none)
         return join_only(c, s);
@@ -249,8 +254,9 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (s->server.pid || joins_users(c, s))
         return state_save(s);
     warn_of_others(s);
-    snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
-    *out_started = true;
+    *out_served = !c->keys;
+    if (*out_served)
+        snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
     rc = state_save(s);
     if (!rc)
         rc = mount_server_start(c, s);
@@ -272,13 +278,17 @@ static int visit_namesake(void *arg, const struct mount_state *other)
 }
 
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
- * digits of the digest when the name is taken. */
+ * digits of the digest when the name is taken. With keys of the mount's own: a name that no other mount has. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
     char hex[DIGEST_HEX_SIZE];
     json_t *export;
     size_t i;
+    if (c->keys) {
+        snprintf(s->export_name, sizeof s->export_name, "%s@%s", c->export_name, s->id);
+        return 0;
+    }
     bool taken = state_each(visit_namesake, &(struct naming){c, s});
     int rc = control_get(s->control, "/status", &text);
     if (rc)
@@ -289,7 +299,8 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     {
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
-        if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex)) {
+        if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&
+            !json_is_true(json_object_get(export, "own_keys"))) {
             snprintf(s->export_name, sizeof s->export_name, "%s", name);
             return 0;
         }
@@ -320,44 +331,65 @@ static int export_path(const struct mount_state *s, struct bytes *out)
     return rc || !bytes_string(out) ? error_no_memory() : 0;
 }
 
+/* Add the image to the server under the mount's name for it, with keys of the mount's own if there are any. */
+static int put_export(const struct mount_state *s, const char *pinned, const struct bytes *keys,
+                      const volatile int *cancel)
+{
+    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
+    const char *const params[] = {"image", pinned, "mount", "1", NULL};
+    struct control_turn turn = {.cancel = cancel};
+    int rc = export_path(s, &path);
+    if (rc)
+        return rc;
+    do
+        rc = control_put(s->control, (const char *)path.data, params, keys, ignore_line, NULL);
+    while (control_turn(rc, &turn));
+    return rc;
+}
+
 /* Choose a name and save it, under the node's lock, then add the export without the lock: the server may have to fetch
  * the manifest. */
 static int add_export(const struct mount_config *c, struct mount_state *s)
 {
-    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
     CLEANUP_FD int lock = -1;
     int rc = node_lock(&lock);
     if (!rc)
         rc = choose_name(c, s);
     if (!rc)
         rc = state_save(s);
-    if (!rc)
+    if (!rc && !c->keys)
         server_hand(s->control, c->resolved);
     if (lock >= 0)
         close(steal_fd(&lock)); /* the name is taken; other mounts need not wait for the store */
-    if (!rc)
-        rc = export_path(s, &path);
-    if (rc)
-        return rc;
-    const char *const params[] = {"image", c->pinned, "mount", "1", NULL};
-    struct control_turn turn = {.cancel = c->cancel};
-    do
-        rc = control_call(s->control, "PUT", (const char *)path.data, params, ignore_line, NULL);
-    while (control_turn(rc, &turn));
-    return rc;
+    return rc ? rc : put_export(s, c->pinned, c->keys, c->cancel);
 }
 
 /* A server that was just started has the image from its command line; export_check waits for it. */
 int mount_server_have(const struct mount_config *c, struct mount_state *s)
 {
-    bool started;
-    int rc = find_or_start(c, s, &started);
-    if (rc || started)
+    bool served;
+    int rc = find_or_start(c, s, &served);
+    if (rc || served)
         return rc;
     rc = export_check_wait(&(struct export_check){.server = &s->server, .cancel = c->cancel}, s->control);
     if (rc == -EIO)
         return mount_server_explain(s, rc);
     return rc ? rc : add_export(c, s);
+}
+
+/* The state is read again after the repair, which may have started another process. */
+int mount_server_give_keys(struct mount_state *s, const char *pinned, const struct bytes *keys,
+                           const volatile int *cancel)
+{
+    int rc = mount_server_tend(s);
+    if (rc > 0)
+        rc = state_read(s);
+    if (!rc && *s->server_dir)
+        s->server = server_dir_alive(s->server_dir);
+    if (!rc)
+        rc = export_check_wait(&(struct export_check){.server = s->server.pid ? &s->server : NULL, .cancel = cancel},
+                               s->control);
+    return rc ? rc : put_export(s, pinned, keys, cancel);
 }
 
 int mount_server_explain(const struct mount_state *s, int rc)

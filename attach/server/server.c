@@ -21,6 +21,7 @@
 #include "attach/server/server_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -39,6 +41,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "format/export_table.h"
 #include "net/listen.h"
 
@@ -50,6 +53,7 @@ enum {
     PAUSE_MAX_MS = 5000, /* up to this; a child that lived this long resets the pause */
     READY_EVERY_MS = 50, /* how often the control socket is tried */
     END_MS = 10000,      /* time for writing to the cache what was fetched */
+    KEYS_FD_MIN = 10,    /* above the descriptors that process_spawn places */
     QUIET_EVERY_MS = 50, /* how often the server is asked whether that is done */
 };
 
@@ -253,6 +257,24 @@ static int server_step(struct server *s)
     return rc;
 }
 
+/* Make the memory in which front ends keep the keys that exports have of their own (server/kept_keys.c): it has no
+ * name, and outlives them. Every child inherits it, and so does a program that takes over. */
+static void hold_keys(bool heir)
+{
+    const char *text = getenv("GRANARY_KEYS_FD");
+    uint64_t before;
+    if (heir && text && !text_parse_uint("GRANARY_KEYS_FD", text, KEYS_FD_MIN, INT_MAX, &before) &&
+        !fcntl((int)before, F_GET_SEALS))
+        return;
+    CLEANUP_FD int fd = memfd_create("granary-keys", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int inherited = fd < 0 ? -1 : fcntl(fd, F_DUPFD, KEYS_FD_MIN);
+    char number[16];
+    snprintf(number, sizeof number, "%d", inherited);
+    if (inherited < 0 || setenv("GRANARY_KEYS_FD", number, 1))
+        log_warning("exports with keys of their own will wait for them when the server is started again: %s",
+                    strerror(errno));
+}
+
 /* Block the signals, inherit from a program before or open the socket, and set what the child reads from its
  * environment. */
 static int server_prepare(struct server *s)
@@ -269,6 +291,7 @@ static int server_prepare(struct server *s)
     char log[PATH_MAX];
     if (setenv("GRANARY_LOG", service_log_where(log), 1)) /* for status */
         return error_set(-errno, "setenv: %s", strerror(errno));
+    hold_keys(s->heir);
     rc = server_child_argv(s->config, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)
         rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",

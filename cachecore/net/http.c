@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -58,12 +59,34 @@ static char *copy_or(const char *set, const char *otherwise)
     return set ? strdup(set) : otherwise ? strdup(otherwise) : NULL;
 }
 
+/* ---- libcurl's memory: it has copies of keys, and frees them as they are ---- */
+
+static void wiping_free(void *p)
+{
+    if (p)
+        explicit_bzero(p, malloc_usable_size(p));
+    free(p);
+}
+
+/* realloc would free the old place itself. */
+static void *wiping_realloc(void *p, size_t size)
+{
+    size_t had = p ? malloc_usable_size(p) : 0;
+    void *fresh = malloc(size);
+    if (!fresh || !p)
+        return fresh;
+    memcpy(fresh, p, GR_MIN(had, size));
+    wiping_free(p);
+    return fresh;
+}
+
 int http_new(const struct http_config *config, struct http **out)
 {
     static const struct http_config defaults = {0};
     if (!config)
         config = &defaults;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) /* counts its calls; starts no thread */
+    /* counts its calls; starts no thread */
+    if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc))
         return error_set(-ENOMEM, "libcurl cannot be initialised");
     struct http *h = calloc(1, sizeof *h);
     if (!h) {

@@ -30,6 +30,7 @@ struct resolver_config {
     const char *const *dirs; /* cache directories; each may hold a copy of the table */
     size_t dir_count;
     const char *handed; /* a file written from resolver_hand, for manifests and signatures; NULL or absent: none */
+    const struct bytes *proof;  /* the same in memory, instead of `handed`; NULL: none */
     struct store_options store; /* options of the stores */
     const struct trust *trust;  /* the keys that are trusted; NULL: signatures are not looked at */
     int64_t resolved; /* when the tags of references by digest were resolved, seconds since the epoch; 0: now */

@@ -36,6 +36,7 @@
 
 struct store;
 struct http_slots;
+struct s3_keys;
 
 /* Receives the bytes of a get in order, as they arrive. A non-zero result stops the get, which then returns it. */
 typedef int store_sink(void *arg, const void *data, size_t len);
@@ -149,6 +150,7 @@ static inline void store_note_try(const struct store *s, struct request_context 
 /* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */
 struct store_options {
     const char *endpoint;        /* s3: --endpoint; NULL: as in s3_config */
+    struct s3_keys *keys;        /* s3: the only keys to use; the store takes a reference. NULL: as in s3_config */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
     unsigned connections;        /* connections at a time; 0: 64 */
     /* Connection slots that several stores share, instead of `connections`; must outlive them. NULL: none. */
@@ -165,8 +167,8 @@ struct store_options {
 
 /* Open the store at a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
  * options may be NULL. Uses the network only where credentials need it. The caller closes *out with store_close.
- * -EINVAL: unknown scheme (the sentence lists the known ones), or a malformed URL; s3: -ENOENT: no credentials;
- * -ENOMEM. */
+ * -EINVAL: unknown scheme (the sentence lists the known ones), a malformed URL, or keys for a store that is not S3;
+ * s3: -ENOENT: no credentials; -ENOMEM. */
 GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
 
 /* Free a store and the layers that it owns. NULL is allowed. */

@@ -12,6 +12,8 @@ enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
 
 static int open_plain(const char *url, const struct store_options *options, struct store **out)
 {
+    if (options->keys && !text_begins_with(url, "s3://"))
+        return error_set(-EINVAL, "store %s: keys of an export's own are for s3:// stores", url);
     if (url[0] == '/' || text_begins_with(url, "file://"))
         return store_file_open(url, options, out);
     if (text_begins_with(url, "s3://"))

@@ -78,7 +78,7 @@ struct mount_values {
     const char *socket;
     uint64_t connections;
     struct keep_times times;
-    const char *env_file;
+    const char *env_file, *keys_file;
     enum option_switch fuse, join, noexec;
     bool mkdir, foreground, json;
     bool joins; /* no option: none of the server's was given */
@@ -105,6 +105,8 @@ static const struct option_row rows[] = {
     {OPTION_SWITCH, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
     {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
      "NAME=VALUE lines for the environment: credentials, the S3 server"},
+    {OPTION_TEXT, 0, "keys", "FILE", AT(keys_file),
+     "S3 keys of this mount's own; for a directory that IMAGE is mounted on: its new keys"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
@@ -161,15 +163,38 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
     return 0;
 }
 
-/* The server gets the image by digest: it, and each restart of it, serves exactly this image. */
+/* Keys that were given for this mount. */
+struct own_keys {
+    struct bytes text;    /* for the server */
+    struct s3_keys *keys; /* for this process; NULL: none were given */
+};
+
+static void own_keys_wipe(struct own_keys *k)
+{
+    bytes_wipe(&k->text);
+    if (k->keys)
+        s3_keys_wipe(k->keys);
+}
+
+static void own_keys_release(struct own_keys *k)
+{
+    own_keys_wipe(k);
+    s3_keys_unref(k->keys);
+}
+#define CLEANUP_OWN_KEYS CLEANUP(own_keys_release) struct own_keys
+
+/* The server gets the image by digest: it, and each restart of it, serves exactly this image. A process that stays with
+ * the mount does not keep the keys. */
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
-                  const struct manifest *m, const struct bytes *resolved, const string_list *words)
+                  const struct manifest *m, const struct bytes *resolved, struct own_keys *keys,
+                  const string_list *words)
 {
     struct mount_state state;
     struct mount_config config = {.dir = inv->operands[1],
                                   .image = inv->operands[0],
                                   .pinned = pin->text,
                                   .resolved = resolved,
+                                  .keys = keys->keys ? &keys->text : NULL,
                                   .export_name = pin->ref.name,
                                   .fs = manifest_fs_name(m->fs),
                                   .digest = pin->ref.digest,
@@ -192,6 +217,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .cancel = interrupt_watch()};
     keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
     int rc = mount_image(&config, &state);
+    own_keys_wipe(keys);
     if (rc)
         return rc;
     rc = print_mounted(v, &state);
@@ -293,6 +319,37 @@ static int choose_method(struct mount_values *v, bool preferred)
     return 0;
 }
 
+/* Resolve with this mount's own keys if it has some: what others' have read, in tables, does not count then. */
+static int resolve_and_attach(const struct mount_values *v, const struct invocation *inv, struct own_keys *keys,
+                              const string_list *words)
+{
+    CLEANUP_PINNER pinner;
+    struct pin pin;
+    struct manifest manifest;
+    CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
+    int rc = pinner_init(&pinner, &v->server, NULL, keys->keys);
+    if (!rc)
+        rc = pin_resolve(&pinner, inv->operands[0], &pin);
+    if (!rc)
+        rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
+    if (!rc)
+        rc = resolver_hand(pinner.resolver, &resolved);
+    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved, keys, words);
+}
+
+/* Give new keys to a mount that is there. *out_done: it is; else there is none yet. */
+static int replace_keys(const struct mount_values *v, const struct invocation *inv, const struct own_keys *keys,
+                        bool *out_done)
+{
+    struct mount_state state;
+    int rc = mount_give_keys(inv->operands[1], inv->operands[0], &keys->text, interrupt_watch(), &state);
+    *out_done = !rc;
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    log_info("%s has new keys", state.dir);
+    return print_mounted(v, &state);
+}
+
 /* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
  * options' check uses, may be in it. */
 static int run_mount(const struct invocation *inv)
@@ -304,6 +361,8 @@ static int run_mount(const struct invocation *inv)
         rc = env_file_load(v->env_file);
     if (rc)
         return rc;
+    if (v->socket && v->keys_file)
+        return options_exclude("--socket", "--keys", "the running server has the image already, and its own keys");
     if (v->socket && given)
         return options_wrong("--%s is the server's: with --socket the running server has its own", given);
     if (v->socket && v->join == SWITCH_YES)
@@ -325,8 +384,16 @@ static int run_mount(const struct invocation *inv)
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
     v->joins = !v->socket && !given;
+    CLEANUP_OWN_KEYS keys = {.text = BYTES_INIT(S3_KEYS_TEXT_MAX)};
+    bool done = false;
     rc = need_root("mount");
-    if (!rc && v->mkdir)
+    if (!rc && v->keys_file)
+        rc = keys_file_load(v->keys_file, &keys.text, &keys.keys);
+    if (!rc && keys.keys)
+        rc = replace_keys(v, inv, &keys, &done);
+    if (rc || done)
+        return rc;
+    if (v->mkdir)
         rc = io_mkdirs(inv->operands[1]);
     if (!rc)
         rc = mount_check_dir(inv->operands[1]);
@@ -336,18 +403,7 @@ static int run_mount(const struct invocation *inv)
         mount_take_nbd_config(v, &file);
     if (rc)
         return rc;
-    CLEANUP_PINNER pinner;
-    struct pin pin;
-    struct manifest manifest;
-    CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    rc = pinner_init(&pinner, &v->server, NULL);
-    if (!rc)
-        rc = pin_resolve(&pinner, inv->operands[0], &pin);
-    if (!rc)
-        rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
-    if (!rc)
-        rc = resolver_hand(pinner.resolver, &resolved);
-    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved, &words);
+    return resolve_and_attach(v, inv, &keys, &words);
 }
 
 const struct verb verb_mount = {

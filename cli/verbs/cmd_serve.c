@@ -79,12 +79,14 @@ static bool is_log(void)
            out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
-/* Print where each image is served; in a log file, as lines of that log, with time and level. */
+/* Print where each image is served, or could be; in a log file, as lines of that log, with time and level. */
 static void on_ready(void *arg, const char *where)
 {
     const struct serving *s = arg;
     bool log = is_log();
-    if (!s->count)
+    if (!s->count && log)
+        log_info("serving no image yet; mounts add theirs to %s", where);
+    else if (!s->count)
         printf("serving no image yet; mounts add theirs to %s\n", where);
     for (size_t i = 0; i < s->count; i++) {
         const struct pin *pin = &s->pins[i];
@@ -225,7 +227,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count + 1, sizeof *refs);
     size_t n = 0;
     snprintf(handed, sizeof handed, "%s" EXPORT_TABLE_HANDED, control_of(v, control));
-    int rc = pinner_init(&pinner, &v->server, handed);
+    int rc = pinner_init(&pinner, &v->server, handed, NULL);
     if (!rc && !refs)
         rc = error_no_memory();
     for (size_t i = 0; !rc && i < inv->operand_count; i++)

@@ -164,6 +164,15 @@ static void print_export(json_t *export)
     }
 }
 
+/* An export that is not served. */
+static void print_waiting(json_t *export)
+{
+    printf("  ");
+    print_text(json_string_value(json_object_get(export, "name")));
+    printf("  waits for its keys; its reads wait\n");
+    print_each(export, "mounts", NULL, print_mount);
+}
+
 static void print_directory(json_t *dir)
 {
     char size[TEXT_SIZE_MAX];
@@ -251,6 +260,7 @@ static void print_status(json_t *status, bool verbose)
         printf("cache-only mode: reads of what is not cached fail\n");
     puts("exports");
     print_each(status, "exports", NULL, print_export);
+    print_each(status, "waiting_exports", NULL, print_waiting);
     print_each(status, "cache_directories", "cache directories", print_directory);
     print_each(status, "stores", "stores", print_store);
     print_each(status, "l2", "shared cache proxies", print_proxy);

@@ -113,7 +113,7 @@ expect('secrets', driver.stage('v', staging, attributes, secrets={'key': 'hunter
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
-for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
+for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'keys', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
     expect('the attribute ' + key, driver.stage('v', staging, {'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 expect('a long value', driver.stage('v', staging, {'image': image, 'fence': 'x' * 5000}), 'INVALID_ARGUMENT', 'longer than')
 expect('an unknown option', driver.stage('v', staging, {'image': image, 'no-such': '1'}), 'INVALID_ARGUMENT', 'no-such')

@@ -2,10 +2,11 @@
 # An S3 server for tests: one Ceph mon, one osd in memory and radosgw, without cephadm, systemd or root's own paths.
 # Debian 12: apt-get install --no-install-recommends ceph-mon ceph-osd radosgw curl
 #
-# usage: DIR=/tmp/x [PORT=n] ceph-s3.sh start|stop|env|status|bucket NAME
+# usage: DIR=/tmp/x [PORT=n] ceph-s3.sh start|stop|env|status|bucket NAME|admin WORD...
 #   start   returns once S3 answers; prints nothing but errors. PORT: a free one is taken when not given.
 #   env     prints the exports a client needs (AWS_*, GRANARY_TEST_ENDPOINT)
-#   bucket  creates a bucket
+#   bucket  creates a bucket, of the user with ACCESS and SECRET
+#   admin   runs radosgw-admin: other users, their keys
 #   stop    ends the daemons that `start` of this DIR started, and removes DIR
 # Also: BIND=127.0.0.1, SIZE_GB=2 (of the store in memory), ACCESS=..., SECRET=...
 set -u
@@ -197,6 +198,10 @@ env)
     echo "export AWS_ACCESS_KEY_ID=$ACCESS AWS_SECRET_ACCESS_KEY=$SECRET AWS_REGION=us-east-1" \
         "AWS_ENDPOINT_URL=http://$BIND:$p GRANARY_TEST_ENDPOINT=http://$BIND:$p"
     ;;
+admin)
+    shift
+    timeout 300 radosgw-admin -c "$CONF" -n client.rgw.a --admin-socket= "$@"
+    ;;
 status)
     for name in $DAEMONS; do
         if pid=$(pid_of "$name"); then echo "$name: pid $pid"; else echo "$name: not running"; fi
@@ -204,7 +209,7 @@ status)
     ;;
 bucket) bucket "${2:?bucket needs a NAME}" ;;
 *)
-    sed -n '2,11p' "$0"
+    sed -n '2,12p' "$0"
     exit 2
     ;;
 esac

@@ -65,7 +65,7 @@ page=$(words_of_man $man)
 variables=$(project_files '*.c' '*.h' | grep -v '^\./tests/' | xargs grep -ohE '"(AWS|HADOOP|GRANARY|NOTIFY)_[A-Z0-9_]+"|"TMPDIR"' | tr -d '"' | sort -u)
 [ "$(wc -w <<<"$variables")" -ge 20 ] || object "hardly any variables are read: $variables"
 for variable in $variables; do
-    case $variable in GRANARY_RESOLVED | GRANARY_SUPERVISOR | GRANARY_CHECK | GRANARY_TAKE_OVER | GRANARY_LOG) continue;; esac
+    case $variable in GRANARY_RESOLVED | GRANARY_SUPERVISOR | GRANARY_CHECK | GRANARY_TAKE_OVER | GRANARY_LOG | GRANARY_KEYS_FD) continue;; esac
     grep -qE "(^|[^A-Z_])$variable([^A-Z_]|$)" <<<"$page" || object "$man: $variable is missing"
 done
 

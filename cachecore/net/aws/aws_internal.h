@@ -107,12 +107,13 @@ GR_MUST_CHECK int credentials_decode_sts(const char *service, const void *xml, s
 struct credential_chain;
 
 struct credential_chain_config {
-    const char *region;  /* for STS; NULL: not known */
-    const char *profile; /* as for aws_profile_load; outlives the chain */
-    unsigned ahead_s;    /* seconds before expiry at which to renew; 0: 300 */
-    unsigned between_ms; /* least pause between two attempts to renew credentials that are still valid; 0: 10,000 */
-    unsigned silence_s;  /* a service on this machine that does not answer for this long is absent; 0: 5, and 1 to
-                            connect */
+    const char *region;    /* for STS; NULL: not known */
+    const char *profile;   /* as for aws_profile_load; outlives the chain */
+    struct s3_keys *given; /* these and no others; the chain takes a reference. NULL: look for some */
+    unsigned ahead_s;      /* seconds before expiry at which to renew; 0: 300 */
+    unsigned between_ms;   /* least pause between two attempts to renew credentials that are still valid; 0: 10,000 */
+    unsigned silence_s;    /* a service on this machine that does not answer for this long is absent; 0: 5, and 1 to
+                              connect */
 };
 
 /* Choose the source and fetch the first credentials, over the network if need be. -ENOENT: there are none; the sentence
@@ -124,8 +125,10 @@ void credential_chain_free(struct credential_chain *c); /* no credentials may be
 /* A reference to credentials, held while a request is signed with them. */
 struct lent_credentials {
     struct credentials keys;
-    unsigned holders; /* references; guarded by the chain's lock */
+    unsigned holders; /* references; guarded by the lock of the chain, or of the keys that were given */
 };
+/* Drop a reference, under that lock; wipes and frees on the last. NULL is allowed. */
+void lent_credentials_drop(struct lent_credentials *l);
 
 /* Get the current credentials; release them with credential_chain_put. If they are due, one thread renews them. The
  * others use the old ones while those are valid, and so do all when the renewal fails. -EAGAIN, -ETIMEDOUT, -ENOKEY,
@@ -136,6 +139,13 @@ void credential_chain_put(struct credential_chain *c, const struct lent_credenti
 /* A server rejects these credentials: renew them, whatever their expiry says. 1: credential_chain_get returns others
  * now; 0: the source still has the same; or -errno as for credential_chain_get. */
 GR_MUST_CHECK int credential_chain_renew(struct credential_chain *c, const struct lent_credentials *expired);
+
+/* ---- keys that were given (s3_keys.c): what a chain asks of them ---- */
+
+GR_MUST_CHECK int s3_keys_lend(struct s3_keys *k, const struct lent_credentials **out); /* -EACCES: they were wiped */
+void s3_keys_take_back(struct s3_keys *k, const struct lent_credentials *lent);
+/* Have they been replaced or wiped since these were lent? */
+bool s3_keys_changed(struct s3_keys *k, const struct lent_credentials *since);
 
 /* ---- a bucket's address (s3_address.c) ----
  *

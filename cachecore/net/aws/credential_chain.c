@@ -24,17 +24,20 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/aws/aws_internal.h"
+#include "net/aws/s3_keys.h"
 
 enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_S = 1, SILENCE_S = 5 };
 
-/* The source of the credentials; STATIC: environment or shared files. */
-enum place { STATIC, WEB_IDENTITY, CONTAINER, INSTANCE };
+/* The source of the credentials; STATIC: environment or shared files; GIVEN: s3_keys.c has them, and a chain only
+ * passes its calls on. */
+enum place { STATIC, WEB_IDENTITY, CONTAINER, INSTANCE, GIVEN };
 
 struct credential_chain {
     enum place place;
     struct http *http; /* for remote sources; NULL: STATIC */
     char *region, *token_file, *role_arn, *session_name;
-    const char *profile; /* borrowed; NULL: not configured */
+    const char *profile;   /* borrowed; NULL: not configured */
+    struct s3_keys *given; /* NULL unless GIVEN */
     unsigned ahead_s, between_ms, connect_s, silence_s;
     pthread_mutex_t lock;             /* guards the rest */
     pthread_cond_t renewed;           /* an attempt has ended */
@@ -59,6 +62,7 @@ static int fetch(struct credential_chain *c, struct credentials *out)
     case CONTAINER:
         return credentials_from_container(c->http, out);
     case INSTANCE:
+    case GIVEN: /* never asked for */
         break;
     }
     return credentials_from_instance(c->http, out);
@@ -94,18 +98,6 @@ static int choose_place(struct credential_chain *c)
 
 /* ------------------------------------------------------------------ renewing */
 
-static void lent_free(struct lent_credentials *l)
-{
-    credentials_release(&l->keys);
-    free(l);
-}
-
-static void drop_locked(struct lent_credentials *l)
-{
-    if (l && !--l->holders)
-        lent_free(l);
-}
-
 static bool is_valid_locked(const struct credential_chain *c)
 {
     return c->current && !c->rejected && (!c->current->keys.expires || time(NULL) < c->current->keys.expires);
@@ -138,7 +130,7 @@ static int renew(struct credential_chain *c)
         return rc;
     }
     fresh->holders = 1;
-    drop_locked(c->current);
+    lent_credentials_drop(c->current);
     c->current = fresh;
     c->rejected = false;
     return 0;
@@ -175,6 +167,8 @@ static int lend_locked(struct credential_chain *c, const struct lent_credentials
 
 int credential_chain_get(struct credential_chain *c, const struct lent_credentials **out)
 {
+    if (c->given)
+        return s3_keys_lend(c->given, out);
     {
         SCOPED_LOCK(&c->lock);
         /* The usual case: valid, and either not due or being renewed by another thread. */
@@ -193,12 +187,18 @@ int credential_chain_get(struct credential_chain *c, const struct lent_credentia
 
 void credential_chain_put(struct credential_chain *c, const struct lent_credentials *lent)
 {
+    if (c->given) {
+        s3_keys_take_back(c->given, lent);
+        return;
+    }
     SCOPED_LOCK(&c->lock);
-    drop_locked((struct lent_credentials *)lent);
+    lent_credentials_drop((struct lent_credentials *)lent);
 }
 
 int credential_chain_renew(struct credential_chain *c, const struct lent_credentials *expired)
 {
+    if (c->given)
+        return s3_keys_changed(c->given, expired);
     {
         SCOPED_LOCK(&c->lock);
         if (c->current != expired)
@@ -267,6 +267,12 @@ int credential_chain_new(const struct credential_chain_config *config, struct cr
     c->between_ms = config->between_ms ? config->between_ms : BETWEEN_MS;
     c->connect_s = config->silence_s ? config->silence_s : CONNECT_S;
     c->silence_s = config->silence_s ? config->silence_s : SILENCE_S;
+    if (config->given) {
+        c->place = GIVEN;
+        c->given = s3_keys_ref(config->given);
+        *out = c;
+        return 0;
+    }
     int rc = 0;
     if (config->region && !(c->region = strdup(config->region)))
         rc = error_no_memory();
@@ -289,9 +295,9 @@ void credential_chain_free(struct credential_chain *c)
     if (!c)
         return;
     assert(!c->current || c->current->holders == 1);
-    if (c->current)
-        lent_free(c->current);
+    lent_credentials_drop(c->current);
     http_free(c->http);
+    s3_keys_unref(c->given);
     free(c->region);
     free(c->token_file);
     free(c->role_arn);

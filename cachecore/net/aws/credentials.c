@@ -155,6 +155,14 @@ void credentials_release(struct credentials *c)
     text_wipe(&c->session_token);
 }
 
+void lent_credentials_drop(struct lent_credentials *l)
+{
+    if (!l || --l->holders)
+        return;
+    credentials_release(&l->keys);
+    free(l);
+}
+
 /* May this value stand in an HTTP header? Control bytes and spaces would break one. */
 static bool usable(const char *value)
 {

@@ -38,9 +38,11 @@ struct s3 {
     struct credential_chain *credentials; /* NULL: anonymous */
 };
 
-/* Set up the credential chain, unless requests are to be unsigned. */
-static int set_credentials(struct s3 *s)
+/* Set up the credential chain, unless requests are to be unsigned. Keys that were given are always used. */
+static int set_credentials(struct s3 *s, struct s3_keys *given)
 {
+    if (given)
+        return credential_chain_new(&(struct credential_chain_config){.given = given}, &s->credentials);
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
     if (unsigned_reads && (strcmp(unsigned_reads, "1") == 0 || strcasecmp(unsigned_reads, "true") == 0))
         return 0;
@@ -69,7 +71,7 @@ int s3_new(const struct s3_config *config, struct s3 **out)
         atomic_store(&s->address, s->first);
         s->bucket = strdup(config->bucket);
         s->endpoint = copy_of(config->endpoint);
-        rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s) : error_no_memory();
+        rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s, config->keys) : error_no_memory();
     }
     if (!rc)
         rc = http_new(&config->http, &s->http);

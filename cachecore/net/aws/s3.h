@@ -17,11 +17,13 @@
 #include "net/http.h"
 
 struct s3;
+struct s3_keys;
 
 struct s3_config {
     const char *bucket;
     const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the configuration file's, then AWS */
     const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then us-east-1 */
+    struct s3_keys *keys; /* sign with these and no others; the client takes a reference. NULL: see s3_new */
     struct http_config http;
 };
 
@@ -30,9 +32,9 @@ struct s3_config {
  * addressing_style ("path", "virtual", "auto") overrides that.
  *
  * When a server says that the bucket is in another region, later requests go there; with a given endpoint they are only
- * signed for that region. Credentials come from the first source that is configured (credential_chain.c);
- * AWS_NO_SIGN_REQUEST=1 sends unsigned requests. -ENOENT: no credentials; -EINVAL: an invalid bucket, region or
- * endpoint; -ENOMEM, and errors of credential_chain_new.
+ * signed for that region. Unless keys are given, credentials come from the first source that is configured
+ * (credential_chain.c); AWS_NO_SIGN_REQUEST=1 sends unsigned requests. -ENOENT: no credentials; -EINVAL: an invalid
+ * bucket, region or endpoint; -ENOMEM, and errors of credential_chain_new.
  */
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s); /* no call may be running; NULL is allowed */

@@ -285,6 +285,7 @@ static int connect_s3(const char *bucket, const struct store_options *options, s
     struct s3_config config = {.bucket = bucket};
     if (options) {
         config.endpoint = options->endpoint;
+        config.keys = options->keys;
         store_http_config(options, &config.http);
     }
     return s3_new(&config, out);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/io.h"
+#include "cli/open.h"
 #include "cli/verbs/verbs.h"
 #include "unit/scratch.h"
 
@@ -75,15 +76,32 @@ static void test_helper__umount_and_a_mount_that_is_only_tried(void **state)
     assert_false(mount_helper_called("/usr/bin/granary"));
 }
 
-/* What loading a file with that text comes to. */
-static int load(const char *text)
+/* What loading a file with that text comes to, by one of the functions below. */
+static int load_by(int (*load_file)(const char *path), const char *text)
 {
     char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
     scratch_make(dir);
     snprintf(path, sizeof path, "%s/env", dir);
     assert_int_equal(io_write_file_atomic(path, text, strlen(text), false), 0);
-    int rc = env_file_load(path);
+    int rc = load_file(path);
     scratch_remove(dir);
+    return rc;
+}
+
+static int load(const char *text)
+{
+    return load_by(env_file_load, text);
+}
+
+/* The bytes for the server are those of the file. */
+static int load_keys_file(const char *path)
+{
+    struct bytes text CLEANUP(bytes_wipe) = BYTES_INIT(S3_KEYS_TEXT_MAX);
+    CLEANUP(cleanup_s3_keys) struct s3_keys *keys = NULL;
+    int rc = keys_file_load(path, &text, &keys);
+    assert_true(!rc == !!keys);
+    if (!rc)
+        assert_non_null(strstr(bytes_string(&text), "AWS_SECRET_ACCESS_KEY=hunter2\n"));
     return rc;
 }
 
@@ -104,6 +122,19 @@ static void test_env_file__a_wrong_line_is_named_not_shown(void **state)
     assert_int_equal(env_file_load("/nowhere/env"), -ENOENT);
 }
 
+static void test_keys_file__keys_are_checked_and_not_shown(void **state)
+{
+    static char large[S3_KEYS_TEXT_MAX + 2];
+    memset(large, '#', sizeof large - 1);
+    assert_int_equal(load_by(load_keys_file, "AWS_ACCESS_KEY_ID=me\nAWS_SECRET_ACCESS_KEY=hunter2\n"), 0);
+    assert_int_equal(load_by(load_keys_file, "AWS_ACCESS_KEY_ID=me\nhunter2\n"), -EINVAL);
+    assert_non_null(strstr(error_text(), "/env: keys: line 2 is wrong"));
+    assert_null(strstr(error_text(), "hunter2"));
+    assert_int_equal(load_by(load_keys_file, large), -EINVAL);
+    assert_non_null(strstr(error_text(), "too large"));
+    assert_int_equal(load_keys_file("/nowhere/keys"), -ENOENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +144,7 @@ int main(void)
         cmocka_unit_test(test_helper__umount_and_a_mount_that_is_only_tried),
         cmocka_unit_test(test_env_file__lines_are_settings),
         cmocka_unit_test(test_env_file__a_wrong_line_is_named_not_shown),
+        cmocka_unit_test(test_keys_file__keys_are_checked_and_not_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

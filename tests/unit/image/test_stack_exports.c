@@ -68,12 +68,14 @@ static void test_stack__the_same_image_again_is_the_export_that_is_there(void **
     assert_ptr_equal(e, there);
     stack_put(e);
     stack_put(there);
-    assert_int_equal(stack_add(s, &(struct stack_image){w.cars_ref, "faces"}, NULL, &e, &added), -EEXIST);
+    assert_int_equal(stack_add(s, &(struct stack_image){.ref = w.cars_ref, .export_name = "faces"}, NULL, &e, &added),
+                     -EEXIST);
     assert_non_null(strstr(error_text(), "'faces'"));
-    assert_int_equal(stack_add(s, &(struct stack_image){"no store", NULL}, NULL, &e, &added), -EINVAL);
+    assert_int_equal(stack_add(s, &(struct stack_image){.ref = "no store", .export_name = NULL}, NULL, &e, &added),
+                     -EINVAL);
     char missing[300];
     snprintf(missing, sizeof missing, "%s:old", w.cars_ref);
-    assert_int_equal(stack_add(s, &(struct stack_image){missing, NULL}, NULL, &e, &added), -ENOENT);
+    assert_int_equal(stack_add(s, &(struct stack_image){.ref = missing}, NULL, &e, &added), -ENOENT);
     assert_int_equal(stack_count(s), 1);
     stack_close(s);
     world_release(&w);
@@ -157,13 +159,15 @@ static void test_stack__several_are_added_one_after_another_and_noted_at_the_end
     struct stack *s = start_faces(&w);
     snprintf(missing, sizeof missing, "%s:old", w.faces_ref);
     assert_int_equal(stack_adding_begin(s, NULL, &a), 0);
-    assert_int_equal(stack_adding_add(a, &(struct stack_image){w.faces_ref, "again"}, &e, &added), 0);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){.ref = w.faces_ref, .export_name = "again"}, &e, &added),
+                     0);
     assert_true(added);
     stack_put(e);
-    assert_int_equal(stack_adding_add(a, &(struct stack_image){w.cars_ref, "cars"}, &e, &added), 0);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){.ref = w.cars_ref, .export_name = "cars"}, &e, &added),
+                     0);
     assert_int_equal(image_prefetch(stack_export_image(e), 0, w.cars.size), 0);
     stack_put(e);
-    assert_int_equal(stack_adding_add(a, &(struct stack_image){missing, NULL}, &e, &added), -ENOENT);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){.ref = missing}, &e, &added), -ENOENT);
     stack_adding_end(a);
     assert_non_null(strstr(error_text(), "faces:old"));
     assert_int_equal(stack_count(s), 3);
@@ -201,10 +205,11 @@ static void *walk_and_count(void *arg)
 {
     struct strain *t = arg;
     struct store_health health;
+    char of[STACK_EXPORT_NAME_MAX + 1];
     do {
         for (struct stack_export *e = NULL; (e = stack_next(t->s, e));)
             t->walked += strlen(stack_export_name(e)) + image_manifest(stack_export_image(e))->size;
-        for (size_t i = 0; stack_store_health(t->s, i, &health); i++)
+        for (size_t i = 0; stack_store_health(t->s, i, of, &health); i++)
             t->walked++;
         assert_true(counter_value(stack_counters, t->s, "granary_image_reads_total") <= 40);
     } while (atomic_load(&t->working));

@@ -20,7 +20,7 @@ static void assert_has(const char *document, const char *line)
 static char *metrics_of(struct stack *stack)
 {
     struct bytes out = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    assert_int_equal(metrics_write(stack, &out), 0);
+    assert_int_equal(metrics_write(stack, NULL, &out), 0);
     assert_non_null(bytes_string(&out));
     return (char *)out.data;
 }
@@ -124,13 +124,13 @@ static void test_metrics_server__answers_the_document_and_nothing_else(void **st
     struct metrics_server *m = NULL, *second = NULL;
     char taken[32];
     control_world_init(&w);
-    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, &m), 0);
+    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, &m), 0);
     unsigned port = metrics_server_port(m);
     snprintf(taken, sizeof taken, "127.0.0.1:%u", port);
-    assert_int_equal(metrics_server_open(taken, w.stack, &second), -EADDRINUSE);
+    assert_int_equal(metrics_server_open(taken, w.stack, NULL, &second), -EADDRINUSE);
     assert_non_null(strstr(error_text(), "metrics: another program listens on"));
     assert_non_null(strstr(error_text(), taken));
-    assert_int_equal(metrics_server_open("9464", w.stack, &second), -EINVAL);
+    assert_int_equal(metrics_server_open("9464", w.stack, NULL, &second), -EINVAL);
     assert_int_equal(metrics_server_start(m), 0);
 
     const char *answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n");
@@ -156,7 +156,7 @@ static void test_metrics_server__connections_are_bounded(void **state)
     int fds[MANY];
     char byte;
     control_world_init(&w);
-    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, &m), 0);
+    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, &m), 0);
     assert_int_equal(metrics_server_start(m), 0);
     unsigned port = metrics_server_port(m);
     for (unsigned i = 0; i < MANY; i++)

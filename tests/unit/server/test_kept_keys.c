@@ -1,0 +1,234 @@
+/* Exports with keys of their own: a store for each, which the next one gets; and what is kept for the process after. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "format/export_table.h"
+#include "server/server_internal.h"
+#include "unit/stack_world.h"
+
+static struct s3_keys *keys_of(const char *name)
+{
+    char text[100];
+    struct s3_keys *k = NULL;
+    snprintf(text, sizeof text, "AWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=secret%s\n", name, name);
+    assert_int_equal(s3_keys_parse(text, strlen(text), &k), 0);
+    return k;
+}
+
+/* Are these the keys of that name? */
+static void expect_keys(struct s3_keys *k, const char *name)
+{
+    char expected[100] = "";
+    CLEANUP_BYTES text = BYTES_INIT(S3_KEYS_TEXT_MAX);
+    if (name)
+        snprintf(expected, sizeof expected, "AWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=secret%s\n", name, name);
+    assert_int_equal(s3_keys_format(k, &text), 0);
+    assert_string_equal(bytes_string(&text), expected);
+}
+
+/* The image faces as if in a bucket; and a table that shows it, since there is no server. */
+static void image_in_bucket(struct world *w, char ref[256], struct bytes *proof)
+{
+    CLEANUP_BYTES manifest = BYTES_INIT(MANIFEST_MAX);
+    CLEANUP_EXPORT_TABLE t = {0};
+    struct export_entry e = {.resolved = 0};
+    char hex[DIGEST_HEX_SIZE];
+    size_t kept;
+    snprintf(ref, 256, "s3://lake/faces@sha256:%s", digest_hex(&w->faces.digest, hex));
+    assert_int_equal(image_ref_parse(ref, &e.ref), 0);
+    assert_int_equal(manifest_encode(&w->faces.manifest, &manifest), 0);
+    e.manifest = manifest;
+    assert_int_equal(export_table_put(&t, &e), 0);
+    assert_int_equal(export_table_encode(&t, proof, &kept), 0);
+}
+
+static struct stack_export *add(struct stack *s, const char *ref, const char *name, struct s3_keys *k,
+                                const struct bytes *proof, bool expect_added)
+{
+    struct stack_export *e = NULL;
+    bool added;
+    const struct stack_image image = {.ref = ref, .export_name = name, .keys = k, .proof = proof};
+    if (stack_add(s, &image, NULL, &e, &added))
+        fail_msg("%s", error_text());
+    assert_int_equal(added, expect_added);
+    return e;
+}
+
+/* The exports whose own keys stores use, in a row. */
+static void expect_stores(struct stack *s, const char *expected)
+{
+    char of[STACK_EXPORT_NAME_MAX + 1], all[200] = "";
+    struct store_health health;
+    for (size_t i = 0; stack_store_health(s, i, of, &health); i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%.20s,", of);
+    assert_string_equal(all, expected);
+}
+
+static void test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets(void **state)
+{
+    struct world w;
+    char ref[256];
+    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct s3_keys *one = keys_of("one"), *two = keys_of("two");
+    world_init(&w);
+    image_in_bucket(&w, ref, &proof);
+    const struct stack_image images[] = {{.ref = w.faces_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    struct stack_export *a = add(s, ref, "a", one, &proof, true), *b = add(s, ref, "b", one, &proof, true);
+    expect_stores(s, ",a,b,");
+    struct stack_export *first = stack_get(s, "faces");
+    assert_null(stack_export_keys(first));
+    stack_put(first);
+
+    stack_put(add(s, ref, "a", two, &proof, false)); /* the same image: its keys are replaced, and no other's */
+    expect_keys(stack_export_keys(a), "two");
+    expect_keys(stack_export_keys(b), "one");
+    expect_keys(one, "one");
+    struct stack_export *e;
+    bool added;
+    assert_int_equal(stack_add(s, &(struct stack_image){.ref = w.faces_ref, .keys = one}, NULL, &e, &added), -EINVAL);
+    assert_non_null(strstr(error_text(), "for s3://"));
+
+    assert_int_equal(stack_remove(s, "a"), 0);
+    expect_keys(stack_export_keys(a), NULL); /* at once, though a reference is held */
+    stack_put(a);
+    expect_stores(s, ",b,");
+    struct stack_export *c = add(s, ref, "c", two, &proof, true);
+    expect_stores(s, ",c,b,");
+    expect_keys(stack_export_keys(c), "two");
+    expect_keys(stack_export_keys(b), "one");
+    stack_put(b);
+    stack_put(c);
+    stack_close(s);
+    s3_keys_unref(one);
+    s3_keys_unref(two);
+    world_release(&w);
+}
+
+static void test_kept_keys__what_tables_know_proves_nothing_for_keys(void **state)
+{
+    struct world w;
+    char ref[256];
+    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct s3_keys *one = keys_of("one");
+    struct stack_export *e = NULL;
+    bool added;
+    world_init(&w);
+    image_in_bucket(&w, ref, &proof);
+    const struct stack_image images[] = {{.ref = w.faces_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    CLEANUP_FREE char *table = NULL;
+    assert_true(asprintf(&table, "%s/exports", w.cache) > 0);
+    assert_int_equal(io_write_file_owned(table, proof.data, proof.len), 0);
+    setenv("AWS_ACCESS_KEY_ID", "server", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    stack_put(add(s, ref, "by-table", NULL, NULL, true)); /* the server's keys: the table stands in for the store */
+    assert_int_not_equal(
+        stack_add(s, &(struct stack_image){.ref = ref, .export_name = "other", .keys = one}, NULL, &e, &added), 0);
+    assert_non_null(strstr(error_text(), "127.0.0.1"));
+    /* And the table gets nothing that keys of an export's own have read. */
+    assert_int_equal(stack_remove(s, "by-table"), 0);
+    assert_int_equal(unlink(table), 0);
+    stack_put(add(s, ref, "own", one, &proof, true));
+    stack_put(add(s, w.cars_ref, "cars", NULL, NULL, true));
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    assert_int_equal(io_read_file(table, &text), 0);
+    assert_null(strstr(bytes_string(&text), "s3://lake"));
+    stack_close(s);
+    s3_keys_unref(one);
+    world_release(&w);
+}
+
+static void test_kept_keys__what_is_written_is_found_unless_it_is_torn(void **state)
+{
+    struct world w;
+    char ref[256];
+    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct bytes kept CLEANUP(bytes_wipe) = BYTES_INIT(1 << 20), again CLEANUP(bytes_wipe) = BYTES_INIT(1 << 20), found;
+    struct s3_keys *one = keys_of("one"), *two = keys_of("two"), *k = NULL;
+    CLEANUP_FD int fd = memfd_create("keys", MFD_CLOEXEC);
+    world_init(&w);
+    image_in_bucket(&w, ref, &proof);
+    const struct stack_image images[] = {{.ref = w.faces_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    struct stack_export *a = add(s, ref, "a", one, &proof, true), *b = add(s, ref, "b", two, &proof, true);
+    assert_int_equal(kept_keys_read(fd, &again), 0); /* of a first start */
+    assert_int_equal(kept_keys_find(&again, "a", &k, &found), -ENOENT);
+    assert_int_equal(kept_keys_add(&kept, a), 0);
+    assert_int_equal(kept_keys_add(&kept, b), 0);
+    assert_true(kept.len <= kept_keys_size(a) + kept_keys_size(b));
+    assert_int_equal(kept_keys_write(fd, &kept), 0);
+    assert_int_equal(kept_keys_read(fd, &again), 0);
+    assert_int_equal(kept_keys_find(&again, "c", &k, &found), -ENOENT);
+    assert_int_equal(kept_keys_find(&again, "b", &k, &found), 0);
+    expect_keys(k, "two");
+    s3_keys_unref(k);
+    stack_put(a);
+    stack_put(b);
+    assert_int_equal(stack_remove(s, "b"), 0);
+    k = keys_of("two");
+    stack_put(add(s, ref, "b", k, &found, true)); /* what is found is a proof */
+    s3_keys_unref(k);
+
+    bytes_clear(&again);
+    assert_int_equal(pwrite(fd, "x", 1, 100), 1);
+    assert_int_equal(kept_keys_read(fd, &again), -EBADMSG);
+    assert_int_equal(again.len, 0);
+    kept.len = 0;
+    assert_int_equal(kept_keys_write(fd, &kept), 0);
+    assert_int_equal(kept_keys_read(fd, &again), 0);
+    assert_int_equal(again.len, 0);
+    stack_close(s);
+    s3_keys_unref(one);
+    s3_keys_unref(two);
+    world_release(&w);
+}
+
+static void test_kept_keys__an_export_without_them_waits_and_the_server_is_failing(void **state)
+{
+    static const char listed[] = "granary added exports 1\n" /* for whom, name, image */
+                                 "mounts-keys\0faces@1\0s3://lake/faces@sha256:"
+                                 "0123456789012345678901234567890123456789012345678901234567890123";
+    struct world w;
+    struct added_exports *a;
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX], why[SERVER_HEALTH_WHY_MAX], file[300];
+    bool removed;
+    world_init(&w);
+    snprintf(file, sizeof file, "%s/list", w.dir);
+    assert_int_equal(io_write_file_owned(file, listed, sizeof listed), 0);
+    struct stack *s = start(&w, NULL, 0, true); /* no image is needed */
+    assert_int_equal(added_exports_open(s, file, -1, &a), 0);
+    assert_true(added_exports_waiting(a, 0, name, image));
+    assert_string_equal(name, "faces@1");
+    assert_non_null(strstr(image, "s3://lake/faces@sha256:0123"));
+    assert_false(added_exports_waiting(a, 1, name, image));
+    assert_int_equal(server_health(s, a, why), SERVER_FAILING);
+    assert_non_null(strstr(why, "'faces@1' waits for its keys"));
+    assert_int_equal(added_exports_remove(a, "faces@1", ADDED_FOR_MOUNTS, &removed), 0);
+    assert_true(removed);
+    assert_int_equal(server_health(s, a, why), SERVER_HEALTHY);
+    added_exports_close(a);
+    stack_close(s);
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets),
+        cmocka_unit_test(test_kept_keys__what_tables_know_proves_nothing_for_keys),
+        cmocka_unit_test(test_kept_keys__what_is_written_is_found_unless_it_is_torn),
+        cmocka_unit_test(test_kept_keys__an_export_without_them_waits_and_the_server_is_failing),
+    };
+    setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    unsetenv("http_proxy");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
