@@ -46,7 +46,7 @@ background step 0 warm --all
 ZERO=$BACKGROUND_PID
 wait_for 60 grep -q "waiting for $IMAGE:job-two-1" "$W/warm-0.log"
 [ "$(current)" = "$first" ] || fail "the tag moved before all nodes were warm"
-kill "$ZERO"
+kill "$(pgrep -P "$ZERO")" # the script, not the shell that runs it
 wait "$ZERO" || true
 pod 1 || fail "pod 1: $(cat "$W"/*-1.log)"
 pod 0 || fail "pod 0, again: $(cat "$W"/*-0.log)"
