@@ -24,14 +24,23 @@ static enum grpc_status plugin_info(struct driver *d, const void *request, struc
 
 static enum grpc_status plugin_capabilities(struct driver *d, const void *request, struct grpc_reply *reply)
 {
-    Csi__V1__PluginCapability__Service service = CSI__V1__PLUGIN_CAPABILITY__SERVICE__INIT;
-    Csi__V1__PluginCapability capability = CSI__V1__PLUGIN_CAPABILITY__INIT, *list = &capability;
+    static const Csi__V1__PluginCapability__Service__Type types[] = {
+        CSI__V1__PLUGIN_CAPABILITY__SERVICE__TYPE__CONTROLLER_SERVICE,
+        CSI__V1__PLUGIN_CAPABILITY__SERVICE__TYPE__VOLUME_ACCESSIBILITY_CONSTRAINTS};
+    enum { COUNT = GR_ARRAY_SIZE(types) };
+    Csi__V1__PluginCapability__Service services[COUNT];
+    Csi__V1__PluginCapability capabilities[COUNT], *list[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        csi__v1__plugin_capability__service__init(&services[i]);
+        csi__v1__plugin_capability__init(&capabilities[i]);
+        services[i].type = types[i];
+        capabilities[i].type_case = CSI__V1__PLUGIN_CAPABILITY__TYPE_SERVICE;
+        capabilities[i].service = &services[i];
+        list[i] = &capabilities[i];
+    }
     Csi__V1__GetPluginCapabilitiesResponse answer = CSI__V1__GET_PLUGIN_CAPABILITIES_RESPONSE__INIT;
-    service.type = CSI__V1__PLUGIN_CAPABILITY__SERVICE__TYPE__CONTROLLER_SERVICE;
-    capability.type_case = CSI__V1__PLUGIN_CAPABILITY__TYPE_SERVICE;
-    capability.service = &service;
-    answer.n_capabilities = 1;
-    answer.capabilities = &list;
+    answer.n_capabilities = COUNT;
+    answer.capabilities = list;
     return reply_with(reply, &answer.base);
 }
 
@@ -72,7 +81,10 @@ static enum grpc_status node_capabilities(struct driver *d, const void *request,
 static enum grpc_status node_info(struct driver *d, const void *request, struct grpc_reply *reply)
 {
     Csi__V1__NodeGetInfoResponse answer = CSI__V1__NODE_GET_INFO_RESPONSE__INIT;
+    struct nodes_with_driver nodes;
+    nodes_with_driver_init(&nodes);
     answer.node_id = (char *)d->node_id;
+    answer.accessible_topology = &nodes.topology;
     return reply_with(reply, &answer.base);
 }
 

@@ -131,6 +131,8 @@ enum grpc_status controller_create(struct driver *d, const void *request, struct
         return status;
     VEC(Csi__V1__Entry *) context = {0};
     Csi__V1__Entry image_entry = CSI__V1__ENTRY__INIT;
+    struct nodes_with_driver nodes;
+    Csi__V1__Topology *topology = &nodes.topology;
     Csi__V1__Volume volume = CSI__V1__VOLUME__INIT;
     Csi__V1__CreateVolumeResponse answer = CSI__V1__CREATE_VOLUME_RESPONSE__INIT;
     image_entry.key = (char *)"image";
@@ -144,6 +146,9 @@ enum grpc_status controller_create(struct driver *d, const void *request, struct
     volume.volume_id = id;
     volume.n_volume_context = context.len;
     volume.volume_context = context.items;
+    nodes_with_driver_init(&nodes);
+    volume.n_accessible_topology = 1;
+    volume.accessible_topology = &topology;
     answer.volume = &volume;
     status = rc ? grpc_fail(reply, GRPC_INTERNAL, "out of memory") : reply_with(reply, &answer.base);
     vec_release(&context);

@@ -20,6 +20,17 @@ enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *me
     return GRPC_OK;
 }
 
+void nodes_with_driver_init(struct nodes_with_driver *out)
+{
+    csi__v1__topology__init(&out->topology);
+    csi__v1__entry__init(&out->entry);
+    out->entry.key = (char *)"csi.granary.io/driver";
+    out->entry.value = (char *)"yes";
+    out->list[0] = &out->entry;
+    out->topology.n_segments = 1;
+    out->topology.segments = out->list;
+}
+
 enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max)
 {
     if (!*value)

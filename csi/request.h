@@ -14,6 +14,14 @@ enum { REQUEST_ID_MAX = 1024 }; /* bytes of a volume's id */
 /* Pack a message into the reply. */
 enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *message);
 
+/* The topology of every node with a driver, and so of every volume of a StorageClass. kubelet makes its segment a label
+ * of the node. */
+struct nodes_with_driver {
+    Csi__V1__Topology topology;
+    Csi__V1__Entry entry, *list[1];
+};
+void nodes_with_driver_init(struct nodes_with_driver *out);
+
 /* A required text. field: its name, for the sentence. */
 enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max);
 /* What a pod wants to do with a volume; NULL: it is missing. */

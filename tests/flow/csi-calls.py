@@ -49,13 +49,14 @@ def step(text):
 
 
 step('what the driver is')
+nodes = {'csi.granary.io/driver': 'yes'}
 check('its name', fields(expect('GetPluginInfo', driver.call('/csi.v1.Identity/GetPluginInfo'), 'OK'))[1] == [b'csi.granary.io'])
-check('a controller', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') ==
-      field(1, field(1, field(1, 1))))
+check('a controller, and nodes without the driver', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') ==
+      b''.join(field(1, field(1, field(1, n))) for n in (1, 2)))
 check('volumes of StorageClasses', expect('ControllerGetCapabilities', driver.call('/csi.v1.Controller/ControllerGetCapabilities'), 'OK') ==
       field(1, field(1, field(1, 1))))
 check('it is ready', expect('Probe', driver.call('/csi.v1.Identity/Probe'), 'OK') == field(1, field(1, 1)))
-check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1'))
+check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1') + field(3, entries(1, nodes)))
 check('stage, statistics and health', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
       b''.join(field(1, field(1, field(1, n))) for n in (1, 2, 7)))
 check('what kubelet registers', fields(expect('GetInfo', driver.call('/pluginregistration.Registration/GetInfo'), 'OK')) ==
@@ -68,6 +69,7 @@ step('volumes of StorageClasses')
 claim = {'csi.storage.k8s.io/pvc/name': 'faces.v2', 'csi.storage.k8s.io/pvc/namespace': 'team-a', 'csi.storage.k8s.io/pv/name': 'pvc-1'}
 pattern = 's3://lake/${pvc.metadata.namespace}/x-${pvc.metadata.name}:v1'
 first = expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK')
+check(f'nodes that have the driver: {first[2]}', first[2] == [entries(1, nodes)])
 check(f'the image of the claim: {first}', first[1] == {'image': 's3://lake/team-a/x-faces.v2:v1', 'noexec': 'true'})
 check('the same again', expect('CreateVolume', driver.create(parameters={'image': pattern, 'noexec': 'true', **claim}), 'OK') == first)
 check('another id', expect('CreateVolume', driver.create('pvc-2', {'image': image}), 'OK')[0] != first[0])

@@ -77,6 +77,7 @@ echo "== the driver registers itself"
 start_driver
 sed '/^---$/,$d' "$GRANARY_SOURCE/deploy/kubernetes/csi.yaml" | kubectl apply -f - >"$W/null"
 wait_for 60 registered
+wait_for 60 eval 'kubectl get node -l csi.granary.io/driver=yes --no-headers | grep node1 >"$W/null"'
 
 echo "== a pod reads"
 began=$(date +%s.%N)

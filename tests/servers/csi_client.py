@@ -63,14 +63,14 @@ class Driver:
             return e.code().name, e.details()
 
     def create(self, name='pvc-1', parameters=None, cap=capability(), more=b''):
-        """CreateVolume: (code, sentence or (id, attributes))"""
+        """CreateVolume: (code, sentence or (id, attributes, topologies))"""
         code, reply = self.call('/csi.v1.Controller/CreateVolume', field(1, name) + (field(3, cap) if cap else b'') +
                                 entries(4, parameters) + more)
         if code != 'OK':
             return code, reply
         volume = fields(fields(reply)[1][0])
         pairs = [fields(e) for e in volume[3]]
-        return code, (volume[2][0].decode(), {e[1][0].decode(): e[2][0].decode() for e in pairs})
+        return code, (volume[2][0].decode(), {e[1][0].decode(): e[2][0].decode() for e in pairs}, volume[5])
 
     def node(self, method, request, timeout=300):
         return self.call('/csi.v1.Node/Node' + method, request, timeout)
