@@ -64,7 +64,7 @@ static void wait_for_end(int signals)
 
 static int serve(struct driver *d)
 {
-    char path[PATH_MAX];
+    static char path[PATH_MAX]; /* threads read it until the process ends */
     int signals = -1;
     struct grpc_config config = {.listen_fd = -1, .answer = calls_answer, .arg = d};
     struct grpc_server *server;
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
                                             {0}};
     static struct driver driver = {.kubelet_dir = "/var/lib/kubelet", .lock = PTHREAD_MUTEX_INITIALIZER};
     static word_list stores;
-    char host[HOST_NAME_MAX + 1];
+    static char host[HOST_NAME_MAX + 1];
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 'k':

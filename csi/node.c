@@ -150,7 +150,7 @@ enum grpc_status node_stage(struct driver *d, const void *request, struct grpc_r
 {
     const Csi__V1__NodeStageVolumeRequest *q = request;
     const char *path = q->staging_target_path, *image;
-    dev_t device;
+    dev_t device = 0;
     CLEANUP(words_release) word_list words = {0};
     CLEANUP_PLACE place = {0};
     CLEANUP_CLAIM claim = {0};
@@ -235,7 +235,7 @@ static enum grpc_status publish_inline(const struct driver *d, const Csi__V1__No
                                        const struct place *target, struct grpc_reply *reply)
 {
     const char *image;
-    dev_t device;
+    dev_t device = 0;
     CLEANUP(words_release) word_list words = {0};
     enum grpc_status status =
         attributes_check_inline(q->n_volume_context, q->volume_context, d->inline_store_count, d->inline_stores, reply);
@@ -300,7 +300,7 @@ enum grpc_status node_publish(struct driver *d, const void *request, struct grpc
 static enum grpc_status unpublish(const struct place *target, struct grpc_reply *reply)
 {
     struct mount_state s;
-    dev_t device;
+    dev_t device = 0;
     if (mount_find(target->path, &s) != -ENOENT && run_umount(target->path))
         return grpc_fail(reply, GRPC_INTERNAL, "%s", error_text());
     for (int mounted; (mounted = place_mounted(target, &device)) != 0;) {

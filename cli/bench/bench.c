@@ -141,5 +141,6 @@ double bench_percentile(struct bench_times *t, unsigned percent)
     if (!t->count)
         return BENCH_NONE;
     qsort(t->us, t->count, sizeof *t->us, compare_times);
-    return (double)t->us[(t->count - 1) * percent / 100];
+    size_t at = (t->count - 1) * percent / 100;
+    return (double)t->us[at];
 }
