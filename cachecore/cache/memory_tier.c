@@ -85,7 +85,7 @@ static int map_shard(struct shard *s)
 }
 
 /* Plan a shard as if it were a cache directory of that size, and map it. */
-static int shard_init(struct shard *s, uint64_t memory, enum evict_policy policy)
+static int shard_init(struct shard *s, uint64_t memory)
 {
     pthread_mutex_init(&s->lock, NULL);
     s->random = (uintptr_t)s | 1;
@@ -93,9 +93,13 @@ static int shard_init(struct shard *s, uint64_t memory, enum evict_policy policy
     if (rc)
         return rc;
     s->slab_slots = cache_class_slots(&s->geometry, 0);
+    return map_shard(s);
+}
+
+static int init_space(struct shard *s, enum evict_policy policy)
+{
     struct space_config config = {.dirs = {{.geometry = s->geometry}}, .dir_count = 1, .policy = policy};
-    rc = space_init(&s->space, &config);
-    return rc ? rc : map_shard(s);
+    return space_init(&s->space, &config);
 }
 
 static void shard_release(struct shard *s)
@@ -128,14 +132,15 @@ int memory_tier_new(uint64_t memory, enum evict_policy policy, struct memory_tie
         return error_no_memory();
     memset(f->shards, 0, n * sizeof *f->shards);
     f->shard_mask = n - 1;
-    for (unsigned i = 0; i < n; i++) {
-        int rc = shard_init(&f->shards[i], memory / n, policy);
-        if (rc == -ENOMEM)
-            return error_set(rc, "cache: no %llu bytes of memory to be had for memory=; give less",
-                             (unsigned long long)memory);
-        if (rc)
-            return rc;
-    }
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = shard_init(&f->shards[i], memory / n);
+    for (unsigned i = 0; !rc && i < n; i++) /* after all that the kernel may refuse: this takes time for large ones */
+        rc = init_space(&f->shards[i], policy);
+    if (rc == -ENOMEM)
+        return error_set(rc, "cache: no %llu bytes of memory for memory=; give less", (unsigned long long)memory);
+    if (rc)
+        return rc;
     *out = steal_ptr(&f);
     return 0;
 }
