@@ -96,7 +96,7 @@ void stack_disconnect(struct stack_export *e)
 }
 
 /* Return the index of the first export with a greater number. */
-static size_t place_behind_locked(struct stack *s, uint64_t number)
+static size_t place_after_locked(struct stack *s, uint64_t number)
 {
     size_t low = 0, high = s->exports.len;
     while (low < high) {
@@ -112,7 +112,7 @@ static size_t place_behind_locked(struct stack *s, uint64_t number)
 static struct stack_export *next(struct stack *s, uint64_t number)
 {
     SCOPED_LOCK(&s->lock);
-    size_t i = place_behind_locked(s, number);
+    size_t i = place_after_locked(s, number);
     return i < s->exports.len ? stack_ref(s->exports.items[i]) : NULL;
 }
 
@@ -546,7 +546,7 @@ static int unlink_locked(struct stack *s, const char *name, struct stack_export 
     if (clients)
         return error_set(-EBUSY, "the export '%.100s' has %u connections open; it can be removed when they are closed",
                          name, clients);
-    size_t i = place_behind_locked(s, e->number - 1);
+    size_t i = place_after_locked(s, e->number - 1);
     memmove(&s->exports.items[i], &s->exports.items[i + 1], (s->exports.len - i - 1) * sizeof e);
     s->exports.len--;
     keep_totals_locked(s, e->image);
