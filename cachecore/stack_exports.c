@@ -283,8 +283,8 @@ static int enter_known_store(struct stack *s, struct stack_export *e)
     return rc || at ? rc : 1;
 }
 
-/* Find or open the export's store. Opening may read credentials, so it happens outside the lock. */
-static int add_store(struct stack *s, struct stack_export *e)
+/* Opening may read credentials, so it happens outside the lock. */
+int stack_export_add_store(struct stack *s, struct stack_export *e)
 {
     int rc = enter_known_store(s, e);
     if (rc <= 0)
@@ -340,8 +340,6 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
-        rc = add_store(s, e);
-    if (!rc)
         *out = steal_ptr(&e);
     return rc;
 }
@@ -392,8 +390,27 @@ static int take_keys(struct stack_export *there, const struct stack_export *mine
         return 0;
     return error_set(-EPERM,
                      there->keys ? "the export '%s' has keys of its own; send keys that read its image"
-                                 : "the export '%s' is there already, without keys of its own; choose another name",
+                                 : "the export '%s' is there without keys of its own, and gets none; unmount or remove "
+                                   "it first, or choose another name",
                      there->name);
+}
+
+/* Replace the keys of an export that is there by those of a later request for the same image, once these have read its
+ * manifest. *out NULL: there is none. */
+static int replace_keys(struct stack *s, struct resolver *resolver, const struct stack_export *mine,
+                        struct stack_export **out)
+{
+    struct manifest read;
+    CLEANUP(cleanup_stack_export) struct stack_export *there = stack_get(s, mine->name);
+    *out = NULL;
+    if (!there || !digest_equal(&there->ref.digest, &mine->ref.digest))
+        return 0;
+    int rc = resolver_manifest(resolver, &mine->ref, &read);
+    if (!rc)
+        rc = take_keys(there, mine);
+    if (!rc)
+        *out = steal_ptr(&there);
+    return rc;
 }
 
 /* Link the export, or return the one of the same image that is there already. Takes over *e if it is linked. */
@@ -479,6 +496,15 @@ int stack_adding_add(struct stack_adding *a, const struct stack_image *image, st
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     /* All I/O first, then the table. */
     int rc = stack_export_new(s, image, a->resolver, &e);
+    if (!rc && e->keys) {
+        rc = replace_keys(s, a->resolver, e, out);
+        if (rc || *out) {
+            *out_added = false;
+            return rc;
+        }
+    }
+    if (!rc)
+        rc = stack_export_add_store(s, e);
     if (!rc)
         rc = stack_export_open(s, a->resolver, e);
     if (!rc)
