@@ -1,6 +1,6 @@
 #!/bin/bash
-# csi.sh [VOLUMES]: NodeStageVolume of that many volumes (100) of one image, one after another and at once, by FUSE where
-# the kernel has no nbd; and the memory of granary-csi, at its start and afterwards.
+# csi.sh [VOLUMES]: NodeStageVolume of that many volumes (100) of one image, one after another and at once, by FUSE
+# where the kernel has no nbd; and the memory of granary-csi, at its start and afterwards.
 . "$(dirname "$(readlink -f "$0")")/../tests/own-mounts.sh"
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # lanes.sh [MIB] [SECONDS]: two images of MIB (1536) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
 #
-# 1. The link's use, at 10 and at 200 ms round trip: a plain download over 32 kept-alive connections, `granary warm --all`
-#    of one image, 64 threads of random reads of 64 KiB for SECONDS (8), and 256 threads with connections=256. MB/s that
-#    crossed the link: over all, and from the 5th second to the last but one, when TCP has opened its windows.
+# 1. The link's use, at 10 and at 200 ms round trip: a plain download over 32 kept-alive connections, `granary warm
+#    --all` of one image, 64 threads of random reads of 64 KiB for SECONDS (8), and 256 threads with connections=256.
+#    MB/s that crossed the link: over all, and from the 5th second to the last but one, when TCP has opened its windows.
 #    ROUND_TRIPS="10 200" sets others, "" leaves this part out.
 # 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS,
 #    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS="8 1": by so many

@@ -83,8 +83,8 @@ half() {
     done
 }
 
-# turn BUILD CHUNK OPTIONS LOAD SETTLE: "SECONDS BYTES REQUESTS P99_MS AFTER WANTED": seconds of the readers; AFTER: bytes
-# that came in the SETTLE seconds behind them; WANTED: bytes of the files that were read
+# turn BUILD CHUNK OPTIONS LOAD SETTLE: "SECONDS BYTES REQUESTS P99_MS AFTER WANTED": seconds of the readers; AFTER:
+# bytes that came in the SETTLE seconds after them; WANTED: bytes of the files that were read
 turn() {
     local before asked moved budget=$((total * 5 / 4 + (256 << 20))) port=8080
     [ "$4" != half ] || budget=$((total / 2))

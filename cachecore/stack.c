@@ -28,6 +28,8 @@ static int add_image(struct stack *s, const struct stack_image *image, struct re
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL, *there = NULL;
     int rc = stack_export_new(s, image, resolver, &e);
     if (!rc)
+        rc = stack_export_add_store(s, e);
+    if (!rc)
         rc = stack_link(s, e, &there);
     if (rc == -EEXIST)
         return error_set(-EINVAL,

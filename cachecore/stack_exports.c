@@ -96,7 +96,7 @@ void stack_disconnect(struct stack_export *e)
 }
 
 /* Return the index of the first export with a greater number. */
-static size_t place_behind_locked(struct stack *s, uint64_t number)
+static size_t place_after_locked(struct stack *s, uint64_t number)
 {
     size_t low = 0, high = s->exports.len;
     while (low < high) {
@@ -112,7 +112,7 @@ static size_t place_behind_locked(struct stack *s, uint64_t number)
 static struct stack_export *next(struct stack *s, uint64_t number)
 {
     SCOPED_LOCK(&s->lock);
-    size_t i = place_behind_locked(s, number);
+    size_t i = place_after_locked(s, number);
     return i < s->exports.len ? stack_ref(s->exports.items[i]) : NULL;
 }
 
@@ -283,8 +283,8 @@ static int enter_known_store(struct stack *s, struct stack_export *e)
     return rc || at ? rc : 1;
 }
 
-/* Find or open the export's store. Opening may read credentials, so it happens outside the lock. */
-static int add_store(struct stack *s, struct stack_export *e)
+/* Opening may read credentials, so it happens outside the lock. */
+int stack_export_add_store(struct stack *s, struct stack_export *e)
 {
     int rc = enter_known_store(s, e);
     if (rc <= 0)
@@ -340,8 +340,6 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
-        rc = add_store(s, e);
-    if (!rc)
         *out = steal_ptr(&e);
     return rc;
 }
@@ -392,8 +390,27 @@ static int take_keys(struct stack_export *there, const struct stack_export *mine
         return 0;
     return error_set(-EPERM,
                      there->keys ? "the export '%s' has keys of its own; send keys that read its image"
-                                 : "the export '%s' is there already, without keys of its own; choose another name",
+                                 : "the export '%s' is there without keys of its own, and gets none; unmount or remove "
+                                   "it first, or choose another name",
                      there->name);
+}
+
+/* Replace the keys of an export that is there by those of a later request for the same image, once these have read its
+ * manifest. *out NULL: there is none. */
+static int replace_keys(struct stack *s, struct resolver *resolver, const struct stack_export *mine,
+                        struct stack_export **out)
+{
+    struct manifest read;
+    CLEANUP(cleanup_stack_export) struct stack_export *there = stack_get(s, mine->name);
+    *out = NULL;
+    if (!there || !digest_equal(&there->ref.digest, &mine->ref.digest))
+        return 0;
+    int rc = resolver_manifest(resolver, &mine->ref, &read);
+    if (!rc)
+        rc = take_keys(there, mine);
+    if (!rc)
+        *out = steal_ptr(&there);
+    return rc;
 }
 
 /* Link the export, or return the one of the same image that is there already. Takes over *e if it is linked. */
@@ -479,6 +496,15 @@ int stack_adding_add(struct stack_adding *a, const struct stack_image *image, st
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     /* All I/O first, then the table. */
     int rc = stack_export_new(s, image, a->resolver, &e);
+    if (!rc && e->keys) {
+        rc = replace_keys(s, a->resolver, e, out);
+        if (rc || *out) {
+            *out_added = false;
+            return rc;
+        }
+    }
+    if (!rc)
+        rc = stack_export_add_store(s, e);
     if (!rc)
         rc = stack_export_open(s, a->resolver, e);
     if (!rc)
@@ -546,7 +572,7 @@ static int unlink_locked(struct stack *s, const char *name, struct stack_export 
     if (clients)
         return error_set(-EBUSY, "the export '%.100s' has %u connections open; it can be removed when they are closed",
                          name, clients);
-    size_t i = place_behind_locked(s, e->number - 1);
+    size_t i = place_after_locked(s, e->number - 1);
     memmove(&s->exports.items[i], &s->exports.items[i + 1], (s->exports.len - i - 1) * sizeof e);
     s->exports.len--;
     keep_totals_locked(s, e->image);

@@ -86,10 +86,13 @@ const struct resolver_config *stack_resolving(const struct stack *s, const struc
 /* Add an image's counters to the sums. */
 void stack_sums_add(struct stack_sums *sums, struct image *img);
 
-/* Make an export that is not opened yet: its reference is resolved and its store is open. The caller drops *out with
- * stack_put. -EINVAL: bad reference or name; else errors of the resolver and the store. */
+/* Make an export with its reference resolved, and nothing opened yet. The caller drops *out with stack_put. -EINVAL:
+ * bad reference or name; else errors of the resolver. */
 GR_MUST_CHECK int stack_export_new(struct stack *s, const struct stack_image *image, struct resolver *resolver,
                                    struct stack_export **out);
+/* Find or open the export's store. -EINVAL: a second one with proxies, or keys for a store that is not S3; -ENOSPC: too
+ * many; errors of store_open. */
+GR_MUST_CHECK int stack_export_add_store(struct stack *s, struct stack_export *e);
 /* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
 /* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;

@@ -74,20 +74,6 @@ int open_store(const char *text, const struct open_access *access, struct image_
     return open_checked(ref, access, out);
 }
 
-/* Read the tag that stands beside a digest, and keep it if it names that digest: then its time, parent, signature and
- * provenance are the image's. The digest alone decides what is read, so a tag that has moved or is gone is no error. */
-static int read_tag_beside(struct open_image *image)
-{
-    struct image_ref by_tag = image->ref;
-    struct digest named;
-    struct tag tag;
-    by_tag.by_digest = false;
-    int rc = repository_resolve(image->store, &by_tag, &named, &tag);
-    if (!rc && digest_equal(&named, &image->digest))
-        image->tag = tag;
-    return rc == -ENOENT ? 0 : rc;
-}
-
 /* The tag is resolved once; from then on only the digest counts, whatever happens to the tag. */
 int open_image(const char *text, const struct open_access *access, struct open_image *out)
 {
@@ -95,8 +81,8 @@ int open_image(const char *text, const struct open_access *access, struct open_i
     int rc = open_image_store(text, access, &out->ref, &out->store);
     if (!rc)
         rc = repository_resolve(out->store, &out->ref, &out->digest, &out->tag);
-    if (!rc && out->ref.by_digest && *out->ref.tag)
-        rc = read_tag_beside(out);
+    if (!rc)
+        rc = repository_tag_beside(out->store, &out->ref, &out->tag);
     if (!rc)
         rc = repository_manifest(out->store, &out->digest, &out->manifest);
     return rc;

@@ -440,8 +440,7 @@ static int add_caches(struct pinner *p, const struct server_values *server)
     return rc;
 }
 
-/* what: as for trust_add. */
-static int add_keys(const char *what, const struct option_list *keys, struct trust *out)
+int server_options_add_trust(const char *what, const struct option_list *keys, struct trust *out)
 {
     for (size_t i = 0; i < keys->count; i++)
         if (trust_add(out, what, keys->items[i]))
@@ -454,10 +453,10 @@ int server_options_trust(const struct option_list *given, struct trust *out)
     const struct config *c;
     struct server_values file = {0};
     if (given->count)
-        return add_keys("--trust ", given, out);
+        return server_options_add_trust("--trust ", given, out);
     int rc = config_get(&c) ? CLI_USAGE : server_options_read_config(c, &file);
     if (!rc)
-        rc = add_keys("trust = ", &file.trust, out);
+        rc = server_options_add_trust("trust = ", &file.trust, out);
     options_release_lists(server_option_rows, &file);
     return rc;
 }

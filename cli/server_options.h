@@ -49,6 +49,8 @@ GR_MUST_CHECK int server_options_take_config(struct server_values *v);
 GR_MUST_CHECK int server_options_read_config(const struct config *c, struct server_values *out);
 /* Whether [server] may have that option. */
 bool server_options_in_config(const struct option_row *row);
+/* Add public keys; what: as for trust_add. 0, or CLI_USAGE with a sentence. */
+GR_MUST_CHECK int server_options_add_trust(const char *what, const struct option_list *keys, struct trust *out);
 /* Fill in the keys that --trust names, else those of the [server] section. 0, or CLI_USAGE with a sentence. */
 GR_MUST_CHECK int server_options_trust(const struct option_list *given, struct trust *out);
 /* Return an option's default as a user would write it; NULL: it has none. */

@@ -10,6 +10,7 @@
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/listing.h"
 #include "repository/nesting.h"
+#include "repository/trust.h"
 #include "store/store.h"
 
 #define BUILD_CHECKPOINT_BYTES (UINT64_C(64) << 30) /* default distance between two checkpoints */
@@ -41,6 +42,8 @@ struct build_options {
      * image that the tag names now, or the newest image of the name from the same source. */
     bool no_parent;
     const struct image_ref *parent;
+    /* Build only upon a parent that one of these keys has signed, and upon no checkpoint; NULL: whoever made them. */
+    const struct trust *trust;
     /* Compaction budget: a percentage of the kept bytes plus a number of bytes. Both 0: no compaction. */
     unsigned compact_percent;
     uint64_t compact_bytes;

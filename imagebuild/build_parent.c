@@ -27,6 +27,7 @@ static struct parent_config parent_config(struct build *b)
     return (struct parent_config){.store = b->store,
                                   .image = o->parent ? o->parent : b->ref,
                                   .source = digest_of(b->source->url, strlen(b->source->url)),
+                                  .trust = o->trust,
                                   .must_be = o->parent,
                                   .fs = o->fs,
                                   .chunk_size = o->chunk_size,
@@ -166,8 +167,8 @@ static void take_plan(struct build *b)
 
 int build_parent_plan(struct build *b)
 {
-    if (!b->parent) /* a checkpoint may hold bytes that --scrub must erase */
-        return checkpoints(b) && !b->options.scrub ? resume(b) : 0;
+    if (!b->parent) /* a checkpoint may hold bytes that --scrub must erase, and nobody signs it */
+        return checkpoints(b) && !b->options.scrub && !b->options.trust ? resume(b) : 0;
     int rc = parent_plan(b->parent, &b->planned);
     if (!rc)
         take_plan(b);

@@ -257,6 +257,12 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
     CLEANUP(cleanup_s3_keys) struct s3_keys *keys = NULL;
     struct bytes proof;
     bool added;
+    CLEANUP(cleanup_stack_export) struct stack_export *given = stack_get(a->stack, noted->name);
+    if (given) {
+        log_warning("export '%s', noted in %s, is not served any more: an image given at this start has its name",
+                    noted->name, a->file);
+        return 0;
+    }
     int rc = kept_keys_find(&r->kept, noted->name, &keys, &proof);
     bool kept = !rc;
     if (kept)

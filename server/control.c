@@ -25,6 +25,9 @@ enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_MANY = 48, /* from here on a new connection ends an idle one */
     IDLE_TIMEOUT_S = 10,   /* libmicrohttpd's own limit for a connection without data */
+    /* Bytes for a request's head and the part of its body that has arrived, S3 keys perhaps. Of more than 32 KiB they are
+     * a mapping, which is unmapped with the connection; fewer would be freed as they are, and stay in the heap. */
+    CONNECTION_MEMORY = 64 << 10,
 };
 
 /* A connection. Only the daemon's thread uses it. */
@@ -174,6 +177,7 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
 int control_start(struct control *c)
 {
     struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
                                        {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
                                        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, c},
                                        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_answered, c},

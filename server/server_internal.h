@@ -5,6 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
+ *    http_daemon.c                                   libmicrohttpd, for metrics.c and control.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
 #define GRANARY_SERVER_SERVER_INTERNAL_H

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the tests in tests/flow and tests/vm: where the programs are, a directory of one's own, a server to talk to.
+# Sourced by the tests in tests/flow and tests/vm: where the programs are, a directory of one's own, a server to talk
+# to.
 #
 #   GRANARY, PLUGIN, NBD, TREECMP   the programs under test, and the comparer of trees
 #   W                 a scratch directory, gone at the end; every process started by `background` is gone by then too

@@ -5,7 +5,8 @@
 # versions_first PATTERN FILE: what the pattern's two groups match in the first line that it matches
 versions_first() { sed -nE "/$1/{s/$1/\1 \2/p;q}" "$2"; }
 
-# versions_agree: that it is the same everywhere, and unreleased in both changelogs or in neither; else prints what differs
+# versions_agree: that it is the same everywhere, and unreleased in both changelogs or in neither; else prints what
+# differs
 versions_agree() {
     local version debian heading bad=0
     version=$(sed -nE 's/^project\(granary VERSION ([0-9.]+) .*/\1/p' CMakeLists.txt)

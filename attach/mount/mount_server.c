@@ -306,6 +306,11 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         }
         taken = taken || (name && !strcmp(name, c->export_name));
     }
+    json_array_foreach(json_object_get(root, "waiting_exports"), i, export)
+    {
+        const char *name = json_string_value(json_object_get(export, "name"));
+        taken = taken || (name && !strcmp(name, c->export_name));
+    }
     snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
     return 0;
 }

@@ -45,8 +45,8 @@ contender_pss() {
     { [ ${#files[@]} = 0 ] || cat "${files[@]}" 2>/dev/null || true; } | awk '/^Pss:/ { n += $2 } END { print n + 0 }'
 }
 
-# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it, which
-# goes when its mount goes.
+# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it,
+# which goes when its mount goes.
 mount_image_file() {
     local device
     device=$(losetup -r --direct-io=on -f --show "$1")

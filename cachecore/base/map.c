@@ -31,7 +31,7 @@ static uint8_t *slot_at(const struct map *m, const struct map_type *type, size_t
 }
 
 /* Return the number of the next slot; the last one is followed by the first. */
-static size_t behind(const struct map *m, size_t i)
+static size_t next_slot(const struct map *m, size_t i)
 {
     return (i + 1) & (m->capacity - 1);
 }
@@ -41,7 +41,7 @@ void *map_put(struct map *m, const struct map_type *type, const void *entry)
     assert(m->count < m->capacity / 4 * 3 && !map_is_free_(entry, type));
     size_t i = map_home_(m, map_hash_at_(entry));
     while (!map_is_free_(slot_at(m, type, i), type))
-        i = behind(m, i);
+        i = next_slot(m, i);
     m->count++;
     return memcpy(slot_at(m, type, i), entry, type->size);
 }
@@ -69,7 +69,7 @@ int map_reserve(struct map *m, const struct map_type *type, size_t n)
 void map_remove(struct map *m, const struct map_type *type, void *entry)
 {
     size_t hole = (size_t)((uint8_t *)entry - m->slots) / type->size;
-    for (size_t i = behind(m, hole); !map_is_free_(slot_at(m, type, i), type); i = behind(m, i)) {
+    for (size_t i = next_slot(m, hole); !map_is_free_(slot_at(m, type, i), type); i = next_slot(m, i)) {
         size_t from_home = (i - map_home_(m, map_hash_at_(slot_at(m, type, i)))) & (m->capacity - 1);
         if (from_home < ((i - hole) & (m->capacity - 1)))
             continue; /* its home lies after the hole, so the hole does not cut it off */

@@ -98,9 +98,12 @@ static bool is_newer(const struct known_tags *tags, const struct known *a, const
     return a_upon_b != b_upon_a ? a_upon_b : strcmp(a->name, b->name) > 0;
 }
 
-/* Prefer a tag that a user chose to a build tag. */
+/* Prefer a tag that is signed, since a build may ask for that; then one that a user chose to a build tag. */
 static bool is_better_name(const struct known *k, const struct known *than)
 {
+    bool is_signed = *k->tag.signature;
+    if (is_signed != !!*than->tag.signature)
+        return is_signed;
     return tag_is_build_name(than->name, &than->tag.digest) && !tag_is_build_name(k->name, &k->tag.digest);
 }
 

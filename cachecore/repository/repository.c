@@ -115,6 +115,20 @@ int repository_resolve(struct store *s, const struct image_ref *ref, struct dige
     return 0;
 }
 
+int repository_tag_beside(struct store *s, const struct image_ref *ref, struct tag *out)
+{
+    struct image_ref by_tag = *ref;
+    struct digest named;
+    struct tag tag;
+    if (!ref->by_digest || !*ref->tag)
+        return 0;
+    by_tag.by_digest = false;
+    int rc = repository_resolve(s, &by_tag, &named, &tag);
+    if (!rc && digest_equal(&named, &ref->digest))
+        *out = tag;
+    return rc == -ENOENT ? 0 : rc;
+}
+
 int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
                           struct bytes *out)
 {

@@ -19,6 +19,10 @@ GR_MUST_CHECK int repository_check(struct store *s, bool init);
  * was published under another name and copied here by other means. */
 GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out,
                                      struct tag *out_tag);
+/* Read the tag that stands beside a digest, and keep it in *out if it names that digest: then its time, parent,
+ * signature and provenance are the image's. The digest alone decides what is read, so *out stays as it is, without an
+ * error, when the tag has moved, is gone, or none is there. Errors otherwise as from repository_resolve. */
+GR_MUST_CHECK int repository_tag_beside(struct store *s, const struct image_ref *ref, struct tag *out);
 
 /* Fetch a manifest, verify its SHA-256 and decode it. -ENOENT: the image is not in the store; -EBADMSG: damaged. */
 GR_MUST_CHECK int repository_manifest(struct store *s, const struct digest *image, struct manifest *out);
@@ -114,8 +118,8 @@ GR_MUST_CHECK int lineage_read(struct store *s, const char *name, const struct d
                                const struct digest *parent, struct lineage *out);
 
 /* Find the newest image of the name that was built from that source (struct tag): the one of the tag with the latest
- * time; within one second, the image that was built upon the others. out_tag gets one of its tags, preferably not a
- * build's. -ENOENT: there is none. Otherwise errors of repository_tags. */
+ * time; within one second, the image that was built upon the others. out_tag gets one of its tags, preferably a
+ * signed one, and not a build's. -ENOENT: there is none. Otherwise errors of repository_tags. */
 GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, const struct digest *source,
                                  char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
 

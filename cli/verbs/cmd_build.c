@@ -15,6 +15,7 @@
 #include "base/rate.h"
 #include "base/text.h"
 #include "cli/build_source.h"
+#include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
 #include "imagebuild/imagebuild.h"
 #include "net/hdfs/webhdfs.h"
@@ -28,7 +29,7 @@ struct build_values {
     const char *tmpdir, *parent, *compact_budget, *bwlimit;
     struct open_access access;
     struct build_source_values source;
-    struct option_list map_users, map_groups;
+    struct option_list map_users, map_groups, trust;
     const char *hdfs_token_file, *http_token_file;
     bool scrub, strict, strict_tags, keep_special, dry_run, json, quiet;
 };
@@ -57,11 +58,13 @@ static const struct option_row rows[] = {
     STORE_ROWS(struct build_values),
     {OPTION_TEXT, 0, "parent", "auto|none|IMAGE", AT(parent),
      "build upon that image: only what changed is read (default auto: what the tag names now, else the name's newest)"},
+    {OPTION_LIST, 0, "trust", "KEY", AT(trust),
+     "build only upon an image that this public key has signed: the key, or its file; may be repeated"},
     {OPTION_TEXT, 0, "compact-budget", "PERCENT%|SIZE", AT(compact_budget),
      "move at most this much out of chunks of mostly dead bytes (default 2% of what is kept)"},
     {OPTION_FLAG, 0, "scrub", NULL, AT(scrub), "erase every byte of the parent that no file of the new image has"},
     {OPTION_TEXT, 0, "files-from", "FILE", AT(source.files_from),
-     "only the files that FILE names, one a line (-: stdin)"},
+     "only the files that FILE names, one per line (-: stdin)"},
     {OPTION_FLAG, '0', NULL, NULL, AT(source.nul), "the list's names end with NUL"},
     {OPTION_FLAG, 0, "ignore-missing", NULL, AT(source.ignore_missing),
      "leave out paths that the list names and that are missing"},
@@ -215,16 +218,18 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-/* --parent and --compact-budget, parsed. Either percent or bytes bounds the compaction. */
+/* --parent, --trust and --compact-budget, parsed. Either percent or bytes bounds the compaction. */
 struct rebuild_words {
     bool no_parent;
     bool named; /* --parent names an image: parent is set */
     struct image_ref parent;
+    struct trust trust; /* no keys: the parent need not be signed */
     unsigned percent;
     uint64_t bytes;
 };
 
-/* Parse --parent and --compact-budget. A parent must be in the same store, since the new image refers to its packs. */
+/* Parse --parent, --trust and --compact-budget. A parent must be in the same store, since the new image refers to its
+ * packs. */
 static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
 {
     *out = (struct rebuild_words){.no_parent = !strcmp(v->parent, "none")};
@@ -234,6 +239,8 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
         rc = error_set(-EINVAL,
                        "--parent: %s is of another store than the image to be built; granary copy brings it there",
                        v->parent);
+    if (!rc)
+        rc = server_options_add_trust("--trust ", &v->trust, &out->trust);
     const char *budget = v->compact_budget ? v->compact_budget : "2%";
     if (rc || !strchr(budget, '%'))
         return rc ? rc : text_parse_size("--compact-budget", budget, &out->bytes);
@@ -274,6 +281,7 @@ static int build(const struct build_values *v, const char *url, const struct bui
                                           .directory = {.uid = o->uid, .gid = o->gid, .mode = o->directory_mode},
                                           .no_parent = words->no_parent,
                                           .parent = words->named ? &words->parent : NULL,
+                                          .trust = words->trust.count ? &words->trust : NULL,
                                           .compact_percent = words->percent,
                                           .compact_bytes = words->bytes,
                                           .scrub = v->scrub,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
 #include "repository/repository.h"
 
@@ -83,10 +84,9 @@ static int read_signature(const char *path, char out[SIGNATURE_TEXT_MAX])
 static int check_signature(const struct sign_values *v, const struct image_ref *ref, const char *text)
 {
     struct trust trust = {.count = 0};
-    for (size_t i = 0; i < v->trust.count; i++)
-        if (trust_add(&trust, "--trust ", v->trust.items[i]))
-            return CLI_USAGE;
-    int rc = trust_check(&trust, ref, text);
+    int rc = server_options_add_trust("--trust ", &v->trust, &trust);
+    if (!rc)
+        rc = trust_check(&trust, ref, text);
     if (rc != -EKEYREJECTED)
         return rc;
     return error_set(

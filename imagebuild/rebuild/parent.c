@@ -41,7 +41,7 @@ static int do_without(const struct parent *p)
 /* Return whether an error means that the image cannot be used, rather than that the store failed. */
 static bool is_unusable(int rc)
 {
-    return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG;
+    return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG || rc == -EKEYREJECTED;
 }
 
 /* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
@@ -63,6 +63,21 @@ static int find_image(struct parent *p)
     return rc == -ENOENT && !c->must_be ? find_newest(p) : rc;
 }
 
+/* Check the signature of the tag by which the image was found. */
+static int check_signature(const struct parent *p)
+{
+    const struct trust *trust = p->config.trust;
+    struct image_ref ref = p->found;
+    struct tag tag = p->tag;
+    ref.digest = p->digest;
+    if (!trust)
+        return 0;
+    int rc = repository_tag_beside(p->config.store, &ref, &tag);
+    if (!rc)
+        rc = trust_check_tag(trust, &ref, &tag.digest);
+    return rc ? rc : trust_check(trust, &ref, tag.signature);
+}
+
 int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
 {
     CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
@@ -76,7 +91,9 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
         return 0;
     if (rc)
         return rc == -EBADMSG ? parent_failed(rc) : rc;
-    rc = repository_manifest(config->store, &p->digest, &p->manifest);
+    rc = check_signature(p);
+    if (!rc)
+        rc = repository_manifest(config->store, &p->digest, &p->manifest);
     if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
         (void)do_without(p);
         return 0;

@@ -23,6 +23,7 @@
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/nodes.h"
+#include "repository/trust.h"
 #include "store/store.h"
 
 /* All pointers are the caller's and outlive the parent. */
@@ -30,9 +31,10 @@ struct parent_config {
     struct store *store;
     const struct image_ref *image; /* which image of this store */
     struct digest source;          /* digest of the source's address (struct tag) */
+    const struct trust *trust;     /* one of these keys must have signed it; NULL: whoever made it */
     /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
      * this is false and `image` does not exist, the newest image of its name from this source is taken
-     * (lineage_newest). If there is none, or it is damaged or differs, the build has no parent. */
+     * (lineage_newest). If there is none, or it is damaged, differs or is not signed, the build has no parent. */
     bool must_be;
     enum manifest_fs fs; /* of the image to be built */
     uint32_t chunk_size; /* of the image to be built; 0: the parent's */
@@ -86,8 +88,8 @@ struct parent {
 };
 
 /* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
- * filesystem or chunk size differs. Errors: see must_be; -EBADMSG: its tag or manifest is damaged; -ENOMEM; those of
- * the store. */
+ * filesystem or chunk size differs. Errors: see must_be; -EBADMSG: its tag or manifest is damaged; -EKEYREJECTED: see
+ * trust; -ENOMEM; those of the store. */
 GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */

@@ -114,19 +114,19 @@ const char *glob_fault(const char *pattern, size_t len)
         n = pattern[at] == '*' ? 1 : match_element(pattern + at, len - at, 0, &match);
         if (!n)
             return pattern[at] == '[' ? "a '[' has no ']' within its component; write '\\[' for the bracket itself"
-                                      : "a '\\' has nothing behind it; write '\\\\' for the backslash itself";
+                                      : "a '\\' has nothing after it; write '\\\\' for the backslash itself";
     }
     return NULL;
 }
 
 bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len)
 {
-    size_t p = 0, t = 0, behind_star = SIZE_MAX, star_end = 0;
+    size_t p = 0, t = 0, after_star = SIZE_MAX, star_end = 0;
     while (t < text_len) {
         bool match = false;
         size_t n = 0;
         if (p < pattern_len && pattern[p] == '*') { /* at first it matches nothing */
-            behind_star = ++p;
+            after_star = ++p;
             star_end = t;
             continue;
         }
@@ -135,8 +135,8 @@ bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_
         if (match) {
             p += n;
             t++;
-        } else if (behind_star != SIZE_MAX) {
-            p = behind_star;
+        } else if (after_star != SIZE_MAX) {
+            p = after_star;
             t = ++star_end;
         } else {
             return false;
@@ -303,20 +303,20 @@ int rules_print(const struct rules *r, struct bytes *out)
  * the reason that glob_match has. `at` is where the current component of the path begins; it is over len at the end. */
 static bool match_components(const struct rule *rule, const char *path, size_t len)
 {
-    const struct component *c = rule->components.items, *end = c + rule->components.len, *behind_star = NULL;
+    const struct component *c = rule->components.items, *end = c + rule->components.len, *after_star = NULL;
     size_t at = 0, star_end = 0;
     while (at <= len) {
         size_t n = component_len(path + at, len - at);
         if (c < end && c->any) {
-            behind_star = ++c;
+            after_star = ++c;
             star_end = at;
             if (c == end)
                 return true;
         } else if (c < end && glob_match(c->text, c->len, path + at, n)) {
             c++;
             at += n + 1;
-        } else if (behind_star) {
-            c = behind_star;
+        } else if (after_star) {
+            c = after_star;
             at = star_end += component_len(path + star_end, len - star_end) + 1;
         } else {
             return false;

@@ -118,7 +118,7 @@ static int key_split_make_key(const struct span *s, size_t shared, uint64_t numb
 }
 
 /* Make a key right after the directory of `after`. Return 1, 0 if that is not in the span, or -errno. */
-static int behind_directory(const struct span *s, size_t prefix_len, struct bytes *out)
+static int after_directory(const struct span *s, size_t prefix_len, struct bytes *out)
 {
     const char *slash = memrchr(s->after + prefix_len, '/', s->after_len - prefix_len);
     if (!slash)
@@ -149,7 +149,7 @@ int key_split(const char *after, size_t after_len, const char *end, size_t end_l
         if (rc || is_between(&s, out))
             return rc ? rc : 1;
     }
-    return behind_directory(&s, prefix_len, out);
+    return after_directory(&s, prefix_len, out);
 }
 
 /* ------------------------------------------------------------------ the walk */
@@ -186,7 +186,7 @@ static int copy(struct bytes *to, const void *data, size_t len)
 static int endless(const struct s3_walk *w, const struct bytes *after)
 {
     return error_set(-EIO,
-                     "source: %s: the server's listing does not end: it has nothing behind '%.*s' but says that more "
+                     "source: %s: the server's listing does not end: it has nothing after '%.*s' but says that more "
                      "follows",
                      w->config->retry->url, (int)GR_MIN(after->len, 100u), (const char *)after->data);
 }

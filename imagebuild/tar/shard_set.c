@@ -61,7 +61,7 @@ static const char *scan_number(const char *p, unsigned long *out, size_t *digits
 }
 
 struct range {
-    const char *open, *behind; /* the brace; behind the closing brace */
+    const char *open, *rest; /* the opening brace; after the closing one */
     unsigned long first, last;
     size_t digits;
 };
@@ -74,7 +74,7 @@ static int parse_range(const char *pattern, struct range *out)
     p = p && !strncmp(p, "..", 2) ? scan_number(p + 2, &out->last, &last_digits) : NULL;
     if (!p || *p != '}' || strpbrk(p + 1, "{}") || out->first > out->last || out->last - out->first >= SET_MAX)
         return bad_range(pattern);
-    out->behind = p + 1;
+    out->rest = p + 1;
     return 0;
 }
 
@@ -96,7 +96,7 @@ static int list_pattern(struct shard_set *set)
     for (unsigned long i = range.first; !rc && i <= range.last; i++) {
         CLEANUP_FREE char *path = NULL;
         if (asprintf(&path, "%.*s%0*lu%s", (int)(range.open - set->pattern), set->pattern, (int)range.digits, i,
-                     range.behind) < 0)
+                     range.rest) < 0)
             return error_no_memory();
         rc = shard_set_look_at(set, path);
     }

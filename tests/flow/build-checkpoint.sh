@@ -1,6 +1,6 @@
 #!/bin/bash
-# A build that is killed is run again: it goes on from its checkpoint, reads only what came behind it, and makes the image
-# that an undisturbed build makes. GRANARY_FULL=1: as ext4 too.
+# A build that is killed is run again: it goes on from its checkpoint, reads only what came after it, and makes the
+# image that an undisturbed build makes. GRANARY_FULL=1: as ext4 too.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 # numbered SEED: text that zstd at a high level takes a while for

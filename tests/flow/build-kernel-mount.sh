@@ -1,7 +1,7 @@
 #!/bin/bash
-# A hostile tree becomes an image, as erofs and as ext4: the filesystem's checker finds nothing, the kernel's mount of the
-# exported file equals the source in every byte and attribute, and a build with other parallelism has the same digest and
-# sends nothing.
+# A hostile tree becomes an image, as erofs and as ext4: the filesystem's checker finds nothing, the kernel's mount of
+# the exported file equals the source in every byte and attribute, and a build with other parallelism has the same
+# digest and sends nothing.
 # GRANARY_FULL=1: 66,000 subdirectories instead of 1,000, 100,000 names in a directory instead of 6,000, a file of more
 # than 4 GiB instead of 200 MiB.
 # ctest: lock=loop

@@ -1,6 +1,6 @@
 #!/bin/bash
-# --bwlimit and bwlimit=: a build's reading and writing together, and what a server fetches, take the time that the limit
-# says at least. (How much longer is the machine's business.)
+# --bwlimit and bwlimit=: a build's reading and writing together, and what a server fetches, take the time that the
+# limit says at least. (How much longer is the machine's business.)
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq nginx; do
     command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq nginx-light)"

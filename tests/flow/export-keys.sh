@@ -1,7 +1,7 @@
 #!/bin/bash
 # Exports of one server with S3 keys of their own: two users of a real server whose buckets exclude each other. Neither
-# reads with the other's keys, also not what the cache already has; keys are replaced under a reader; a front end that is
-# killed gets them again, a new server waits for them; and they are nowhere but in the server's memory.
+# reads with the other's keys, also not what the cache already has; keys are replaced under a reader; a front end that
+# is killed gets them again, a new server waits for them; and they are nowhere but in the server's memory.
 # ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

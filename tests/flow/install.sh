@@ -1,6 +1,7 @@
 #!/bin/bash
-# What `cmake --install` puts where: each component is what one package holds and none is forgotten, the installed program
-# serves and mounts by what lies beside it, the units call it, and every program has been linked and compiled hardened.
+# What `cmake --install` puts where: each component is what one package holds and none is forgotten, the installed
+# program serves and mounts by what lies beside it, the units call it, and every program has been linked and compiled
+# hardened.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$GRANARY_BUILD/CMakeCache.txt"; }

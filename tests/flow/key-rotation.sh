@@ -1,6 +1,6 @@
 #!/bin/bash
-# Keys in the shared file are replaced while a server reads: when S3 begins to refuse the old ones, the new ones are taken
-# up, no read fails and nobody restarts anything. Long-lived keys, and temporary ones with a session token.
+# Keys in the shared file are replaced while a server reads: when S3 begins to refuse the old ones, the new ones are
+# taken up, no read fails and nobody restarts anything. Long-lived keys, and temporary ones with a session token.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq curl python3; do
     command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq curl python3)"
@@ -28,7 +28,8 @@ tell() { curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/$1" -d "$2"; }
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 uri="nbd+unix:///one?socket=$W/sock"
 
-# rotate WHAT JSON COUNT KEYS...: half is read with the old keys, they are replaced and refused, the rest is read and all is right
+# rotate WHAT JSON COUNT KEYS...: half is read with the old keys, they are replaced and refused, the rest is read and
+# all is right
 rotate() {
     local what=$1 json=$2 count=$3
     background "$GRANARY" serve s3://lake/one --socket "$W/sock" --cache "$W/cache-$count:64M" --warm none --disk-timeout "$DISK_TIMEOUT" 2>"$W/err"

@@ -38,8 +38,8 @@ RUN=$(grep -lsF "\"$dir\"" /run/granary/*/state.json | xargs dirname || true) # 
 "$GRANARY" umount "$dir"
 check_nothing_left "before any kill"
 
-# check_healed WHAT N: a mount works, and leaves nothing. Every second time the next call is an umount, which may find that
-# there is nothing.
+# check_healed WHAT N: a mount works, and leaves nothing. Every second time the next call is an umount, which may find
+# that there is nothing.
 check_healed() {
     if (($2 % 2)) || mountpoint -q "$dir"; then
         "$GRANARY" umount "$dir" 2>"$W/err" || fail "umount after $1: $(cat "$W/err")"

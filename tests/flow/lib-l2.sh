@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the tests of shared cache proxies: images, nginx as their store and as proxies (deploy/nginx/granary-l2.conf
-# as it is shipped), servers of all images with a cache each. Before serve, the arrays `images` and `proxies` have the
-# arguments of a server.
+# Sourced by the tests of shared cache proxies: images, nginx as their store and as proxies
+# (deploy/nginx/granary-l2.conf as it is shipped), servers of all images with a cache each. Before serve, the arrays
+# `images` and `proxies` have the arguments of a server.
 
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nginx nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install nginx-light libnbd-bin jq curl)"; done

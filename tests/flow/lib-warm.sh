@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the tests of what is fetched before it is read: tags of an image `faces`, a server of one of them with a fresh
-# cache each time, and reads that are compared, with the store there or away.
+# Sourced by the tests of what is fetched before it is read: tags of an image `faces`, a server of one of them with a
+# fresh cache each time, and reads that are compared, with the store there or away.
 
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
@@ -56,8 +56,8 @@ is_not_cached() {
     store_back
 }
 
-# serve_store: by an HTTP server of ranges, at the address STORE; no get was counted yet. While there is a file $W/limit, so
-# many gets of packs are answered, the others wait, or are refused where there is a file $W/limit.refuse.
+# serve_store: by an HTTP server of ranges, at the address STORE; no get was counted yet. While there is a file
+# $W/limit, so many gets of packs are answered, the others wait, or are refused where there is a file $W/limit.refuse.
 serve_store() {
     cat >"$W/server.py" <<'PY'
 import os, sys, threading, time

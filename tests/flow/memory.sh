@@ -1,7 +1,7 @@
 #!/bin/bash
-# What a server holds while a whole image is read from it again and again, by nbdcopy's 4 connections of 64 requests and by
-# 64 readers of its file: 100 MiB at most with no tier in memory, and the last reading no more than a tenth beyond the
-# first half of them, of which one is from the store. GRANARY_FULL=1: ten readings, not five.
+# What a server holds while a whole image is read from it again and again, by nbdcopy's 4 connections of 64 requests and
+# by 64 readers of its file: 100 MiB at most with no tier in memory, and the last reading no more than a tenth beyond
+# the first half of them, of which one is from the store. GRANARY_FULL=1: ten readings, not five.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 BOUND=$((100 * 1024))

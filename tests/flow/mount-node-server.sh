@@ -1,6 +1,6 @@
 #!/bin/bash
-# A node's own server: started without an image at the usual place, here of FUSE, and mounts without options of a server add
-# their images to it. It does not end with the last of them, and is shared by none that has options.
+# A node's own server: started without an image at the usual place, here of FUSE, and mounts without options of a server
+# add their images to it. It does not end with the last of them, and is shared by none that has options.
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -82,3 +82,17 @@ cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte in a later mount"
 "$GRANARY" umount "$W/two"
 kill "$SERVE"
 wait "$SERVE" || fail "the server failed: $(cat "$W/serve.err")"
+
+echo "== an export that waits for its keys has a name that no mount takes"
+printf 'granary added exports 1\nuser-keys\0two\0s3://lake/two@sha256:%064d\0' 1 >/run/granary/fuse.control.exports
+background "$GRANARY" serve --fuse /run/granary/fuse --cache none >"$W/serve.out" 2>"$W/serve.err"
+SERVE=$BACKGROUND_PID
+wait_for 60 grep -q '^serving' "$W/serve.out"
+grep -q "export 'two' waits for its keys" "$W/serve.err" || fail "it does not wait: the test proves nothing: $(cat "$W/serve.err")"
+"$GRANARY" mount --fuse "$W/store/two" "$W/two" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
+cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte beside an export that waits"
+exports | grep -q '^\["two@' || fail "another name: $(exports)"
+"$GRANARY" umount "$W/two"
+kill "$SERVE"
+wait "$SERVE" || fail "the server failed: $(cat "$W/serve.err")"
+rm /run/granary/fuse.control.exports

@@ -1,7 +1,8 @@
 #!/bin/bash
 # The packages that Debian 12 builds, in bare roots of Debian 12 and 13: they are installed, but for the one that
-# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 builds, all of them.
-# Says how long it takes from the packages to the first read of a small image. The kernel is this machine's in all of them.
+# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 builds, all
+# of them. Says how long it takes from the packages to the first read of a small image. The kernel is this machine's in
+# all of them.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -22,8 +23,8 @@ cp -r "$GRANARY_SOURCE/docs" "$W/tree"
 "$GRANARY" export -q "$W/store/docs:v1" "$W/image"
 "$GRANARY" ls -R "$W/store/docs:v1" >"$W/list"
 
-# make_root RELEASE: a bare root in $ROOT, from an archive that is kept for all runs from this build tree. This test's files are
-# in its /srv.
+# make_root RELEASE: a bare root in $ROOT, from an archive that is kept for all runs from this build tree. This test's
+# files are in its /srv.
 make_root() {
     local archive=$GRANARY_BUILD/packages-roots/$1.tar
     ROOT=$W/$1

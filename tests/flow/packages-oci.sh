@@ -1,7 +1,7 @@
 #!/bin/bash
-# The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages that
-# dpkg has in it, and it has its labels. Run by crun as Kubernetes would (another user than root, no capability, a root that
-# cannot be written), it builds an image of a tree and serves it over a unix socket.
+# The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages
+# that dpkg has in it, and it has its labels. Run by crun as Kubernetes would (another user than root, no capability, a
+# root that cannot be written), it builds an image of a tree and serves it over a unix socket.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -72,8 +72,8 @@ chown 65532:65532 "$W/store"
 chmod 711 "$W"
 cp "$W/bundle/config.json" "$W/as-unpacked.json"
 mount -t tmpfs tmpfs /sys/fs/cgroup # in this test's namespace: crun refuses some machines' control groups, even unused
-# container NAME ARG...: granary of the image with these arguments, none with a space; /tree and /store are those of $W. The network and the
-# control groups are this machine's.
+# container NAME ARG...: granary of the image with these arguments, none with a space; /tree and /store are those of $W.
+# The network and the control groups are this machine's.
 container() {
     local id=granary-test-$$-$1
     shift

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The RPM packages, as far as Debian's rpm goes: built twice they are the same bytes, they have the files of CMake's
-# components, and can be installed into an empty root and removed again, where a changed configuration file is kept. Their
-# scripts and what they require are not tried: that needs a Fedora.
+# components, and can be installed into an empty root and removed again, where a changed configuration file is kept.
+# Their scripts and what they require are not tried: that needs a Fedora.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v rpmbuild >"$W/null" || skip "no rpmbuild here (apt-get install rpm)"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # The Debian packages from their build to their purge: built twice they are the same bytes, and lintian is content. In a
-# chroot of this machine's Debian, they bring what they need; the commands, servers, pages and the completion are there. An
-# upgrade lets servers and mounts go on, a removal is refused while there are mounts, and a purge leaves what it says.
+# chroot of this machine's Debian, they bring what they need; the commands, servers, pages and the completion are there.
+# An upgrade lets servers and mounts go on, a removal is refused while there are mounts, and a purge leaves what it
+# says.
 # ctest: long lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"

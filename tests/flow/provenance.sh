@@ -1,6 +1,6 @@
 #!/bin/bash
-# Where an image came from: a build notes it beside the tag, copies and other tags carry it as it is, inspect shows it, and
-# no hostile one hides an image.
+# Where an image came from: a build notes it beside the tag, copies and other tags carry it as it is, inspect shows it,
+# and no hostile one hides an image.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree" "$W/more"

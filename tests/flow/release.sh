@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/release refuses what is no release: changes that are not committed, versions that differ, an unreleased one, a commit
-# without its tag, and a directory that is there. flow/release-files makes one.
+# tools/release refuses what is no release: changes that are not committed, versions that differ, an unreleased one, a
+# commit without its tag, and a directory that is there. flow/release-files makes one.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
 need_git

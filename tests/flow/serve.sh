@@ -1,7 +1,7 @@
 #!/bin/bash
 # granary serve: a killed server is started again behind the same socket, a killed supervisor takes it along, an
-# orderly end removes the sockets, a restart serves the digest it began with, what served is tried until it serves again,
-# and what cannot work gives up with the server's own words.
+# orderly end removes the sockets, a restart serves the digest it began with, what served is tried until it serves
+# again, and what cannot work gives up with the server's own words.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir -p "$W/tree" "$W/tree2"

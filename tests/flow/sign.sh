@@ -103,6 +103,23 @@ jq -c '.signature = "junk"' "$W/kept" >"$store/images/faces/v1"
 inspected '.key == null and .trusted == null and (.error | contains("is no signature"))' "$store/faces:v1"
 cp "$W/kept" "$store/images/faces/v1"
 
+echo "== a build upon an image that is not signed, or is"
+build() { "$GRANARY" build -q --json "$W/tree" "$@" --trust "$KEY" >"$W/result"; }
+parent() { jq -r .rebuild.parent_name "$W/result"; }
+refused "has no signature.*--parent none" build "$store/faces:v3"
+refused "has no signature" build "$store/faces:v9" --parent "$store/faces:v3"
+build "$store/faces:v4" 2>"$W/err"
+grep -q "newest image of faces cannot be built upon.*has no signature" "$W/err" || fail "$(cat "$W/err")"
+[ "$(parent)" = null ] || fail "built upon $(parent), which is not signed"
+"$GRANARY" sign "$store/faces:v4" --key "$W/mine.key" >"$W/out"
+"$GRANARY" tag "$store/faces:v4" also >"$W/out"
+build "$store/faces:v5"
+[ "$(parent)" = faces:v4 ] || fail "built upon $(parent), not upon what is signed: $(cat "$W/result")"
+build "$store/faces:v6" --parent "$store/faces:v4@sha256:$(jq -r .digest "$store/images/faces/v4")"
+[ "$(jq .rebuild.unchanged "$W/result")" = 1 ] || fail "not built upon v4: $(cat "$W/result")"
+refused "as NAME:TAG@" build "$store/faces:v7" --parent "$store/faces@sha256:$(jq -r .digest "$store/images/faces/v4")"
+refused "add that key" "$GRANARY" build -q "$W/tree" "$store/faces:v4" --trust "$W/other.pub"
+
 echo "== a server: it starts again with its tag moved to an unsigned image, by what its cache remembers"
 cat >"$W/granary.conf" <<END
 [server]

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A bucket of a real S3 server (Ceph) as a source: keys that need escaping, listings of several pages, directory markers,
-# a prefix with nothing under it, a wrong secret; every file read back and compared. Tar shards in the bucket too.
-# s3-end-to-end.sh has keys that no filesystem can hold.
+# A bucket of a real S3 server (Ceph) as a source: keys that need escaping, listings of several pages, directory
+# markers, a prefix with nothing under it, a wrong secret; every file read back and compared. Tar shards in the bucket
+# too. s3-end-to-end.sh has keys that no filesystem can hold.
 # ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-source.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The units and rules in deploy/ are understood by systemd: systemd-analyze verify finds nothing to say, and every command
-# line in them is one that granary takes.
+# The units and rules in deploy/ are understood by systemd: systemd-analyze verify finds nothing to say, and every
+# command line in them is one that granary takes.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v systemd-analyze >"$W/null" || skip "no systemd-analyze here (apt-get install systemd)"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# granary warm of an image in a real S3 server (Ceph): what a dry run says is what is fetched then; a reader beside it gets
-# the right bytes, and nothing is fetched twice for the two; killed clients and killed servers leave what came.
+# granary warm of an image in a real S3 server (Ceph): what a dry run says is what is fetched then; a reader beside it
+# gets the right bytes, and nothing is fetched twice for the two; killed clients and killed servers leave what came.
 # ctest: needs=ceph
 . "$(dirname "$0")/lib-warm.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

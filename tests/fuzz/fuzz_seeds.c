@@ -126,7 +126,7 @@ static void manifest_seeds(const char *dir)
     save(dir, "checkpoint", "holes", text.data, text.len);
 }
 
-/* The page itself, and its records behind the 24 bytes that fuzz_catalog makes a header of. */
+/* The page itself, and its records after the 24 bytes that fuzz_catalog makes a header of. */
 static void save_page(const char *dir, const char *name, const struct bytes *page)
 {
     uint8_t raw[24 + 4096] = {0};

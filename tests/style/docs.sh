@@ -1,7 +1,8 @@
 #!/bin/bash
 # Every option in the tables of the command line and of the plugin stands in the man pages, in --help and in the bash
-# completion, and the man pages name no option that is not there. Every verb has a section; the commands in README.md and
-# docs/ exist, and docs/reference/options.md has the options of a server. flow/docs-commands runs those in ```sh blocks.
+# completion, and the man pages name no option that is not there. Every verb has a section; the commands in README.md
+# and docs/ exist, and docs/reference/options.md has the options of a server. flow/docs-commands runs those in ```sh
+# blocks.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 granary=$GRANARY_BUILD/cli/granary
@@ -95,7 +96,8 @@ can_fail check_commands docs/a/b.md 'run `granary mont DIR`' 'granary mont: no s
 can_fail check_commands README.md $'    granary mount IMAGE DIR \\\n        --cahce /ssd' 'granary mount --cahce: no such option'
 check_commands || bad=1
 
-# docs/reference/options.md: a row for each option that serve and mount share, and for no other; the default is that of --help
+# docs/reference/options.md: a row for each option that serve and mount share, and for no other; the default is that of
+# --help
 rows() { sed -nE 's/^\| `(--[a-z0-9-]+)` \| ([^|]*) \|.*/\1 \2/p' docs/reference/options.md; }
 shared=$(comm -12 <(sed -n 's/^serve \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) <(sed -n 's/^mount \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) |
     grep -vxE -- '--socket|--fuse')

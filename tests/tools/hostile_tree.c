@@ -155,7 +155,7 @@ static void make_names(void)
     enter(longest);
     file(longest, 11, 98);
     leave();
-    enter("a~"); /* path order is not name order: "a~/x" comes behind "a~b" only by the slash */
+    enter("a~"); /* path order is not name order: "a~/x" comes after "a~b" only by the slash */
     file("x", 1, 5);
     leave();
     leave();

@@ -37,7 +37,7 @@ struct item {
 
 struct image {
     VEC(struct item) items;
-    unsigned gap; /* ranks that nobody has behind each node's: files that vanished */
+    unsigned gap; /* ranks that nobody has after each node's: files that vanished */
     struct store_fake *store;
     struct upload *upload;
     struct sink *sink;

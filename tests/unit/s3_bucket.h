@@ -111,7 +111,7 @@ int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t af
     CLEANUP_BYTES xml = BYTES_INIT(16 << 20);
     assert_int_equal(bytes_printf(&xml, "<ListBucketResult><EncodingType>url</EncodingType>"), 0);
     size_t low = 0, high = server.count, given = 0;
-    while (low < high) { /* the first behind `after` */
+    while (low < high) { /* the first after `after` */
         size_t middle = low + (high - low) / 2;
         if (order_of(&server.objects[middle], after, after_len) <= 0)
             low = middle + 1;

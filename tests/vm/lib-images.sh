@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced after tests/lib.sh by the tests in the guest that mount images of a real tree from a store copied in. The guest
-# script begins with `guest_images`, the guest is run by `run_images`.
+# Sourced after tests/lib.sh by the tests in the guest that mount images of a real tree from a store copied in. The
+# guest script begins with `guest_images`, the guest is run by `run_images`.
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 
 # prepare_images: $W/store has perl (erofs) and ext4, of one tree; $W/want its manifest, $W/few digests of a few files

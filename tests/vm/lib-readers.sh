@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the tests in the guest that do something to a server under readers of its mount (tests/tools/mount_reader.c),
-# after tests/lib.sh. The guest script begins with `guest_readers`, the guest is run by `run_readers`.
+# Sourced by the tests in the guest that do something to a server under readers of its mount
+# (tests/tools/mount_reader.c), after tests/lib.sh. The guest script begins with `guest_readers`, the guest is run by
+# `run_readers`.
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 
 # prepare_readers: an image of $tree, which is one of this machine where it is not set, in $W/store, what the readers

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A kernel nbd mount with S3 keys of its own (--keys, from a pipe), whose server is killed with -9, the supervisor and not
-# only its child: the next server has no keys, so its reads wait, and `granary status` says for what. They go on when the
-# mount is given keys again. Another mount of the same image, with the server's keys, is not joined with it.
+# A kernel nbd mount with S3 keys of its own (--keys, from a pipe), whose server is killed with -9, the supervisor and
+# not only its child: the next server has no keys, so its reads wait, and `granary status` says for what. They go on
+# when the mount is given keys again. Another mount of the same image, with the server's keys, is not joined with it.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

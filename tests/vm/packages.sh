@@ -1,7 +1,8 @@
 #!/bin/bash
-# The package granary in a system of this machine's Debian with systemd, in a VM. Its units run a server and a mount by kernel nbd.
-# Under readers of the mount, a newer version is installed and replaces none of the programs that run; `systemctl reload` then
-# replaces the server; a removal is refused. No read fails. Without the mount, a removal stops the server, and a purge leaves nothing.
+# The package granary in a system of this machine's Debian with systemd, in a VM. Its units run a server and a mount by
+# kernel nbd. Under readers of the mount, a newer version is installed and replaces none of the programs that run;
+# `systemctl reload` then replaces the server; a removal is refused. No read fails. Without the mount, a removal stops
+# the server, and a purge leaves nothing.
 # ctest: long lock=vm
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/lib-packages.sh"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The units of deploy/ under a real systemd, in a container's place in the guest: the server runs without privileges and behind its
-# filter of system calls, the mount is ready when it is started and read right; a keeper that is killed is started again by systemd;
-# the server is restarted under the mount; told to stop both, systemd stops the mount first, and nothing is left.
+# The units of deploy/ under a real systemd, in a container's place in the guest: the server runs without privileges and
+# behind its filter of system calls, the mount is ready when it is started and read right; a keeper that is killed is
+# started again by systemd; the server is restarted under the mount; told to stop both, systemd stops the mount first,
+# and nothing is left.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"

@@ -278,7 +278,7 @@ static uint32_t nid_of(const struct walk *w, uint32_t rank)
     return w->nids ? w->nids[rank] : 0;
 }
 
-/* Divide a directory or symbolic link into blocks and a tail. The tail stays behind the inode only if inode,
+/* Divide a directory or symbolic link into blocks and a tail. The tail stays after the inode only if inode,
  * attributes and tail fit into one block together; else it gets a block. */
 static void set_parts(struct erofs_inode *i)
 {

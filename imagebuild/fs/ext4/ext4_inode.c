@@ -114,7 +114,7 @@ static void finish_block(struct place *p)
     ext2fs_ext_attr_block_rehash(header, (void *)(p->base + p->entries));
 }
 
-/* Place extended attributes: what fits goes behind the inode's fields, what fits of the rest into a block. Returns
+/* Place extended attributes: what fits goes after the inode's fields, what fits of the rest into a block. Returns
  * how many fit nowhere. xattrs: as in struct node. room and block are zeros before; *out_block_used: the block holds
  * any. */
 static uint64_t ext4_xattrs_place(const void *xattrs, size_t len, uint8_t room[EXT4_XATTR_ROOM],

@@ -33,7 +33,7 @@ static int read_as(struct place *p, const char *text, struct config *out)
     return config_read(p->file, true, out);
 }
 
-/* text is refused with a sentence that ends in `why`, behind the file's name. */
+/* text is refused with a sentence that ends in `why`, after the file's name. */
 static void refused(struct place *p, const char *text, const char *why)
 {
     CLEANUP_CONFIG c = {0};

@@ -45,7 +45,7 @@ enum {
 
 /* ---- a wire between the reader and the store ---- */
 
-/* While armed, the bit behind so many bits of all that passes is turned over: as many as there are countdowns. */
+/* While armed, the bit after so many bits of all that passes is turned over: as many as there are countdowns. */
 struct wire {
     struct store base;
     struct store *inner;

@@ -48,7 +48,7 @@ static void test_cache__any_part_at_any_alignment_is_right(void **state)
         if (i % 5 == 0)
             len = whole - off;
         uint8_t *at = dst + (i % 2 ? world_random(&seed) % 4096 : 0);
-        at[len] = 0xAB; /* nothing is written behind it */
+        at[len] = 0xAB; /* nothing is written after it */
         struct cache_piece p = world_piece(&w, chunk, off, len, at);
         assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
         assert_true(memcmp(at, w.plain[chunk] + off, len) == 0);

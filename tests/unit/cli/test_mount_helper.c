@@ -13,7 +13,7 @@
 
 #define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
 
-/* The words with a space behind each; what was refused instead, in brackets. */
+/* The words with a space after each; what was refused instead, in brackets. */
 static const char *words_of(char **argv)
 {
     static char text[512];

@@ -45,7 +45,7 @@ static const struct verb verb = {
     .defaults = &defaults,
 };
 
-/* Parse words (ended by NULL) behind the verb. */
+/* Parse words (ended by NULL) after the verb. */
 static int parse(struct invocation *inv, ...)
 {
     char *argv[16];

@@ -85,7 +85,7 @@ static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **
     order_release(&order);
 }
 
-/* The gets by which a window of bytes is filled from chunk 0 on, each a quarter of it at most; in *out_end behind the
+/* The gets by which a window of bytes is filled from chunk 0 on, each a quarter of it at most; in *out_end after the
  * last chunk that they bring, in *out_bytes what they bring. */
 static unsigned gets_of_window(const struct world *w, uint64_t window, unsigned *out_end, uint64_t *out_bytes)
 {

@@ -271,7 +271,7 @@ static void test_index__packs_stand_in_the_order_of_their_use(void **state)
     assert_int_equal(index_encode_leaf(chunks, 3, &leaf, &content), 0);
     uint8_t *entries = leaf.data + 24 + 1 + 2 * 32;
     assert_int_equal(decode_node(NULL, leaf.data, leaf.len), 0);
-    le16_put(entries, 1); /* another order, a pack behind the table, one that nobody uses */
+    le16_put(entries, 1); /* another order, a pack after the table, one that nobody uses */
     le16_put(entries + 47, 0);
     assert_int_equal(decode_node(NULL, leaf.data, leaf.len), -EBADMSG);
     le16_put(entries, 0);

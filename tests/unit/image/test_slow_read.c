@@ -88,7 +88,7 @@ static int read_chunk(struct world *w, unsigned chunk)
     return image_read(w->image, buf, (uint64_t)chunk * CHUNK, CHUNK);
 }
 
-/* The seconds behind a word of the last line. */
+/* The seconds after a word of the last line. */
 static double seconds_of(const char *word)
 {
     const char *at = strstr(heard.last, word);

@@ -118,7 +118,7 @@ static void test_stack__a_walk_goes_on_behind_what_was_removed(void **state)
     assert_int_equal(stack_remove(s, "b"), 0);
     e = stack_next(s, e);
     assert_string_equal(stack_export_name(e), "c");
-    add(s, w.cars_ref, "a", true); /* it comes anew, behind */
+    add(s, w.cars_ref, "a", true); /* it comes again, last */
     e = stack_next(s, e);
     assert_string_equal(stack_export_name(e), "a");
     assert_null(stack_next(s, e));

@@ -105,7 +105,7 @@ static void test_catalog_writer__many_paths_make_levels(void **state)
     nodes_free(m.nodes);
 }
 
-/* Whichever path a page happens to end behind, one page is a catalog of one level. */
+/* Whichever path a page happens to end after, one page is a catalog of one level. */
 static void test_catalog_writer__a_single_full_page_is_the_root(void **state)
 {
     char path[64];

@@ -153,7 +153,7 @@ static void test_checkpoint__a_build_that_failed_goes_on(void **state)
             assert_int_equal(run(&w, w.store, &o, FILES, &r), 0);
             assert_true(digest_equal(&r.image, &whole.image));
             assert_int_equal(r.bytes_resumed + r.bytes_read, w.total);
-            /* what lay behind the last checkpoint is read again, and equal files are in it */
+            /* what lay after the last checkpoint is read again, and equal files are in it */
             if (due)
                 assert_true(r.bytes_resumed + EVERY + 10 * LARGEST >= bytes_before(&w, fails[i]));
             assert_int_equal(r.checkpoints + r.bytes_resumed / (EVERY + 10 * LARGEST) >= whole.checkpoints / 2, 1);
@@ -234,6 +234,21 @@ static void test_checkpoint__scrub_begins_anew(void **state)
     assert_int_equal(run(&w, w.store, &o, FILES, &r), 0);
     assert_int_equal(r.bytes_resumed, 0);
     assert_true(digest_equal(&r.image, &whole.image));
+    store_fake_free(w.store);
+}
+
+/* Nobody signs a checkpoint. */
+static void test_checkpoint__with_trust_begins_anew(void **state)
+{
+    struct world w;
+    struct build_result r;
+    const struct trust trust = {.count = 1};
+    open_world(&w);
+    struct build_options o = options(MANIFEST_EROFS);
+    assert_int_equal(run(&w, w.store, &o, 250, &r), -EIO);
+    o.trust = &trust;
+    assert_int_equal(run(&w, w.store, &o, FILES, &r), 0);
+    assert_int_equal(r.bytes_resumed, 0);
     store_fake_free(w.store);
 }
 
@@ -378,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__a_store_that_dies_and_comes_back),
         cmocka_unit_test(test_checkpoint__a_source_that_changed_meanwhile),
         cmocka_unit_test(test_checkpoint__scrub_begins_anew),
+        cmocka_unit_test(test_checkpoint__with_trust_begins_anew),
         cmocka_unit_test(test_checkpoint__damage_costs_time_alone),
         cmocka_unit_test(test_checkpoint__is_the_builds_own),
         cmocka_unit_test(test_checkpoint__is_held_while_it_is_there),

@@ -57,7 +57,7 @@ static struct source *mixture(void)
 
 static void test_content_reader__the_sequence_does_not_depend_on_jobs(void **state)
 {
-    /* a change in the middle is met by jobs=1 at that part; with many readers parts behind it may
+    /* a change in the middle is met by jobs=1 at that part; with many readers parts after it may
      * have been read before, but they are not handed on */
     static const struct {
         unsigned jobs;

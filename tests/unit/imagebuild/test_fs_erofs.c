@@ -107,7 +107,7 @@ static void test_fs_erofs__hard_links_share_an_inode(void **state)
     image_free(&i);
 }
 
-/* Directories whose entries end just before and just behind what fits beside the inode, and a block. */
+/* Directories whose entries end just before and just after what fits beside the inode, and a block. */
 static void test_fs_erofs__directory_tails_at_every_border(void **state)
 {
     struct image i = image_begin();
@@ -196,7 +196,7 @@ static void test_fs_erofs__attributes_of_open_directories(void **state)
     image_free(&i);
 }
 
-/* Metadata behind 9 TiB: block numbers over 2^31, an index of three levels, in a sparse file for fsck. */
+/* Metadata after 9 TiB: block numbers over 2^31, an index of three levels, in a sparse file for fsck. */
 static void test_fs_erofs__metadata_far_up(void **state)
 {
     const uint64_t size = UINT64_C(9) << 40;
@@ -236,7 +236,7 @@ static void test_fs_erofs__sixteen_tebibytes_are_the_limit(void **state)
     image_free(&i);
     i = image_begin();
     order(&i);
-    i.data_end = i.fs->data_max; /* no room behind it for the metadata */
+    i.data_end = i.fs->data_max; /* no room after it for the metadata */
     assert_int_equal(finish(&i), -EFBIG);
     assert_non_null(strstr(error_text(), "16 TiB"));
     image_free(&i);

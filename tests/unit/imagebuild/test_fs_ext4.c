@@ -363,7 +363,7 @@ static void test_fs_ext4__trees_of_extents(void **state)
         snprintf(path, sizeof path, "f%zu", k);
         add_hole(&i, path, sizes[k]);
     }
-    add_file(&i, "z", 5000, 'z'); /* behind them all */
+    add_file(&i, "z", 5000, 'z'); /* after them all */
     struct opened o = end(i);
     for (size_t k = 0; k < GR_ARRAY_SIZE(sizes); k++) {
         snprintf(path, sizeof path, "f%zu", k);

@@ -401,7 +401,7 @@ static void test_index_writer__a_spilled_sorter_gives_the_same(void **state)
     assert_true(digest_equal(&roots[0], &roots[1]));
 }
 
-/* The chunks [from, to) of m, some of them holes, as bodies behind one another. */
+/* The chunks [from, to) of m, some of them holes, as bodies one after another. */
 static void stream(struct pipeline *w, const struct image *m, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {

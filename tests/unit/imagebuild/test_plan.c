@@ -327,7 +327,7 @@ static void test_compact__leaves_a_tidy_image_alone(void **state)
     assert_null(c);
 }
 
-/* Bodies that were written with the listing are kept too, but lie behind the parent. */
+/* Bodies that were written with the listing are kept too, but lie after the parent. */
 static void test_compact__what_lies_behind_the_parent_stays(void **state)
 {
     enum { CHUNKS = 1000, WRITTEN = 20000 };

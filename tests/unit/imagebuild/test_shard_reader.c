@@ -1,4 +1,4 @@
-/* Files read ahead, one behind the other: in order, in bounded memory, ended early. */
+/* Files read ahead, one after the other: in order, in bounded memory, ended early. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>

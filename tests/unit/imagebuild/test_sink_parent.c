@@ -130,7 +130,7 @@ static void *write_holes(void *pipeline)
     return NULL;
 }
 
-/* What comes behind the root is held. */
+/* What comes after the root is held. */
 static void hold_leaves(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     if (op == FAKE_GET_SMALL && atomic_exchange((atomic_bool *)arg, true))

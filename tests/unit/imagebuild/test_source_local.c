@@ -240,7 +240,7 @@ static void test_source_local__another_version_is_stale_and_a_lost_file_gone(voi
     assert_true(v.have_owner);
     assert_int_equal(v.size, 5);
     assert_int_equal(read_at(p, "f", v.validator, 0, 5, data), 0);
-    assert_int_equal(read_at(p, "f", v.validator, 0, 6, data), -ESTALE); /* behind the end */
+    assert_int_equal(read_at(p, "f", v.validator, 0, 6, data), -ESTALE); /* past the end */
     assert_int_equal(read_at(p, "f", "0-0-0-0", 0, 5, data), -ESTALE);
     int fd = openat(p->fd, "f", O_WRONLY | O_APPEND);
     assert_int_equal(write(fd, "x", 1), 1);

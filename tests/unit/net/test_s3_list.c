@@ -112,7 +112,7 @@ static void test_s3_list__empty_page(void **state)
 static void test_s3_list__cut_anywhere_is_refused(void **state)
 {
     for (size_t len = 0; len < sizeof ceph - 1; len++) {
-        char *cut = malloc(len + 1); /* of exactly this size, so that a sanitizer sees a read behind it */
+        char *cut = malloc(len + 1); /* of exactly this size, so that a sanitizer sees a read past it */
         memcpy(cut, ceph, len);
         struct s3_list_page *page = NULL;
         assert_int_equal(s3_list_decode(cut, len, &page), len ? -EAGAIN : -EBADMSG);

@@ -182,7 +182,7 @@ static void test_webhdfs__a_cut_answer_is_told_with_what_came(void **state)
     x->script.raw = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123";
     x->script.next = HTTP_FAKE_CLOSE;
     assert_int_equal(read_f(x->w, 0, 10, &x->got), -EAGAIN);
-    assert_string_equal(bytes_string(&x->got), "0123"); /* the caller goes on behind them */
+    assert_string_equal(bytes_string(&x->got), "0123"); /* the caller goes on after them */
     x->script.from = 1;
     x->script.raw = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n012345678901";
     assert_int_equal(read_f(x->w, 0, 10, &x->got), -EIO);
@@ -495,7 +495,7 @@ static void test_hadoop_token__the_one_for_the_namenode_wins(void **state)
     assert_int_equal(hadoop_token_decode(file, len, exact, 2, &token), 0);
     assert_memory_equal(token, "j8hra2tra2tr", 12);
     free(token);
-    for (size_t cut = 5; cut < len - 1; cut++) { /* cut anywhere: damage, but behind the last token */
+    for (size_t cut = 5; cut < len - 1; cut++) { /* cut anywhere: damage, but after the last token */
         uint8_t *part = malloc(cut);
         memcpy(part, file, cut);
         assert_int_equal(hadoop_token_decode(part, cut, h2, 2, &token), -EBADMSG);

@@ -118,7 +118,7 @@ struct walking {
     struct fixture *f;
     struct digest leaves[2 * INDEX_AHEAD];
     uint64_t leaf_count, next;
-    uint64_t stop_at, fail_at; /* the chunk behind which it is stopped; the leaf that fails on the way down; 0: none */
+    uint64_t stop_at, fail_at; /* the chunk after which it is stopped; the leaf that fails on the way down; 0: none */
     bool wrong;
     int rc;
     atomic_bool root_got;
@@ -157,7 +157,7 @@ static void *walk_in_thread(void *arg)
     return NULL;
 }
 
-/* What comes behind the root is held. */
+/* What comes after the root is held. */
 static void hold_leaves(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     struct walking *k = arg;
@@ -191,7 +191,7 @@ static void test_index_walk__fetches_a_bounded_number_of_leaves_ahead(void **sta
     assert_int_equal(store_fake_calls(k.f->fake, FAKE_GET_SMALL), WALK_LEAVES + 1);
 }
 
-/* An error comes behind all that lies before its place; a visitor ends the walk with leaves in flight. */
+/* An error comes after all that lies before its place; a visitor ends the walk with leaves in flight. */
 static void test_index_walk__ends_where_it_should(void **state)
 {
     struct walking k = {.f = *state};
@@ -376,7 +376,7 @@ static void *read_in_thread(void *arg)
     return NULL;
 }
 
-/* What comes behind the root is held. */
+/* What comes after the root is held. */
 static void hold_pages(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     struct reading *r = arg;

@@ -71,6 +71,29 @@ static void expect_stores(struct stack *s, const char *expected)
     assert_string_equal(all, expected);
 }
 
+/* Shared cache proxies serve one store; other keys for it are no second one. */
+static void test_kept_keys__are_replaced_with_proxies_too(void **state)
+{
+    struct world w;
+    char ref[256];
+    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct s3_keys *one = keys_of("one"), *two = keys_of("two");
+    world_init(&w);
+    image_in_bucket(&w, ref, &proof);
+    const struct stack_config config = {.store = {.timeout_ms = 1}, .l2 = {"http://127.0.0.1:1"}, .l2_count = 1};
+    struct stack *s = NULL;
+    assert_int_equal(stack_open(&config, &s), 0);
+    assert_int_equal(stack_start_threads(s), 0);
+    struct stack_export *a = add(s, ref, "a", one, &proof, true);
+    stack_put(add(s, ref, "a", two, &proof, false));
+    expect_keys(stack_export_keys(a), "two");
+    stack_put(a);
+    stack_close(s);
+    s3_keys_unref(one);
+    s3_keys_unref(two);
+    world_release(&w);
+}
+
 static void test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets(void **state)
 {
     struct world w;
@@ -219,13 +242,36 @@ static void test_kept_keys__an_export_without_them_waits_and_the_server_is_faili
     world_release(&w);
 }
 
+/* It would wait for ever: keys cannot be given to an export that was given at the start. */
+static void test_kept_keys__an_export_whose_name_was_given_at_the_start_does_not_wait(void **state)
+{
+    static const char listed[] = "granary added exports 1\n"
+                                 "user-keys\0faces\0s3://lake/faces@sha256:"
+                                 "0123456789012345678901234567890123456789012345678901234567890123";
+    struct world w;
+    struct added_exports *a;
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX], file[300];
+    world_init(&w);
+    snprintf(file, sizeof file, "%s/list", w.dir);
+    assert_int_equal(io_write_file_owned(file, listed, sizeof listed), 0);
+    const struct stack_image images[] = {{.ref = w.faces_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    assert_int_equal(added_exports_open(s, file, -1, &a), 0);
+    assert_false(added_exports_waiting(a, 0, name, image));
+    added_exports_close(a);
+    stack_close(s);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets),
+        cmocka_unit_test(test_kept_keys__are_replaced_with_proxies_too),
         cmocka_unit_test(test_kept_keys__what_tables_know_proves_nothing_for_keys),
         cmocka_unit_test(test_kept_keys__what_is_written_is_found_unless_it_is_torn),
         cmocka_unit_test(test_kept_keys__an_export_without_them_waits_and_the_server_is_failing),
+        cmocka_unit_test(test_kept_keys__an_export_whose_name_was_given_at_the_start_does_not_wait),
     };
     setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);

@@ -182,7 +182,7 @@ static void test_store_hdfs__lists_in_the_order_of_keys_and_goes_on(void **state
         snprintf(path, sizeof path, "/store/%s", keys[i]);
         hdfs_fake_put(w->f, path, "x", 1, 1000);
     }
-    for (size_t from = 0; from < GR_ARRAY_SIZE(keys); from++) { /* behind each of them */
+    for (size_t from = 0; from < GR_ARRAY_SIZE(keys); from++) { /* after each of them */
         struct seen s = {0};
         assert_int_equal(store_list_after(w->plain, "", keys[from], see, &s), 0);
         assert_int_equal(s.keys.len, GR_ARRAY_SIZE(keys) - 1 - from);
