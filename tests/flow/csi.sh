@@ -8,7 +8,7 @@
 
 staging=$KUBELET_DIR/plugins/kubernetes.io/csi/csi.granary.io/slow/globalmount
 target=$KUBELET_DIR/pods/p/volumes/kubernetes.io~csi/v/mount
-mkdir -p "$W/tree/d" "$staging" "$KUBELET_DIR/pods/p/volumes/kubernetes.io~csi"
+mkdir -p "$W/tree/d" "$staging" "${target%/*}"
 for i in $(seq 200); do head -c 5000 /dev/urandom >"$W/tree/d/$i"; done
 echo hello >"$W/tree/hello"
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
@@ -75,7 +75,6 @@ wait_for 60 eval "[[ \$(call \"\$slow)\") = OK* ]]"
 [[ $(call "unstage('v', '$staging')") = OK* ]] || fail "not unstaged"
 
 echo "== an inline volume, whose driver is killed"
-mkdir -p "${target%/*}"
 inline="publish('w', '', '$target', attributes={'csi.storage.k8s.io/ephemeral': 'true', 'image': '$STORE_URL/faces'}"
 answer=$(call "$inline)")
 [[ $answer = "PERMISSION_DENIED inline volumes are not allowed on this node"* ]] || fail "no --inline-stores: $answer"
