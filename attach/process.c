@@ -86,7 +86,7 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
     /* descriptors 0 to 3; everything else the caller has open is close-on-exec */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDIN_FILENO);
+    dup2(spec->input ? spec->input : null, STDIN_FILENO);
     dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
     dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
     if (spec->listen_fd == FIRST_PASSED_FD)

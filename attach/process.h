@@ -20,6 +20,7 @@ struct process {
 /* How to start a program. */
 struct process_spec {
     const char *const *argv; /* argv[0] is looked up in PATH; NULL ends */
+    int input;               /* standard input; 0: /dev/null */
     int output;              /* standard output and error; -1: /dev/null */
     int listen_fd;           /* handed over by systemd's protocol (LISTEN_FDS); -1: none */
     bool session;            /* detached, in a separate session */
@@ -31,8 +32,8 @@ struct process_spec {
 /* Return the path of the running program. After an update, another version may be there by now. */
 GR_MUST_CHECK int process_own_program(char out[PATH_MAX]);
 
-/* Start a program. Its standard input is /dev/null; its signals are unblocked and have their defaults. The caller waits
- * for the child. -ENOENT: there is no such program; or write_down's error, or the errno of fork and exec. */
+/* Start a program. Its signals are unblocked and have their defaults. The caller waits for the child. -ENOENT: there is
+ * no such program; or write_down's error, or the errno of fork and exec. */
 GR_MUST_CHECK int process_spawn(const struct process_spec *spec, pid_t *out);
 
 /* Run a program to its end, for at most timeout_ms. Returns 0 when it exits with 0. -EIO: it failed, with the first

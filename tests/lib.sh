@@ -43,6 +43,7 @@ cleanup() {
     [ -z "${LOOP:-}" ] || losetup -d "$LOOP" 2>/dev/null
     end_background
     declare -F extra_cleanup >/dev/null && extra_cleanup
+    declare -F own_mounts_end >/dev/null && own_mounts_end
     rm -rf "$W"
     exit $status
 }

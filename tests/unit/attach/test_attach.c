@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -356,6 +357,19 @@ static void test_process_spawn__hands_the_socket_over_by_systemds_protocol(void 
     close(fd);
 }
 
+static void test_process_spawn__gives_a_file_as_standard_input(void **state)
+{
+    const char *const argv[] = {"sh", "-c", "[ \"$(cat /proc/self/fd/0)\" = given ]", NULL};
+    int input = memfd_create("input", MFD_CLOEXEC), status;
+    struct process_spec spec = {.argv = argv, .input = input, .output = -1, .listen_fd = -1};
+    pid_t pid;
+    assert_int_equal(io_write_full(input, "given", 5), 0);
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(input);
+}
+
 /* ---- calls with an end ---- */
 
 static int fail_with_a_sentence(void *arg)
@@ -501,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
         cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
         cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
+        cmocka_unit_test(test_process_spawn__gives_a_file_as_standard_input),
         cmocka_unit_test(test_nbd_remedy__is_the_distributions),
         cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
         cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
