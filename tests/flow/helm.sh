@@ -76,3 +76,12 @@ refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
 refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
 refused "at '/driver/inlineStores/0'" --set 'driver.inlineStores={lake}'
 refused "at '/config/server'.*" --set config.server.cache=/x:1G
+
+echo "== packed"
+"$GRANARY_SOURCE/tools/package" chart "$W/packed" >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+"$HELM" lint --strict "$W/packed/granary-$version.chart.tgz" >"$W/lint" 2>&1 || fail "$(cat "$W/lint")"
+render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml"
+CHART=$W/packed/granary-$version.chart.tgz
+mv "$W/objects.yaml" "$W/unpacked.yaml"
+render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml"
+diff "$W/unpacked.yaml" "$W/objects.yaml" || fail "the archive is another chart"
