@@ -43,13 +43,19 @@ holds "mounts are by FUSE" '.[] | select(.kind == "ConfigMap").data["granary.con
 
 echo "== every part"
 render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml" || fail "$(cat "$W/helm.err")"
-[ "$(kinds)" = "CSIDriver=1 ConfigMap=3 CronJob=2 DaemonSet=2 Job=1 PersistentVolume=2 PersistentVolumeClaim=2 ServiceAccount=1" ] || fail "objects: $(kinds)"
+[ "$(kinds)" = "CSIDriver=1 ClusterRole=1 ClusterRoleBinding=1 ConfigMap=3 CronJob=2 DaemonSet=2 Deployment=1 Job=1 PersistentVolume=2 PersistentVolumeClaim=2 ServiceAccount=2 StorageClass=1" ] || fail "objects: $(kinds)"
 jq -r '.[] | select(.metadata.name == "granary-conf").data["granary.conf"]' "$W/objects.json" >"$W/granary.conf"
 GRANARY_CONFIG=$W/granary.conf "$GRANARY" config check >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 holds "what goes back is not built by the clock" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-voices").spec.suspend'
 holds "what is not, is" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-faces").spec.suspend == false'
 holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity'
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
+holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
+holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-driver").spec.template.spec.containers[0].args | .[1:] == ["driver", "--inline-stores", "s3://lake/images"]'
+holds "no token is mounted by itself" "$pods | all(.automountServiceAccountToken == false)"
+holds "only the provisioner has one" "$containers | map(select(.volumeMounts | any(.name == \"token\")).name) == [\"provisioner\"]"
+holds "the controller has no capability" "$pods | map(select(.serviceAccountName == \"granary-controller\"))[0] | .securityContext.runAsNonRoot and (.containers | all(.securityContext.capabilities.drop == [\"ALL\"]))"
+holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true"}'
 jq -r '.[] | select(.metadata.name == "granary-faces" and .kind == "ConfigMap").data["dataset.sh"]' "$W/objects.json" |
     diff -B "$CHART/files/dataset.sh" - || fail "the script is another one in its ConfigMap"
 
@@ -68,4 +74,14 @@ refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid pro
 refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
 refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
 refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
+refused "at '/driver/inlineStores/0'" --set 'driver.inlineStores={lake}'
 refused "at '/config/server'.*" --set config.server.cache=/x:1G
+
+echo "== packed"
+"$GRANARY_SOURCE/tools/package" chart "$W/packed" >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+"$HELM" lint --strict "$W/packed/granary-$version.chart.tgz" >"$W/lint" 2>&1 || fail "$(cat "$W/lint")"
+render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml"
+CHART=$W/packed/granary-$version.chart.tgz
+mv "$W/objects.yaml" "$W/unpacked.yaml"
+render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml"
+diff "$W/unpacked.yaml" "$W/objects.yaml" || fail "the archive is another chart"

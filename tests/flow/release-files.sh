@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/release in a repository with this tree: the source, the packages for both architectures, and the image with its
-# SBOM, all in SHA256SUMS.
+# SBOM and the Helm chart, all in SHA256SUMS.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
@@ -25,10 +25,10 @@ tools/release "$W/files" >"$W/release.log" 2>&1 || fail "$(tail -30 "$W/release.
 cd "$W/files"
 sha256sum -c --quiet SHA256SUMS || fail "the sums"
 awk '{ print $2 }' SHA256SUMS | cat - <(echo SHA256SUMS) | sort | diff - <(printf '%s\n' * | sort) || fail "a file is not in SHA256SUMS"
-for file in granary-"$version"{.tar.gz,-amd64.{oci.tar,spdx.json}} {granary,granary-fuse,nbdkit-plugin-granary}{,-dbgsym}_"$version"_{amd64,arm64}.deb; do
+for file in granary-"$version"{.tar.gz,-amd64.{oci.tar,spdx.json},.chart.tgz} {granary,granary-{fuse,csi},nbdkit-plugin-granary}{,-dbgsym}_"$version"_{amd64,arm64}.deb; do
     [ -s "$file" ] || fail "no $file"
 done
-[ "$(find . -name '*.rpm' | wc -l)" = 3 ] || fail "other RPM packages than three"
+[ "$(find . -name '*.rpm' | wc -l)" = 4 ] || fail "other RPM packages than four"
 ! find . -name '*.log' | grep . || fail "logs are left"
 tar -x -z -f "granary-$version.tar.gz" -C "$W"
 git -C "$W/repository" ls-files | sort >"$W/tracked"

@@ -6,7 +6,7 @@
 need_git
 
 mkdir "$W/repository"
-cp -r --parents -t "$W/repository" tools debian CMakeLists.txt CHANGELOG.md
+cp -r --parents -t "$W/repository" tools debian deploy/helm CMakeLists.txt CHANGELOG.md
 cd "$W/repository"
 git_init
 

@@ -1,9 +1,11 @@
 #!/bin/bash
-# granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the server of its mount
-# and kubelet are killed and come back; a wrong option is an event of its pod; then the DaemonSet of deploy/kubernetes.
+# granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the
+# server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. The driver is a process
+# here; kubernetes/helm has it in a pod.
 # ctest: long
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi
 [ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
@@ -53,16 +55,6 @@ reads_on() {
     ! kubectl logs "$1" | grep ERROR || fail "$1 could not read"
 }
 
-# granary_image OUT: what is installed, and the libraries of it
-granary_image() {
-    local build=$GRANARY_BUILD programs=("$GRANARY" "$CSI" "$NBD" "$GRANARY_BUILD/fuse/granary-fuse")
-    {
-        ldd "${programs[@]}" | grep -o '/lib[^ ]*' | sort -u | sed 's|^/\(.*\)|& \1|'
-        printf '%s\n' "$GRANARY usr/bin/granary" "$CSI usr/sbin/granary-csi" "$NBD usr/libexec/granary/granary-nbd" \
-            "$build/fuse/granary-fuse usr/libexec/granary/granary-fuse"
-    } | python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$1" docker.io/local/granary:1 granary
-}
-
 sums='cd /data && find . -type f | sort | xargs sha256sum | sha256sum'
 endless='i=0; while true; do cat /data/d/* >/dev/null && cat /data/hello >/dev/null || echo ERROR; i=$((i+1)); echo $i; sleep 0.1; done'
 mkdir -p "$W/tree/d" "$W/log"
@@ -71,11 +63,10 @@ echo hello >"$W/tree/hello"
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
 want=$(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
 
-granary_image "$W/granary.tar"
-cluster_start "$W/granary.tar"
+cluster_start
 echo "== the driver registers itself"
 start_driver
-sed '/^---$/,$d' "$GRANARY_SOURCE/deploy/kubernetes/csi.yaml" | kubectl apply -f - >"$W/null"
+"$HELM" template granary "$CHART" --kube-version 1.37.2 --show-only templates/csidriver.yaml | kubectl apply -f - >"$W/null"
 wait_for 60 registered
 wait_for 60 eval 'kubectl get node -l csi.granary.io/driver=yes --no-headers | grep node1 >"$W/null"'
 
@@ -137,28 +128,7 @@ start_driver
 reads_on b
 kubectl delete pod inline b >"$W/null"
 
-# nothing_left: the pods are deleted, and no mount is left
-nothing_left() {
-    kubectl delete pod --all >"$W/null"
-    wait_for 60 eval "! grep ' $KUBELET_DIR/.* erofs ' /proc/self/mountinfo"
-    [ -z "$(find /run/granary -name state.json)" ] || fail "the state of a mount is left"
-}
-nothing_left
-kill "$DRIVER"
-wait_for 60 gone "$DRIVER"
-
-echo "== the DaemonSet of deploy/kubernetes"
-serve_silent "$W/store"
-mkdir "$W/cache"
-sed -e "s|/var/lib/kubelet|$KUBELET_DIR|; s|path: /var/cache/granary|path: $W/cache|; s|granary:200G|granary:200M|" \
-    -e "s|registry.example.net/granary:.*|docker.io/local/granary:1|" "$GRANARY_SOURCE/deploy/kubernetes/csi.yaml" |
-    kubectl apply -f - >"$W/null"
-in_pod() { kubectl -n granary get pods -l app=granary-csi --no-headers | grep '1/1 *Running' >"$W/null"; }
-wait_for 120 in_pod
-wait_for 60 listens "$socket"
-volume served "$STORE_URL/faces"
-pod served served "$sums"
-wait_for 120 phase_is served Succeeded
-kubectl logs served | diff - <(echo "$want") || fail "wrong byte in the DaemonSet's volume"
-[ -n "$(find "$W/cache" -type f -size +100k)" ] || fail "the cache of granary.conf is not used: $(ls -la "$W/cache")"
-nothing_left
+echo "== nothing is left"
+kubectl delete pod --all >"$W/null"
+wait_for 60 eval "! grep ' $KUBELET_DIR/.* erofs ' /proc/self/mountinfo"
+[ -z "$(find /run/granary -name state.json)" ] || fail "the state of a mount is left"

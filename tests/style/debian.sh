@@ -1,7 +1,7 @@
 #!/bin/bash
-# The version is the same in CMakeLists.txt, debian/changelog and CHANGELOG.md, and it is unreleased in both of these or
-# in neither. debian/control builds with what tools/packages.sh installs for a build, and has the maintainer's address,
-# which the latest entry of debian/changelog repeats.
+# The version is the same in CMakeLists.txt, debian/changelog, CHANGELOG.md and the Helm chart, and it is unreleased in
+# both changelogs or in neither. debian/control builds with what tools/packages.sh installs for a build, and has the
+# maintainer's address, which the latest entry of debian/changelog repeats.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 . tools/packages.sh
@@ -29,6 +29,7 @@ check_maintainer() {
 
 can_fail versions_agree debian/changelog 'granary (9.9) UNRELEASED; urgency=medium' 'debian/changelog: 9.9, but'
 can_fail versions_agree CHANGELOG.md '## 9.9 (2030-01-01)' 'CHANGELOG.md: 9.9, but'
+can_fail versions_agree deploy/helm/granary/Chart.yaml 'appVersion: 9.9' 'Chart.yaml: appVersion 9.9, but'
 can_fail check_build_depends debian/control $'Build-Depends: cmake,\n    libodd-dev\nStandards-Version: 4' libodd-dev
 can_fail check_maintainer debian/control 'Maintainer: A <a@b.example>' 'its latest entry is not by A'
 versions_agree
