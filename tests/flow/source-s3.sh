@@ -10,7 +10,7 @@ use_ceph lake
 put() { python3 "$SERVERS/s3put.py" "$@" || fail "cannot fill the bucket"; }
 
 # files of several pages, listed by several threads; and names that must be escaped
-files=2100
+files=700
 [ -z "${GRANARY_FULL:-}" ] || files=5300
 mkdir -p "$W/tree/many" "$W/tree/odd/a+b" "$W/tree/odd/ü"
 for i in $(seq $files); do echo "file $i" >"$W/tree/many/$i"; done

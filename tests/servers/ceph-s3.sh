@@ -8,11 +8,13 @@
 #   bucket  creates a bucket, of the user with ACCESS and SECRET
 #   admin   runs radosgw-admin: other users, their keys
 #   stop    ends the daemons that `start` of this DIR started, and removes DIR
-# Also: BIND=127.0.0.1, SIZE_GB=2 (of the store in memory), ACCESS=..., SECRET=...
+# Also: BIND=127.0.0.1, SIZE_GB=2 (of the store in memory), PAGE=1000 (keys in an answer to a listing), ACCESS=...,
+# SECRET=...
 set -u
 : "${DIR:?DIR= must name a directory of the server\'s own}"
 BIND=${BIND:-127.0.0.1}
 SIZE_GB=${SIZE_GB:-2}
+PAGE=${PAGE:-1000}
 ACCESS=${ACCESS:-granarytest0access}
 SECRET=${SECRET:-granarytest0secret0granarytest0secret0000}
 CONF=$DIR/ceph.conf
@@ -116,6 +118,7 @@ rgw data = $DIR/rgw
 rgw frontends = beast endpoint=$BIND:$2 tcp_nodelay=1
 rgw dns name = s3.test
 rgw thread pool size = 64
+rgw max listing results = $PAGE
 rgw enable usage log = false
 rgw enable ops log = false
 rgw run sync thread = false

@@ -1,0 +1,28 @@
+#!/bin/bash
+# A store that granary 0.1.0 wrote, tests/golden/store, kept for ever: every later version reads it, serves the same bytes,
+# and builds upon it. It has an erofs image, one built upon it, and an ext4 image; store.sums has the SHA-256 of each.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+golden=$GRANARY_SOURCE/tests/golden
+cp -r "$golden/store" "$W/store"
+
+while read -r sum image; do
+    "$GRANARY" verify --deep --quiet "$W/store/$image" >"$W/out" 2>&1 || fail "$image: $(cat "$W/out")"
+    "$GRANARY" export --quiet "$W/store/$image" "$W/image" >"$W/out"
+    sha256sum --quiet -c <<<"$sum  $W/image" || fail "$image has other bytes"
+done <"$golden/store.sums"
+
+"$GRANARY" export --quiet "$W/store/faces:v2" "$W/image" >"$W/out"
+serve_unix "$W/sock" "image=$W/store/faces:v2"
+qemu-img compare -f raw -F raw "$W/image" "nbd+unix:///?socket=$W/sock"
+
+[ "$("$GRANARY" images "$W/store" | awk 'NR > 1 { print $1 ":" $2 }' | xargs)" = "disk:v1 faces:v2 faces:v1" ] ||
+    fail "images: $("$GRANARY" images "$W/store")"
+[ "$("$GRANARY" diff --json "$W/store/faces:v1" "$W/store/faces:v2" | jq -r '.change + " " + .path')" = "changed a/nothing" ] ||
+    fail "diff: $("$GRANARY" diff "$W/store/faces:v1" "$W/store/faces:v2")"
+
+fsck.erofs --extract="$W/tree" "$W/image" >"$W/out" || fail "fsck.erofs: $(cat "$W/out")"
+echo new >"$W/tree/new"
+"$GRANARY" build --json --quiet --parent "$W/store/faces:v2" "$W/tree" "$W/store/faces:v3" >"$W/build.json"
+jq -e '.rebuild.parent_name == "faces:v2" and .rebuild.added == 1 and .rebuild.changed == 8' "$W/build.json" >"$W/jq.out" || fail "a build upon it: $(cat "$W/build.json")"
+"$GRANARY" verify --deep --quiet "$W/store/faces:v3" >"$W/out" 2>&1 || fail "built upon it: $(cat "$W/out")"
