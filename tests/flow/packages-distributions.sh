@@ -1,7 +1,7 @@
 #!/bin/bash
-# The packages that Debian 12 builds, in bare roots of Debian 12, Debian 13 and Ubuntu 26.04: they are installed, but for
-# those that docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13
-# and Ubuntu build, all of them. Says how long it takes from the packages to the first read of a small image. The kernel
+# The packages that Debian 12 builds, in bare roots of Debian 12, Debian 13 and Ubuntu 26.04: they are installed, but
+# for those that docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian
+# 13 and Ubuntu build, all of them. Says how long it takes from the packages to the first read of a small image. The kernel
 # is this machine's in all of them.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
