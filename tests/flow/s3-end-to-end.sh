@@ -109,7 +109,7 @@ echo "== the server is gone: what is cached is served by the table of exports"
 umount "$W/mnt"
 losetup -d "$LOOP"
 LOOP=
-kill -9 "$SERVER_PID"
+kill -9 "$SERVER_PID" && wait "$SERVER_PID" || true
 rm "$W/sock"
 free_port
 export AWS_ENDPOINT_URL=http://127.0.0.1:$FREE_PORT

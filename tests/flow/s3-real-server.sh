@@ -35,9 +35,9 @@ answers 412 "/$base/granary.json" -X PUT -H 'If-Match: "0123"' -d other
 answers 200 "/$base/granary.json"
 [ "$(cat "$W/body")" = granary.json ] || fail "a refused put changed the object"
 answers 412 "/$base/granary.json" -H 'If-Match: "0123"'
-# pages of 1,000: 2,500 keys
-s3curl "?list-type=2&max-keys=1000&prefix=${base//\//%2F}%2Fmany%2F" >"$W/page"
-[ "$(grep -o '<Key>' "$W/page" | wc -l)" = 1000 ] || fail "the server does not page its listings"
+# pages: of 2,500 keys
+s3curl "?list-type=2&max-keys=200&prefix=${base//\//%2F}%2Fmany%2F" >"$W/page"
+[ "$(grep -o '<Key>' "$W/page" | wc -l)" = 200 ] || fail "the server does not page its listings"
 grep -q '<IsTruncated>true' "$W/page" || fail "the server does not say that more follows"
 
 # keys of a container's endpoint that are good for a second less than they are renewed ahead: each is good for some
