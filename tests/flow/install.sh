@@ -25,10 +25,10 @@ printf '%s\n' "$(cached GRANARY_NBDKIT_PLUGINDIR)/nbdkit-granary-plugin.so" shar
     sort | diff - "$W/nbdkit-plugin-granary.files"
 [ ! -x "$GRANARY_BUILD/csi/granary-csi" ] || # it is built where its libraries are
     printf '%s\n' lib/systemd/system/granary-csi.service sbin/granary-csi share/man/man8/granary-csi.8 | diff - "$W/granary-csi.files"
-for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/granary-nbd lib/sysusers.d/granary.conf \
+for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/{fluid-mount,granary-nbd} lib/sysusers.d/granary.conf \
     lib/udev/rules.d/59-granary.rules share/man/{man1/granary.1,man8/mount.granary.8,man8/umount.granary.8} \
     share/bash-completion/completions/granary \
-    share/doc/granary/examples/{grafana/granary.json,helm/granary/Chart.yaml,kubernetes/mount.yaml,nginx/granary-l2.conf,prometheus/granary.rules.yml}; do
+    share/doc/granary/examples/{fluid/dataset.yaml,grafana/granary.json,helm/granary/Chart.yaml,kubernetes/mount.yaml,nginx/granary-l2.conf,prometheus/granary.rules.yml}; do
     grep -qFx "$file" "$W/granary.files" || fail "granary: no $file"
 done
 (cd "$GRANARY_SOURCE/deploy" && printf 'lib/systemd/system/%s\n' *.service *.timer | sort) |
@@ -79,7 +79,7 @@ while read -r file; do
         Debug) ;; # not optimized, where no copy is fortified
         *) grep -q '_chk@' "$W/symbols" || fail "$file: no fortified function" ;;
     esac
-done < <(grep -E 'bin/granary(-csi)?$|libexec/|\.so$' "$W/all.files")
+done < <(grep -E 'bin/granary(-csi)?$|libexec/granary/granary-|\.so$' "$W/all.files")
 
 echo "== without the tests' packages there are no tests, and nothing else is missing"
 mkdir "$W/pkgconfig"
