@@ -43,6 +43,9 @@ jq -e '.Entrypoint == ["granary"] and .User == "65532:65532"' "$W/config" >"$W/n
 
 echo "== the SBOM has what SPDX 2.3 requires, and the packages that dpkg has"
 umoci unpack --image "$W/layout:$version" "$W/bundle" >"$W/unpack.log" 2>&1 || fail "umoci unpack: $(cat "$W/unpack.log")"
+for program in libexec/granary/fluid-mount bin/jq; do # which Fluid's pods run
+    [ -x "$W/bundle/rootfs/usr/$program" ] || fail "the image has no $program"
+done
 sbom=$W/one/$name.spdx.json
 jq -e --arg digest "${digest#sha256:}" '
     (.packages | map(.SPDXID)) as $ids
