@@ -13,7 +13,7 @@ extra_cleanup() {
     umount -l /run/granary/fuse 2>"$W/null"
 }
 mkdir -p /run/granary/fuse "$W"/{one,two,own,tree1,tree2}
-head -c 300000 /dev/urandom >"$W/tree1/file"
+head -c 1000000 /dev/urandom >"$W/tree1/file"
 head -c 300000 /dev/urandom >"$W/tree2/file"
 "$GRANARY" build -q "$W/tree1" "$W/store/one" >"$W/built"
 "$GRANARY" build -q "$W/tree2" "$W/store/two" >"$W/built"
@@ -51,6 +51,16 @@ grep -q "three" "$W/warm.err" || fail "$(cat "$W/warm.err")"
 code=0
 "$GRANARY" warm --image two --all /run/granary/fuse 2>"$W/warm.err" || code=$?
 [ $code = 2 ] || fail "a wrong reference: $code, $(cat "$W/warm.err")"
+
+echo "== a warming that is interrupted leaves no export, either"
+background "$GRANARY" warm --image "$W/store/one" --all --bwlimit 64K /run/granary/fuse >"$W/warm.out" 2>"$W/warm.err"
+one_is_there() { [ "$(exports)" = '["one@latest"]' ]; }
+wait_for 60 one_is_there
+kill "$BACKGROUND_PID"
+code=0
+wait "$BACKGROUND_PID" || code=$?
+[ $code = 130 ] || fail "interrupted: $code, $(cat "$W/warm.err")"
+[ "$(exports)" = '[]' ] || fail "an export is left: $(exports)"
 
 echo "== mounts add their images"
 for image in one two; do
