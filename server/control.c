@@ -25,8 +25,8 @@ enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_MANY = 48, /* from here on a new connection ends an idle one */
     IDLE_TIMEOUT_S = 10,   /* libmicrohttpd's own limit for a connection without data */
-    /* Bytes for a request's head and the part of its body that has arrived, S3 keys perhaps. Of more than 32 KiB they are
-     * a mapping, which is unmapped with the connection; fewer would be freed as they are, and stay in the heap. */
+    /* Bytes for a request's head and the part of its body that has arrived, S3 keys perhaps. Of more than 32 KiB they
+     * are a mapping, which is unmapped with the connection; fewer would be freed as they are, and stay in the heap. */
     CONNECTION_MEMORY = 64 << 10,
 };
 
