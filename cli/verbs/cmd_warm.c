@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "attach/attach.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -103,7 +104,11 @@ static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
     json_t *object;
-    int rc = control_object(line, len, &object);
+    int rc = cancel_check(interrupt_flag());
+    if (!rc)
+        rc = control_object(line, len, &object);
+    if (rc)
+        return rc;
     json_t *progress = json_object_get(object, "progress"), *failed = json_object_get(object, "failed");
     if (progress)
         cmd_warm_draw(a, progress);
@@ -198,7 +203,7 @@ static int change_export(const char *control, const char *name, const char *imag
 {
     char path[sizeof "/exports/" + EXPORT_MAX];
     const char *const params[] = {"mount", "1", "image", image, NULL};
-    struct control_turn turn = {0};
+    struct control_turn turn = {.cancel = image ? interrupt_flag() : NULL};
     int rc;
     snprintf(path, sizeof path, "/exports/%s", name);
     do
@@ -277,8 +282,8 @@ static int warm_export(const struct warm_values *v, const char *control, const c
     return rc;
 }
 
-/* Warm an image by an export of its own. What an interrupted run left under the same name is of an earlier image,
- * perhaps, and goes first. */
+/* Warm an image by an export of its own, which an interrupt removes too. What a run that was killed left under the same
+ * name is of an earlier image, perhaps, and goes first. */
 static int warm_image(const struct warm_values *v, const char *control, const struct bytes *list)
 {
     struct error first;
@@ -286,6 +291,7 @@ static int warm_image(const struct warm_values *v, const char *control, const st
     int rc = name_export(v->image, name);
     if (rc)
         return CLI_USAGE;
+    (void)interrupt_watch();
     (void)change_export(control, name, NULL);
     rc = change_export(control, name, v->image);
     if (rc)

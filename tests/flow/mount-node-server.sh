@@ -13,7 +13,7 @@ extra_cleanup() {
     umount -l /run/granary/fuse 2>"$W/null"
 }
 mkdir -p /run/granary/fuse "$W"/{one,two,own,tree1,tree2}
-head -c 300000 /dev/urandom >"$W/tree1/file"
+head -c 1000000 /dev/urandom >"$W/tree1/file"
 head -c 300000 /dev/urandom >"$W/tree2/file"
 "$GRANARY" build -q "$W/tree1" "$W/store/one" >"$W/built"
 "$GRANARY" build -q "$W/tree2" "$W/store/two" >"$W/built"
@@ -42,7 +42,8 @@ echo "== an image is warmed that nothing has mounted"
 exports() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map(.name)'; }
 warm_two() { "$GRANARY" warm --image "$W/store/two" --all --json "$@" /run/granary/fuse >"$W/warm.json" 2>"$W/warm.err"; }
 warm_two --dry-run || fail "$(cat "$W/warm.err")"
-jq -e '.needed_bytes == .bytes and .bytes > 300000' "$W/warm.json" >"$W/null" || fail "dry: $(cat "$W/warm.json")"
+# the server may have begun to warm the metadata by itself
+jq -e '.needed_bytes > 300000' "$W/warm.json" >"$W/null" || fail "dry: $(cat "$W/warm.json")"
 warm_two || fail "$(cat "$W/warm.err")"
 jq -e '.cached_bytes == .bytes and .warmed_bytes > 300000 and .export == "two@latest"' "$W/warm.json" >"$W/null" || fail "$(cat "$W/warm.json")"
 [ "$(exports)" = '[]' ] || fail "an export is left: $(exports)"
@@ -51,6 +52,16 @@ grep -q "three" "$W/warm.err" || fail "$(cat "$W/warm.err")"
 code=0
 "$GRANARY" warm --image two --all /run/granary/fuse 2>"$W/warm.err" || code=$?
 [ $code = 2 ] || fail "a wrong reference: $code, $(cat "$W/warm.err")"
+
+echo "== a warming that is interrupted leaves no export, either"
+background "$GRANARY" warm --image "$W/store/one" --all --bwlimit 64K /run/granary/fuse >"$W/warm.out" 2>"$W/warm.err"
+one_is_there() { [ "$(exports)" = '["one@latest"]' ]; }
+wait_for 60 one_is_there
+kill "$BACKGROUND_PID"
+code=0
+wait "$BACKGROUND_PID" || code=$?
+[ $code = 130 ] || fail "interrupted: $code, $(cat "$W/warm.err")"
+[ "$(exports)" = '[]' ] || fail "an export is left: $(exports)"
 
 echo "== mounts add their images"
 for image in one two; do
@@ -91,7 +102,7 @@ wait_for 60 grep -q '^serving' "$W/serve.out"
 grep -q "export 'two' waits for its keys" "$W/serve.err" || fail "it does not wait: the test proves nothing: $(cat "$W/serve.err")"
 "$GRANARY" mount --fuse "$W/store/two" "$W/two" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"
 cmp "$W/tree2/file" "$W/two/file" || fail "wrong byte beside an export that waits"
-exports | grep '^\["two@' >"$W/null" || fail "another name: $(exports)"
+[[ $(exports) == '["two@'* ]] || fail "another name: $(exports)"
 "$GRANARY" umount "$W/two"
 kill "$SERVE"
 wait "$SERVE" || fail "the server failed: $(cat "$W/serve.err")"
