@@ -1,7 +1,8 @@
 #!/bin/bash
 # The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages
 # that dpkg has in it, and it has its labels. Run by crun as Kubernetes would (another user than root, no capability, a
-# root that cannot be written), it builds an image of a tree and serves it over a unix socket.
+# root that cannot be written), it builds an image of a tree and serves it over a unix socket. It has what the Helm
+# chart runs: the programs of the node, and the script of a data set.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -61,46 +62,65 @@ jq -e --arg digest "${digest#sha256:}" '
     and (.relationships[1:] | map(.relatedSpdxElement)) == $ids[1:]' "$sbom" >"$W/null" || fail "the SBOM lacks something"
 jq -r '.packages[1:][] | "\(.name) \(.versionInfo)"' "$sbom" | sort >"$W/sbom.packages"
 dpkg-query --admindir="$W/bundle/rootfs/var/lib/dpkg" -W -f '${Package} ${Version}\n' | sort | diff - "$W/sbom.packages" || fail "other packages"
-grep -q "^granary $version$" "$W/sbom.packages" || fail "the SBOM has no granary"
+for package in granary granary-fuse granary-csi; do
+    grep -q "^$package $version$" "$W/sbom.packages" || fail "the SBOM has no $package"
+done
 
 size=$(jq '[.layers[].size] | add' "$(blob "$digest")")
 echo "compressed: $size bytes in $(wc -l <"$W/sbom.packages") packages"
 
 echo "== it runs as another user, without capabilities, in a root that cannot be written"
 mkdir "$W/tree" "$W/store"
+cp -r "$GRANARY_SOURCE/deploy/helm/granary" "$W/chart"
 cp -r "$GRANARY_SOURCE/docs" "$W/tree/"
 head -c 4000000 /dev/urandom >"$W/tree/large"
-chmod -R go+rX "$W/tree"
+chmod -R go+rX "$W/tree" "$W/chart"
 chown 65532:65532 "$W/store"
 chmod 711 "$W"
 cp "$W/bundle/config.json" "$W/as-unpacked.json"
 mount -t tmpfs tmpfs /sys/fs/cgroup # in this test's namespace: crun refuses some machines' control groups, even unused
-# container NAME ARG...: granary of the image with these arguments, none with a space; /tree and /store are those of $W.
-# The network and the control groups are this machine's.
+# container NAME PROGRAM ARG...: a program of the image with these arguments, none with a space; /tree and /store are
+# those of $W, /chart is the chart's. The network and the control groups are this machine's.
 container() {
     local id=granary-test-$$-$1
     shift
-    jq --arg w "$W" --arg args "$*" '.process.args = [.process.args[0]] + ($args / " ") | .process.terminal = false | .root.readonly = true
+    jq --arg w "$W" --arg args "$*" '.process.args = ($args / " ") | .process.terminal = false | .root.readonly = true
         | .process.noNewPrivileges = true | del(.process.capabilities, .process.rlimits, .linux.resources, .linux.seccomp)
         | .linux.namespaces |= map(select(.type | IN("mount", "pid", "ipc", "uts"))) | .mounts |= map(select(.type != "cgroup"))
         | .mounts += [{destination: "/tree", type: "bind", source: ($w + "/tree"), options: ["rbind", "ro"]},
             {destination: "/store", type: "bind", source: ($w + "/store"), options: ["rbind", "rw"]},
+            {destination: "/chart", type: "bind", source: ($w + "/chart"), options: ["rbind", "ro"]},
             {destination: "/tmp", type: "tmpfs", source: "tmpfs", options: ["nosuid", "nodev"]}]' \
         "$W/as-unpacked.json" >"$W/bundle/config.json"
     crun --root "$W/crun" --cgroup-manager=disabled run --no-pivot --bundle "$W/bundle" "$id"
 }
-container version --version >"$W/out" 2>&1 || fail "crun: $(cat "$W/out")"
+container version granary --version >"$W/out" 2>&1 || fail "crun: $(cat "$W/out")"
 [ "$(cat "$W/out")" = "granary $version" ] || fail "it is $(cat "$W/out")"
-container build build -q /tree /store/docs:v1 >"$W/out" 2>&1 || fail "granary build: $(cat "$W/out")"
+container build granary build -q /tree /store/docs:v1 >"$W/out" 2>&1 || fail "granary build: $(cat "$W/out")"
 [ "$(stat -c %u "$W"/store/*/ | sort -u)" = 65532 ] || fail "the store belongs to somebody else"
-container ls ls -R /store/docs:v1 >"$W/list" || fail "granary ls"
+container ls granary ls -R /store/docs:v1 >"$W/list" || fail "granary ls"
 "$GRANARY" ls -R "$W/store/docs:v1" | diff - "$W/list" || fail "granary ls: another list"
-container doctor doctor --json /store/docs:v1 >"$W/doctor" || true # it says FAIL: nothing can be mounted there
+container doctor granary doctor --json /store/docs:v1 >"$W/doctor" || true # it says FAIL: nothing can be mounted there
 jq -e '.findings | map({key: .check, value: .level}) | from_entries | ."granary-nbd" == "OK" and ."granary-fuse" == "OK"
     and .image == "OK" and ."store-speed" == "OK"' "$W/doctor" >"$W/null" || fail "granary doctor: $(cat "$W/doctor")"
 "$GRANARY" export -q "$W/store/docs:v1" "$W/image"
-background container serve serve /store/docs:v1 --cache none --socket /store/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
+background container serve granary serve /store/docs:v1 --cache none --socket /store/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
 wait_for 60 grep -q '^serving' "$W/serve.out"
 nbdcopy "nbd+unix:///docs?socket=$W/store/nbd.sock" - | cmp - "$W/image" || fail "wrong bytes from the socket"
 crun --root "$W/crun" kill "granary-test-$$-serve" TERM
 wait "$BACKGROUND_PID" || fail "SIGTERM: exit $?: $(cat "$W/serve.err")"
+
+echo "== what the Helm chart runs in it"
+for program in granary granary-csi /bin/bash /bin/sh mkdir setsid test umount; do
+    grep -rqw -- "${program##*/}" "$W/chart/templates" || fail "the chart does not run $program any more"
+    container which which $program >"$W/out" 2>&1 || fail "the image has no $program"
+done
+container csi granary-csi --version >"$W/out" 2>&1 || fail "granary-csi: $(cat "$W/out")"
+# dataset STEP ARG...: a container of its Job, of one node
+dataset() {
+    container dataset env IMAGE=/store/faces TAG=current SOURCE=/tree NODES=1 JOB_ID=one JOB_COMPLETION_INDEX=0 \
+        TERMINATION_LOG=/tmp/message /bin/bash /chart/files/dataset.sh "$@" >"$W/out" 2>&1 || fail "dataset.sh $1: $(cat "$W/out")"
+}
+dataset build
+dataset warm
+"$GRANARY" ls -R "$W/store/faces:current" | diff "$W/list" - || fail "dataset.sh: another image"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The Helm chart in a real cluster, by FUSE: a pod reads a data set's claim, and reads on while the driver's pod is deleted,
-# the chart upgraded and the server's front end killed; the Job of a data set builds, warms and moves the tag; what the API
-# server thinks of every part of the chart; nothing is left.
+# The Helm chart in a real cluster, by FUSE and with an S3 store: what the API server thinks of every part of it; 20 pods
+# share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, and the
+# server's front end killed; the Job of a data set builds, warms and moves the tag; the node is drained; new volumes have
+# the new version, and the earlier one again; nothing is left. It prints how long a pod waits for its first byte.
 # ctest: long
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
@@ -22,73 +23,105 @@ granary_image() {
     } | python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$1" docker.io/local/granary:1 granary
 }
 
-# pod NAME COMMAND: with the data set's claim
+# pod NAME COMMAND [VOLUME]: with the data set's claim, or another volume
 pod() {
     kubectl apply -f - >"$W/null" <<YAML
 apiVersion: v1
 kind: Pod
 metadata: {name: $1}
-spec:
+spec: $(pod_spec "$2" "${3:-}")
+YAML
+}
+pod_spec() {
+    cat <<YAML
+
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   automountServiceAccountToken: false
   securityContext: {runAsUser: 1000, fsGroup: 2000}
   containers:
-  - {name: c, image: "docker.io/local/busybox:1", imagePullPolicy: Never, command: [/bin/sh, -c, '$2'], volumeMounts: [{name: v, mountPath: /data, readOnly: true}]}
-  volumes: [{name: v, persistentVolumeClaim: {claimName: faces, readOnly: true}}]
+  - {name: c, image: "docker.io/local/busybox:1", imagePullPolicy: Never, command: [/bin/sh, -c, '$1'], volumeMounts: [{name: v, mountPath: /data, readOnly: true}]}
+  volumes: [{name: v, ${2:-persistentVolumeClaim: {claimName: faces, readOnly: true\}}}]
 YAML
 }
 phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
 is_gone() { ! kubectl get "$@" >"$W/null" 2>&1; }
-# becomes POD PHASE
-becomes() {
-    local i
-    for ((i = 0; i < 90; i++)); do
-        if phase_is "$1" "$2"; then return; fi
-        sleep 1
-    done
-    fail "$1 does not become $2: $(kubectl describe pod "$1" | tail -12; kubectl get pods -A; kubectl -n granary describe pods | grep -A12 Events; for p in driver server; do part $p -o name | xargs -rn1 kubectl -n granary logs; done)"
-}
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
 ready() { [[ $(part "$1" --no-headers 2>"$W/null") = *1/1*Running* ]]; }
 part_is_new() { ready "$1" && [ "$(part "$1" -o name)" != "$2" ]; }
+complete() { [ "$(kubectl -n "$1" get job "$2" -o jsonpath='{.status.conditions[?(@.type=="Complete")].status}')" = True ]; }
+# what is known where something does not come true
+explain() {
+    local part
+    kubectl get pods -A
+    kubectl describe pods -A | grep -A12 ^Events
+    for part in driver server; do
+        part $part -o name | xargs -rn1 kubectl -n granary logs --tail=20
+        part $part -o name | xargs -rn1 kubectl -n granary logs --tail=20 --previous 2>"$W/null"
+    done
+}
+# becomes COMMAND...: true before long
+becomes() {
+    local end=$((SECONDS + 600))
+    until "$@" 2>"$W/null"; do
+        [ $SECONDS -lt $end ] || fail "waited in vain for: $*: $(explain 2>&1)"
+        sleep 0.5
+    done
+}
 helm() { "$HELM" --namespace granary "$@" >"$W/helm.out" 2>&1 || fail "helm $1: $(cat "$W/helm.out")"; }
+upgrade() { helm upgrade granary "$CHART" -f "$W/values.yaml" "$@"; }
 
 # reads_on POD: it reads more, and never failed
+read_more() { [ "$(kubectl logs "$1" | wc -l)" -gt $(($2 + 5)) ]; }
 reads_on() {
-    local before
-    before=$(kubectl logs "$1" | wc -l)
-    wait_for 60 eval "[ \$(kubectl logs $1 | wc -l) -gt $((before + 5)) ]"
+    becomes read_more "$1" "$(kubectl logs "$1" | wc -l)"
     ! kubectl logs "$1" | grep ERROR || fail "$1 could not read"
+}
+
+# since APPLIED POD: the seconds to the pod's first line
+since() { echo "$1 $(date -d "$(kubectl logs --timestamps "$2" | sed -n '1s/ .*//p')" +%s.%N)" | awk '{ printf "%.1f s", $2 - $1 }'; }
+memory() { pgrep -x "$1" | sed 's|.*|/proc/&/status|' | xargs awk '/VmRSS/ { printf "%.1f MB", $2 / 1024 }'; }
+staged() { grep -c ' /.*/globalmount .* erofs ' /proc/self/mountinfo; }
+no_pod_in() { [ -z "$(kubectl -n "$1" get pods -o name)" ]; }
+nothing_staged() { ! staged >"$W/null"; }
+# no_pods: they are deleted, and no volume is mounted
+no_pods() {
+    kubectl delete pod --all --wait=false >"$W/null"
+    becomes no_pod_in default
+    becomes nothing_staged
 }
 
 sums='cd /data && find . -type f | sort | xargs sha256sum | sha256sum'
 endless='i=0; while true; do cat /data/d/* >/dev/null || echo ERROR; i=$((i+1)); echo $i; sleep 0.1; done'
-mkdir -p "$W/cache" "$W/log"
-# A store and a source where every part of the chart looks: there is no store in this network that takes uploads.
-lake=/run/granary/lake
+mkdir -p "$W/cache" "$W/log" "$W/tree/d"
+for i in $(seq 300); do head -c 5000 /dev/urandom >"$W/tree/d/$i"; done
+echo hello >"$W/tree/hello"
+want=$(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
+
+granary_image "$W/granary.tar"
+cluster_start "$W/granary.tar"
+export S3_ADDRESS=10.99.0.1 AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=secret AWS_REGION=us-east-1
+unset http_proxy https_proxy
+PYTHONDONTWRITEBYTECODE=1 background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "raw=$W/tree" 2>"$W/s3.err"
+wait_for 60 test -s "$W/port"
+AWS_ENDPOINT_URL=http://$S3_ADDRESS:$(cat "$W/port")
+export AWS_ENDPOINT_URL
+image=s3://lake/images/faces
 cat >"$W/values.yaml" <<YAML
 image: {repository: docker.io/local/granary, tag: "1", pullPolicy: Never}
 kubeletDir: $KUBELET_DIR
 cache: {hostPath: $W/cache, size: 200M}
+env: {AWS_ENDPOINT_URL: "$AWS_ENDPOINT_URL", AWS_REGION: $AWS_REGION}
 server: {fuse: true}
-driver: {priorityClassName: ""}
+driver: {priorityClassName: "", inlineStores: ["s3://lake/images"]}
 datasets:
   faces:
-    image: /run/granary/lake/store/faces
+    image: $image
     namespaces: [default]
-    build: {source: /run/granary/lake/tree, schedule: "0 2 * * *"}
+    build: {source: s3://raw, schedule: "0 2 * * *"}
     warm: {nodes: 1, options: ["--all"]}
 YAML
-
-granary_image "$W/granary.tar"
-cluster_start "$W/granary.tar"
-mkdir -p $lake/tree/d
-for i in $(seq 300); do head -c 5000 /dev/urandom >"$lake/tree/d/$i"; done
-echo hello >"$lake/tree/hello"
-"$GRANARY" build -q "$lake/tree" "$lake/store/faces:current" >"$W/built"
-chmod -R a+rwX $lake
-want=$(cd "$lake/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
+"$GRANARY" build -q s3://raw $image:current >"$W/built"
 
 echo "== what the API server thinks of every part"
 kubectl create namespace granary >"$W/null"
@@ -96,77 +129,116 @@ for values in "$W/values.yaml" "$GRANARY_SOURCE/tests/flow/helm-values.yaml"; do
     "$HELM" template granary "$CHART" --namespace granary -f "$values" --kube-version 1.37.2 >"$W/objects.yaml"
     kubectl apply --dry-run=server --validate=strict -f "$W/objects.yaml" >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 done
+kubectl apply --dry-run=server --validate=strict -f "$GRANARY_SOURCE/deploy/kubernetes" >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 
 echo "== install to the first pod"
-began=$(date +%s.%N)
+kubectl -n granary create secret generic granary-s3 --from-literal=AWS_ACCESS_KEY_ID=id --from-literal=AWS_SECRET_ACCESS_KEY=secret >"$W/null"
 helm install granary "$CHART" -f "$W/values.yaml"
-pod first "cat /data/hello; $sums; touch /data/new 2>/dev/null || echo read-only"
-becomes first Succeeded
-kubectl logs first >"$W/said"
+becomes ready server
+becomes ready driver
+began=$(date +%s.%N)
+pod cold "cat /data/hello; $sums; touch /data/new 2>/dev/null || echo read-only"
+becomes phase_is cold Succeeded
+kubectl logs cold >"$W/said"
 printf '%s\n' hello "$want" read-only | diff - "$W/said" || fail "wrong byte, or the volume is writable"
-echo "from helm install to a pod that has read: $(awk "BEGIN { print $(date +%s.%N) - $began }") s"
-wait_for 60 ready server
-wait_for 60 ready driver
-[ "$(pgrep -c granary-fuse)" = 1 ] || fail "not one server: $(pgrep -a granary)"
+[ -n "$(find "$W/cache" -type f -size +100k)" ] || fail "the cache is not used: $(ls -la "$W/cache")"
+echo "from kubectl apply to the first byte: $(since "$began" cold)"
+no_pods
+began=$(date +%s.%N)
+pod warm 'cat /data/hello'
+becomes phase_is warm Succeeded
+echo "the same, when all is cached: $(since "$began" warm)"
+
+echo "== 20 pods share a mount and a server"
+began=$(date +%s.%N)
+kubectl apply -f - >"$W/null" <<YAML
+apiVersion: batch/v1
+kind: Job
+metadata: {name: many}
+spec: {parallelism: 20, completions: 20, backoffLimit: 0, template: {spec: {$(pod_spec "$sums; sleep 3600" | python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin))[1:-1])')}}}
+YAML
+they_read() { kubectl logs -l job-name=many --tail=-1 --max-log-requests=20 >"$W/said" && [ "$(wc -l <"$W/said")" = 20 ]; }
+becomes they_read
+echo "until all have read everything: $(echo "$began $(date +%s.%N)" | awk '{ printf "%.1f s", $2 - $1 }')"
+[ "$(sort -u "$W/said")" = "$want" ] || fail "wrong byte in one of 20 pods: $(cat "$W/said")"
+[ "$(staged)" = 1 ] || fail "not one mount for all pods"
+[ "$(pgrep -c -x granary-fuse)" = 1 ] || fail "not one server: $(pgrep -a granary)"
+echo "memory of granary-csi: $(memory granary-csi), of granary-fuse: $(memory granary-fuse)"
+kubectl delete job many >"$W/null"
+
+echo "== a pod names its image itself"
+pod inline "$sums" "csi: {driver: csi.granary.io, volumeAttributes: {image: \"$image:current\"}}"
+becomes phase_is inline Succeeded
+kubectl logs inline | diff - <(echo "$want") || fail "wrong byte in an inline volume"
+no_pods
 
 echo "== the driver's pod is deleted under a reader"
 pod reader "$endless"
-becomes reader Running
+becomes phase_is reader Running
 driver=$(part driver -o name)
 server=$(part server -o name)
 kubectl -n granary delete "$driver" >"$W/null"
 reads_on reader
-wait_for 60 part_is_new driver "$driver"
+becomes part_is_new driver "$driver"
 reads_on reader
 
-echo "== an upgrade replaces the driver, not the server"
+echo "== an upgrade replaces the driver, not the server; and so does the way back"
 driver=$(part driver -o name)
-helm upgrade granary "$CHART" -f "$W/values.yaml" --set cache.size=300M
-wait_for 120 part_is_new driver "$driver"
+upgrade --set cache.size=300M
+becomes part_is_new driver "$driver"
+driver=$(part driver -o name)
+helm rollback granary
+becomes part_is_new driver "$driver"
 [ "$(part server -o name)" = "$server" ] || fail "the server was replaced"
 reads_on reader
 
 echo "== the server's front end is killed"
-kill -9 "$(pgrep -o granary-fuse)"
+kill -9 "$(pgrep -o -x granary-fuse)"
 reads_on reader
 
 echo "== the Job builds, warms and moves the tag"
-before=$(digest_of "$lake/store/faces:current")
-echo new >"$lake/tree/new"
-kubectl -n granary create job --from=cronjob/granary-faces now --dry-run=client -o json |
-    jq '.spec.template.spec |= (.volumes |= map(select(.name != "run")) + [{name: "run", hostPath: {path: "/run/granary"}}] |
-        (.initContainers[0], .containers[0]).volumeMounts |= map(select(.name != "run")) + [{name: "run", mountPath: "/run/granary"}])' |
-    kubectl apply -f - >"$W/null"
-kubectl -n granary wait --for=condition=complete --timeout=120s job/now >"$W/said" 2>&1 ||
-    fail "$(kubectl -n granary logs -l batch.kubernetes.io/job-name=now --all-containers; kubectl -n granary describe job now)"
+before=$(digest_of $image:current)
+echo new >"$W/new"
+python3 "$GRANARY_SOURCE/tests/servers/s3put.py" key raw new "$W/new"
+kubectl -n granary create job --from=cronjob/granary-faces now >"$W/null"
+becomes complete granary now
 kubectl -n granary get pods -l batch.kubernetes.io/job-name=now -o json >"$W/pods.json"
-[ "$(digest_of "$lake/store/faces:current")" != "$before" ] || fail "the tag did not move"
+[ "$(digest_of $image:current)" != "$before" ] || fail "the tag did not move"
 jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | fromjson | .counts.files == 302' "$W/pods.json" >"$W/null" ||
     fail "the build's message: $(jq '.items[0].status.initContainerStatuses' "$W/pods.json")"
 kubectl -n granary logs job/now -c warm | grep '^{' | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
     fail "the warming's log: $(kubectl -n granary logs job/now -c warm)"
 reads_on reader
 
-echo "== a new version for new volumes"
-kubectl delete pod reader first --wait=false >"$W/null"
-wait_for 120 is_gone pod reader
-wait_for 60 eval "! grep -q globalmount /proc/self/mountinfo"
+echo "== the node is drained: its pods end, driver and server stay"
+kubectl drain node1 --ignore-daemonsets --delete-emptydir-data --force --timeout=600s >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+becomes nothing_staged
+ready driver && ready server || fail "they did not stay: $(explain)"
+kubectl uncordon node1 >"$W/null"
+
+echo "== a new version for new volumes, and back"
 pod second 'cat /data/new'
-becomes second Succeeded
+becomes phase_is second Succeeded
 [ "$(kubectl logs second)" = new ] || fail "the pod has an old version"
-kubectl delete pod second --wait=false >"$W/null"
-wait_for 120 is_gone pod second
-wait_for 60 eval "! grep -q globalmount /proc/self/mountinfo"
+no_pods
+earlier=$("$GRANARY" images --all --json s3://lake/images | jq -r --arg digest "$before" '.images | map(select(.digest == $digest))[0].tag')
+upgrade --set "datasets.faces.use=$earlier"
+went_back() { [ "$(digest_of $image:current)" = "$before" ]; }
+becomes went_back
+pod third "$sums"
+becomes phase_is third Succeeded
+kubectl logs third | diff - <(echo "$want") || fail "the pod has another version"
+no_pods
 
 echo "== the server of kernel nbd starts without any capability"
 server=$(part server -o name)
-helm upgrade granary "$CHART" -f "$W/values.yaml" --set server.fuse=false
-wait_for 120 part_is_new server "$server"
-wait_for 60 eval "[ -z \"\$(part server -o 'jsonpath={.items[*].spec.containers[*].securityContext.privileged}')\" ]"
+upgrade --set server.fuse=false
+becomes part_is_new server "$server"
+[ -z "$(part server -o 'jsonpath={.items[*].spec.containers[*].securityContext.privileged}')" ] || fail "it is privileged"
 
 echo "== nothing is left"
 helm uninstall granary --wait
-wait_for 120 eval "[ -z \"\$(kubectl -n granary get pods -o name)\" ]"
+becomes no_pod_in granary
 ! pgrep -a 'granary-(fuse|nbd)' || fail "a server is left"
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
 is_gone pvc faces || fail "the claim is left"

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the tests in tests/kubernetes, first: a real cluster of one node, in namespaces of its own, which end with the
-# test: etcd, API server, controllers, scheduler, containerd and kubelet. Its network is a device that leads nowhere.
+# test: etcd, API server, controllers, scheduler, containerd and kubelet. Its network is a device that leads nowhere; pods
+# reach servers at 10.99.0.1.
 #
 #   cluster_start IMAGE...     all of it, with these container images (docker-archives); kubectl is in PATH
 #   KUBELET_DIR                kubelet's --root-dir
@@ -54,7 +55,7 @@ conf_dir = "$W/cni"
 TOML
     cat >"$W/cni/10-net.conflist" <<JSON
 {"cniVersion": "0.4.0", "name": "net", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
- "ipam": {"type": "host-local", "dataDir": "/run/cni", "ranges": [[{"subnet": "10.244.0.0/24"}]]}}]}
+ "ipam": {"type": "host-local", "dataDir": "/run/cni", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.244.0.0/24"}]]}}]}
 JSON
     cat >"$W/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -121,17 +122,17 @@ cluster_start() {
         --service-account-key-file="$W/certs/sa.key" --service-account-signing-key-file="$W/certs/sa.key" \
         --token-auth-file="$W/tokens" --authorization-mode=Node,RBAC --allow-privileged=true \
         --kubelet-preferred-address-types=InternalIP >"$W/log/apiserver" 2>&1
-    wait_for 180 kubectl get --raw /readyz >"$W/null"
+    wait_for 600 kubectl get --raw /readyz >"$W/null"
     background kube-controller-manager --kubeconfig="$W/admin.conf" --service-account-private-key-file="$W/certs/sa.key" \
         --root-ca-file="$W/certs/apiserver.crt" --leader-elect=false --use-service-account-credentials=false >"$W/log/controllers" 2>&1
     background kube-scheduler --kubeconfig="$W/admin.conf" --leader-elect=false >"$W/log/scheduler" 2>&1
-    wait_for 60 ctr version >"$W/null"
+    wait_for 600 ctr version >"$W/null"
     echo 'int pause(void); int main(void) { for (;;) pause(); }' | gcc -O2 -static -x c -o "$W/pause" -
     echo "$W/pause pause" | python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$W/pause.tar" docker.io/local/pause:1 /pause
     printf '%s\n' '/bin/busybox bin/busybox' '@busybox bin/sh' |
         python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$W/busybox.tar" docker.io/local/busybox:1 /bin/sh
     for image in "$W/pause.tar" "$W/busybox.tar" "$@"; do ctr images import "$image" >"$W/null"; done
     kubelet_start
-    wait_for 120 node_is_ready
-    wait_for 60 kubectl get serviceaccount default >"$W/null"
+    wait_for 600 node_is_ready
+    wait_for 600 kubectl get serviceaccount default >"$W/null"
 }
