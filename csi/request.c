@@ -146,6 +146,7 @@ static const char *forbidden(const char *key)
                 {"env-file", "it would read a file of the node"},
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
+                {"join", "it is the node's, in granary.conf"},
                 {"json", "it has no effect here"},
                 {"keys", "it would read a file of the node; a volume's Secret has its keys"},
                 {"metrics", "it is the node's, in granary.conf"},

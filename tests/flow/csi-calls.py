@@ -115,7 +115,7 @@ expect('mount options', driver.stage('v', staging, attributes, cap=capability(fl
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
-for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'keys', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
+for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'join', 'keys', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
     expect('the attribute ' + key, driver.stage('v', staging, {'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 expect('a long value', driver.stage('v', staging, {'image': image, 'fence': 'x' * 5000}), 'INVALID_ARGUMENT', 'longer than')
 expect('an unknown option', driver.stage('v', staging, {'image': image, 'no-such': '1'}), 'INVALID_ARGUMENT', 'no-such')

@@ -23,9 +23,14 @@ message=${TERMINATION_LOG:-/dev/termination-log}
 pause=${PAUSE:-10}
 
 is_there() { granary inspect "$1" --json >/dev/null 2>&1; }
-wait_for() {
+wait_for() { # says why it waits: wrong credentials look like an image that is not there yet
+    local why said=""
     echo "waiting for $1" >&2
-    until is_there "$1"; do sleep "$pause"; done
+    until why=$(granary inspect "$1" --json 2>&1 >/dev/null); do
+        [ "$why" = "$said" ] || echo "$why" >&2
+        said=$why
+        sleep "$pause"
+    done
 }
 forget() { ! is_there "$1" || granary rm "$1" --json; }
 result() {
