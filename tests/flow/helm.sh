@@ -41,6 +41,20 @@ render --set server.fuse=true || fail "$(cat "$W/helm.err")"
 holds "the server is replaced by hand" '.[] | select(.metadata.name == "granary-server").spec.updateStrategy.type == "OnDelete"'
 holds "mounts are by FUSE" '.[] | select(.kind == "ConfigMap").data["granary.conf"] | contains("[mount]\nfuse = yes\njoin = yes\n")'
 
+echo "== labels of nodes"
+cached=(--set datasets.faces.image=s3://b/faces,datasets.faces.preferCached=true --set-json 'datasets.faces.namespaces=["default"]')
+render --set labels.enabled=true --set-json 'labels.bench=["/var/cache/granary"]' "${cached[@]}" || fail "$(cat "$W/helm.err")"
+holds "only the labels have a token" "$pods | map(select(.automountServiceAccountToken).serviceAccountName) == [\"granary-labels\"]"
+holds "it may get and patch nodes" '.[] | select(.kind == "ClusterRole").rules == [{apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}]'
+holds "the policy fails closed, for this account" '.[] | select(.kind == "ValidatingAdmissionPolicy").spec | .failurePolicy == "Fail" and (.matchConditions | map(.expression) == ["request.userInfo.username == \u0027system:serviceaccount:granary:granary-labels\u0027"])'
+holds "the policy is in force" '.[] | select(.kind == "ValidatingAdmissionPolicyBinding").spec | .policyName == "granary-labels" and .validationActions == ["Deny"]'
+holds "no capability" "$containers | map(select(.name == \"labels\" or .name == \"bench\")) | length == 2 and all(.securityContext.capabilities.drop == [\"ALL\"])"
+holds "what was measured is read" "$containers | map(select(.name == \"labels\").args | contains([\"--measured=/scratch/1.json\"])) == [true]"
+holds "pods of the claim prefer the image" '.[] | select(.kind == "MutatingAdmissionPolicy").spec | .failurePolicy == "Ignore" and (.mutations[0].jsonPatch.expression | contains("granary.io/cached.faces"))'
+render --set labels.enabled=true,labels.nfd=true || fail "$(cat "$W/helm.err")"
+[ "$(kinds)" = "CSIDriver=1 ConfigMap=1 DaemonSet=3 ServiceAccount=2" ] || fail "objects: $(kinds)"
+holds "no token with node-feature-discovery" "$pods | all(.automountServiceAccountToken == false)"
+
 echo "== every part"
 render -f "$GRANARY_SOURCE/tests/flow/helm-values.yaml" || fail "$(cat "$W/helm.err")"
 [ "$(kinds)" = "CSIDriver=1 ClusterRole=1 ClusterRoleBinding=1 ConfigMap=3 CronJob=2 DaemonSet=2 Deployment=1 Job=1 PersistentVolume=2 PersistentVolumeClaim=2 ServiceAccount=2 StorageClass=1" ] || fail "objects: $(kinds)"
@@ -68,6 +82,10 @@ refused() {
 refused "at '/cache/size': 'lots' does not match" --set cache.size=lots
 refused "additional properties 'cahce' not allowed" --set cahce.size=1G
 refused "properties 'build' required, if 'warm' exists" --set-json 'datasets={"f":{"image":"s3://b/f","warm":{"nodes":1,"options":["--all"]}}}'
+refused "needs Kubernetes 1.30" --set labels.enabled=true --kube-version 1.29.0
+refused "needs Kubernetes 1.36" "${cached[@]}" --kube-version 1.35.0
+refused "too long for a label" --set "datasets.f.image=s3://b/$(printf 'x%.0s' {1..57}),datasets.f.preferCached=true"
+refused "at '/labels/minShare'" --set labels.minShare=0
 refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x

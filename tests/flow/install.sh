@@ -24,8 +24,11 @@ sort "$W"/{granary,granary-fuse,nbdkit-plugin-granary,granary-csi}.files | diff 
 echo "libexec/granary/granary-fuse" | diff - "$W/granary-fuse.files"
 printf '%s\n' "$(cached GRANARY_NBDKIT_PLUGINDIR)/nbdkit-granary-plugin.so" share/man/man1/nbdkit-granary-plugin.1 |
     sort | diff - "$W/nbdkit-plugin-granary.files"
-[ ! -x "$GRANARY_BUILD/csi/granary-csi" ] || # it is built where its libraries are
-    printf '%s\n' lib/systemd/system/granary-csi.service sbin/granary-csi share/man/man8/granary-csi.8 | diff - "$W/granary-csi.files"
+{
+    printf '%s\n' sbin/granary-node-labels share/man/man8/granary-node-labels.8
+    [ ! -x "$GRANARY_BUILD/csi/granary-csi" ] || # it is built where its libraries are
+        printf '%s\n' lib/systemd/system/granary-csi.service sbin/granary-csi share/man/man8/granary-csi.8
+} | sort | diff - "$W/granary-csi.files"
 for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/{fluid-mount,granary-nbd} lib/sysusers.d/granary.conf \
     lib/udev/rules.d/59-granary.rules share/man/{man1/granary.1,man8/mount.granary.8,man8/umount.granary.8} \
     share/bash-completion/completions/granary \

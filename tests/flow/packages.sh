@@ -117,7 +117,7 @@ else
 fi
 
 echo "== pages and completion"
-for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary" "8 granary-csi"; do
+for page in "1 granary" "1 nbdkit-granary-plugin" "8 mount.granary" "8 umount.granary" "8 granary-csi" "8 granary-node-labels"; do
     # shellcheck disable=SC2086
     inside man $page >"$W/page" || fail "man $page"
     grep -qi "granary" "$W/page" || fail "man $page: $(cat "$W/page")"

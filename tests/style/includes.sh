@@ -34,6 +34,7 @@ check_includes() {
             sees["nbd"] = below " nbd"
             sees["cli"] = stack " upkeep imagebuild attach cli"
             sees["csi"] = "base format net attach csi"
+            sees["labels"] = "base format net attach labels"
         }
         BEGIN {
             # the public headers; every header of base and format is public
