@@ -2,7 +2,7 @@
  *
  *    prepare   granary.json, conditional writes (--strict-tags), the lease
  *    parent    find and check the parent image
- *    list      source -> nodes in path order
+ *    list      source -> nodes in path order; of these, the part that is built
  *    plan      which of the parent's files stay, which are moved, which are read
  *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
  *    finish    metadata, top of the index, catalog; wait for uploads
@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,10 +47,25 @@ static void build_release(struct build *b)
     nodes_free(b->planned);
     checkpoint_free(b->checkpoint);
     parent_free(b->parent);
+    free(b->identity);
     lease_end(b->lease);
 }
 
 /* ------------------------------------------------------------------ prepare */
+
+/* Fill in b->identity. */
+static int name_source(struct build *b)
+{
+    const struct share *part = &b->options.part;
+    if (part->count && source_streams(b->source))
+        return error_set(-ENOTSUP, "build: %s: tar shards cannot be built in parts; choose shards by --include",
+                         b->source->url);
+    int len = part->count ? asprintf(&b->identity, "%s part %u/%u", b->source->url, part->number, part->count)
+                          : asprintf(&b->identity, "%s", b->source->url);
+    if (len < 0)
+        b->identity = NULL; /* undefined after a failure */
+    return len < 0 ? error_no_memory() : 0;
+}
 
 /* Fill in defaults and refuse bad options before any work begins. */
 static int fill_options(struct build *b, const struct build_options *options)
@@ -70,7 +86,7 @@ static int fill_options(struct build *b, const struct build_options *options)
                          strerror(errno));
     if (b->ref->by_digest || !b->ref->tag[0])
         return error_set(-EINVAL, "build: an image is published under a tag, not a digest: give STORE/NAME[:TAG]");
-    return 0;
+    return name_source(b);
 }
 
 /* Check the store and take the lease. The probe comes first, so that a refused --strict-tags leaves nothing behind. */
@@ -250,6 +266,21 @@ static int open_streaming(struct build *b)
     return rc ? rc : open_output(b);
 }
 
+/* Leave only the part that is built. */
+static int take_part(struct build *b)
+{
+    const struct build_options *o = &b->options;
+    struct nodes *all = b->planned;
+    struct listing_stats stats = b->ingested.stats;
+    const struct scratch_config scratch = {.dir = o->tmpdir};
+    const struct step step = {.call = build_same_step, .arg = b};
+    b->planned = NULL;
+    int rc = share_take(&o->part, all, &scratch, &step, &b->planned, &stats);
+    nodes_free(all);
+    take_listing_stats(b, &stats);
+    return rc;
+}
+
 /* List everything into b->planned. */
 static int build_list(struct build *b)
 {
@@ -262,7 +293,8 @@ static int build_list(struct build *b)
         return rc;
     b->planned = steal_ptr(&b->ingested.nodes);
     take_listing_stats(b, &b->ingested.stats);
-    return take_source_counts(b);
+    rc = b->options.part.count ? take_part(b) : 0;
+    return rc ? rc : take_source_counts(b);
 }
 
 /* ------------------------------------------------------------------ read */
@@ -383,6 +415,9 @@ static int describe(const struct build *b, struct tag *tag)
     p.bytes = counts->bytes;
     p.built = tag->created;
     p.parent = tag->parent;
+    p.part = b->options.part.number;
+    p.part_count = b->options.part.count;
+    p.parents = b->parent && !b->resumed ? b->parent->image_count : 0;
     return provenance_encode(&p, tag->provenance);
 }
 
@@ -390,11 +425,10 @@ static int describe(const struct build *b, struct tag *tag)
 static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
-    const char *source = b->source->url;
     struct tag tag = {.digest = r->image,
                       .content_root = r->content_root,
                       .created = time(NULL),
-                      .source = digest_of(source, strlen(source))};
+                      .source = digest_of(b->identity, strlen(b->identity))};
     if (b->parent && !b->resumed)
         tag.parent = parent_of_tag(b->parent, &r->image);
     int rc = describe(b, &tag);

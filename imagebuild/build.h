@@ -9,6 +9,7 @@
 #include "format/provenance.h"
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/listing.h"
+#include "imagebuild/tree/share.h"
 #include "repository/nesting.h"
 #include "repository/trust.h"
 #include "store/store.h"
@@ -38,10 +39,14 @@ struct build_options {
     size_t pack_size;                   /* target in bytes, 1 GiB at most; 0: 32 MiB */
     unsigned uploads;                   /* concurrent puts; 0: 4 */
     unsigned workers;                   /* threads that hash and compress; 0: one per CPU */
-    /* no_parent: read everything. Otherwise the parent is `parent`, an image of the same store; if that is NULL, the
-     * image that the tag names now, or the newest image of the name from the same source. */
+    /* Build only this share of the source, which may not be one that streams. All zero: all of it. */
+    struct share part;
+    /* no_parent: read everything. Otherwise the parent is `parents`, images of the same store (several: of erofs); if
+     * parent_count is 0, the image that the tag names now, or the newest image of the name from the same source (and
+     * of the same part of it). */
     bool no_parent;
-    const struct image_ref *parent;
+    const struct image_ref *parents;
+    size_t parent_count;
     /* Build only upon a parent that one of these keys has signed, and upon no checkpoint; NULL: whoever made them. */
     const struct trust *trust;
     /* Compaction budget: a percentage of the kept bytes plus a number of bytes. Both 0: no compaction. */
@@ -63,8 +68,9 @@ struct build_options {
 
 /* What the image takes over from its parent. The numbers count regular files; a hard-linked file counts once. */
 struct build_rebuild {
-    struct digest parent;                                 /* zero: no parent, everything was read */
-    char parent_name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2]; /* NAME:TAG; "" without a parent, or if a digest named it */
+    uint64_t parents;                                     /* images; 0: no parent, everything was read */
+    struct digest parent;                                 /* zero: there is none, or there are several */
+    char parent_name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2]; /* NAME:TAG; "" without one, or if a digest named it */
     bool parent_differs; /* a parent was found but not used: other filesystem or chunk size, or too small */
     uint64_t unchanged, added, changed, removed;
     /* Missing or damaged packs of the parent; unchanged files that were read again because their data was in such
@@ -102,10 +108,11 @@ struct build_result {
  * uploaded.
  *
  * Returns 0 or -errno with a sentence. -EINVAL: an option is out of range, or names cannot be kept. -ENOTSUP:
- * strict_tags, but the store has no conditional writes. -ECANCELED: options->cancel was set. -EAGAIN: something that
- * the build relied on vanished from the store; run it again. -EFBIG: over a limit of the filesystem, index or
- * catalog. -EBADMSG: damaged or unexpected data. -ENOENT, -ESTALE: a file vanished or changed. -ESTALE also:
- * the store has been taken apart ('granary unnest'). Others come from source and store. */
+ * strict_tags, but the store has no conditional writes; a part of a source that streams; several parents of ext4.
+ * -ECANCELED: options->cancel was set. -EAGAIN: something that the build relied on vanished from the store; run it
+ * again. -EFBIG: over a limit of the filesystem, index or catalog. -EBADMSG: damaged or unexpected data. -ENOENT,
+ * -ESTALE: a file vanished or changed. -ESTALE also: the store has been taken apart ('granary unnest'). Others come
+ * from source and store. */
 GR_MUST_CHECK int build_run(struct source *source, struct store *store, const struct image_ref *ref,
                             const struct build_options *options, struct build_result *out);
 

@@ -57,6 +57,7 @@ struct build {
     struct store *store;
     const struct image_ref *ref;
     struct build_options options; /* with defaults filled in */
+    char *identity; /* the source's address, and which part of it is built: what a parent found by name must equal */
     struct build_result *result;
     struct build_progress progress;
     const char *phase;             /* current phase, for build_same_step */

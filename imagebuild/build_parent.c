@@ -25,10 +25,11 @@ static struct parent_config parent_config(struct build *b)
 {
     const struct build_options *o = &b->options;
     return (struct parent_config){.store = b->store,
-                                  .image = o->parent ? o->parent : b->ref,
-                                  .source = digest_of(b->source->url, strlen(b->source->url)),
+                                  .images = o->parent_count ? o->parents : b->ref,
+                                  .image_count = GR_MAX(o->parent_count, (size_t)1),
+                                  .source = digest_of(b->identity, strlen(b->identity)),
                                   .trust = o->trust,
-                                  .must_be = o->parent,
+                                  .must_be = o->parent_count,
                                   .fs = o->fs,
                                   .chunk_size = o->chunk_size,
                                   .compact_percent = o->compact_percent,
@@ -62,7 +63,9 @@ int build_parent_know_shards(struct build *b)
         return 0;
     }
     const struct known_shards_config config = {.store = b->store,
-                                               .parent = &b->parent->manifest,
+                                               .images = b->parent->images,
+                                               .image_count = b->parent->image_count,
+                                               .size = b->parent->manifest.size,
                                                .damage = &b->parent->damage,
                                                .step = {.call = build_same_step, .arg = b}};
     int rc = known_shards_new(&config, &b->known);
@@ -89,7 +92,7 @@ static struct checkpoint_identity identity(const struct build *b)
     const struct build_options *o = &b->options;
     return (struct checkpoint_identity){.name = b->ref->name,
                                         .tag = b->ref->tag,
-                                        .source = b->source->url,
+                                        .source = b->identity,
                                         .fs = o->fs,
                                         .chunk_size = o->chunk_size,
                                         .zstd_level = o->zstd_level,
@@ -146,7 +149,8 @@ static int resume(struct build *b)
 static void take_plan(struct build *b)
 {
     const struct parent *p = b->parent;
-    b->result->rebuild = (struct build_rebuild){.parent = p->digest,
+    const struct parent_image *image = p->images;
+    b->result->rebuild = (struct build_rebuild){.parents = p->image_count,
                                                 .unchanged = p->plan.unchanged,
                                                 .added = p->plan.added,
                                                 .changed = p->plan.changed,
@@ -160,8 +164,10 @@ static void take_plan(struct build *b)
                                                 .files_moved = p->moved.files,
                                                 .dead_bytes = p->dead_bytes};
     struct build_rebuild *r = &b->result->rebuild;
-    if (!p->found.by_digest)
-        snprintf(r->parent_name, sizeof r->parent_name, "%s:%s", p->found.name, p->found.tag);
+    if (p->image_count == 1)
+        r->parent = image->digest;
+    if (p->image_count == 1 && !image->found.by_digest)
+        snprintf(r->parent_name, sizeof r->parent_name, "%s:%s", image->found.name, image->found.tag);
     b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
 }
 

@@ -1,5 +1,5 @@
-/* {"built":N,"bytes":N,"files":N,"parent":"<digest>","source_count":N,"sources":["..."],"tool":"..."}; parent is left
- * out when there is none. */
+/* {"built":N,"bytes":N,"files":N,"parent":"<digest>","source_count":N,"sources":["..."],"tool":"..."}. parent is left
+ * out when there is none, or several: then "parents":N is there. "part":N,"part_count":N only in an image of a part. */
 #include "format/provenance.h"
 
 #include <errno.h>
@@ -36,6 +36,11 @@ static int dump(const struct provenance *p, size_t listed, struct bytes *out)
                                           (json_int_t)p->source_count, "sources", "tool", json_lossy(p->tool));
     bool failed =
         root && !digest_is_zero(&p->parent) && json_object_set_new(root, "parent", json_doc_from_digest(&p->parent));
+    if (root && p->parents > 1)
+        failed |= json_object_set_new(root, "parents", json_integer((json_int_t)p->parents)) != 0;
+    if (root && p->part_count)
+        failed |= json_object_set_new(root, "part", json_integer((json_int_t)p->part)) ||
+                  json_object_set_new(root, "part_count", json_integer((json_int_t)p->part_count));
     for (size_t i = 0; root && i < listed; i++)
         failed |= json_array_append_new(json_object_get(root, "sources"), json_lossy(p->sources[i])) != 0;
     return json_doc_dump(what, failed ? NULL : root, out);
@@ -87,6 +92,13 @@ int provenance_decode(const char *text, struct provenance *out)
     p.built = json_doc_int(&doc, root, "built", INT64_MIN, INT64_MAX);
     if (json_object_get(root, "parent"))
         p.parent = json_doc_digest(&doc, root, "parent");
+    p.parents = digest_is_zero(&p.parent) ? 0 : 1;
+    if (json_object_get(root, "parents"))
+        p.parents = (uint64_t)json_doc_int(&doc, root, "parents", 0, INT64_MAX);
+    if (json_object_get(root, "part_count")) {
+        p.part = (uint64_t)json_doc_int(&doc, root, "part", 0, INT64_MAX);
+        p.part_count = (uint64_t)json_doc_int(&doc, root, "part_count", 1, INT64_MAX);
+    }
     json_doc_string(&doc, root, "tool", p.tool, sizeof p.tool);
     if (doc.rc)
         return doc.rc;

@@ -22,10 +22,12 @@ enum {
 struct provenance {
     char sources[PROVENANCE_SOURCES_MAX][PROVENANCE_TEXT_MAX]; /* addresses without credentials and query */
     size_t listed;                                             /* of sources[] */
-    uint64_t source_count; /* of the build; those that do not fit are only counted */
-    uint64_t files, bytes; /* of the image */
-    int64_t built;         /* seconds since the epoch */
-    struct digest parent;  /* the image it was built upon; zero: none */
+    uint64_t source_count;     /* of the build; those that do not fit are only counted */
+    uint64_t files, bytes;     /* of the image */
+    int64_t built;             /* seconds since the epoch */
+    struct digest parent;      /* the image it was built upon; zero: none, or several */
+    uint64_t parents;          /* images it was built upon; several: they were joined */
+    uint64_t part, part_count; /* the image is part number `part`, from 0, of so many of the source; 0: all of it */
     char tool[PROVENANCE_TOOL_MAX];
 };
 

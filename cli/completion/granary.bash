@@ -10,7 +10,7 @@ _granary_config_commands="show check"
 _granary_options() {
     case $1 in
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
-            "--parent --trust --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
+            "--parent --part --trust --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
         images) echo "--endpoint --timeout --all --json";;
         rm) echo "--endpoint --timeout --json";;

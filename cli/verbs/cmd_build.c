@@ -8,7 +8,10 @@
  *
  * The rest of the file prints. Text shows a line only if its count is not 0; JSON has all members always.
  */
+#include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -26,7 +29,8 @@ struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
     unsigned fs;       /* enum manifest_fs */
     unsigned compress; /* 0: zstd, 1: none */
-    const char *tmpdir, *parent, *compact_budget, *bwlimit;
+    const char *tmpdir, *part, *compact_budget, *bwlimit;
+    struct option_list parents;
     struct open_access access;
     struct build_source_values source;
     struct option_list map_users, map_groups, trust;
@@ -38,8 +42,6 @@ struct build_values {
 #define NUMBER(field, min, max) offsetof(struct build_values, field), min, max
 
 enum { ZSTD_LEVEL_DEFAULT = 3 };
-
-static const struct build_values defaults = {.parent = "auto"};
 
 static const struct option_row rows[] = {
     {OPTION_CHOICE, 0, "fs", "erofs|ext4", AT(fs), "the filesystem in the image (default erofs)"},
@@ -56,8 +58,11 @@ static const struct option_row rows[] = {
     {OPTION_SIZE, 0, "checkpoint", "SIZE", NUMBER(checkpoint, 1 << 20, UINT64_C(1) << 50),
      "without a parent, save a checkpoint every SIZE bytes; a run after a failure continues from it (default 64G)"},
     STORE_ROWS(struct build_values),
-    {OPTION_TEXT, 0, "parent", "auto|none|IMAGE", AT(parent),
-     "build upon that image: only what changed is read (default auto: what the tag names now, else the name's newest)"},
+    {OPTION_LIST, 0, "parent", "auto|none|IMAGE", AT(parents),
+     "build upon that image, or several: only what they lack is read (default auto: what the tag names now, else the "
+     "name's newest)"},
+    {OPTION_TEXT, 0, "part", "N/COUNT", AT(part),
+     "build part N, from 0, of COUNT; a build without --part joins the parts if each is its --parent"},
     {OPTION_LIST, 0, "trust", "KEY", AT(trust),
      "build only upon an image that this public key has signed: the key, or its file; may be repeated"},
     {OPTION_TEXT, 0, "compact-budget", "PERCENT%|SIZE", AT(compact_budget),
@@ -121,14 +126,17 @@ static void print_rebuild(const struct build_rebuild *r, bool no_parent)
 {
     char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
     char moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
-    if (digest_is_zero(&r->parent)) {
+    if (!r->parents) {
         printf("  %-16s in full: %s\n", "built",
                r->parent_differs ? "the parent has another filesystem or chunk size, or (ext4) no room left"
                : no_parent       ? "--parent none"
                                  : "no parent");
         return;
     }
-    print_digest(&r->parent, parent);
+    if (r->parents > 1)
+        snprintf(parent, sizeof parent, "%llu images", (unsigned long long)r->parents);
+    else
+        print_digest(&r->parent, parent);
     printf("  %-16s upon %s: %s, %s read, %s kept\n", "built", r->parent_name[0] ? r->parent_name : parent,
            text_format_count(r->added + r->changed + r->healed, "file", files),
            text_format_size(r->bytes_to_read, read), text_format_size(r->bytes_kept, kept));
@@ -187,16 +195,16 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
 
 static json_t *rebuild_json(const struct build_rebuild *r)
 {
-    return json_pack("{s:o,s:s?,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
-                     print_json_digest(&r->parent), "parent_name", r->parent_name[0] ? r->parent_name : NULL,
-                     "parent_differs", r->parent_differs, "unchanged", INTEGER(r->unchanged), "added",
-                     INTEGER(r->added), "changed", INTEGER(r->changed), "removed", INTEGER(r->removed), "packs_damaged",
-                     INTEGER(r->packs_damaged), "healed", INTEGER(r->healed), "bytes_healed", INTEGER(r->bytes_healed),
-                     "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept", INTEGER(r->bytes_kept), "bytes_moved",
-                     INTEGER(r->bytes_moved), "files_moved", INTEGER(r->files_moved), "dead_bytes",
-                     INTEGER(r->dead_bytes), "chunks_scrubbed", INTEGER(r->chunks_scrubbed), "bytes_scrubbed",
-                     INTEGER(r->bytes_scrubbed), "packs_emptied", INTEGER(r->packs_emptied), "bytes_repacked",
-                     INTEGER(r->bytes_repacked));
+    return json_pack("{s:o,s:o,s:s?,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parents",
+                     INTEGER(r->parents), "parent", print_json_digest(&r->parent), "parent_name",
+                     r->parent_name[0] ? r->parent_name : NULL, "parent_differs", r->parent_differs, "unchanged",
+                     INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
+                     INTEGER(r->removed), "packs_damaged", INTEGER(r->packs_damaged), "healed", INTEGER(r->healed),
+                     "bytes_healed", INTEGER(r->bytes_healed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
+                     INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
+                     INTEGER(r->files_moved), "dead_bytes", INTEGER(r->dead_bytes), "chunks_scrubbed",
+                     INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
+                     INTEGER(r->packs_emptied), "bytes_repacked", INTEGER(r->bytes_repacked));
 }
 
 static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
@@ -218,27 +226,68 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-/* --parent, --trust and --compact-budget, parsed. Either percent or bytes bounds the compaction. */
+/* --parent, --part, --trust and --compact-budget, parsed. Either percent or bytes bounds the compaction. */
 struct rebuild_words {
     bool no_parent;
-    bool named; /* --parent names an image: parent is set */
-    struct image_ref parent;
-    struct trust trust; /* no keys: the parent need not be signed */
+    struct image_ref *parents; /* the images that --parent names */
+    size_t count;
+    struct share part;
+    struct trust trust; /* no keys: a parent need not be signed */
     unsigned percent;
     uint64_t bytes;
 };
 
-/* Parse --parent, --trust and --compact-budget. A parent must be in the same store, since the new image refers to its
- * packs. */
+static void rebuild_words_release(struct rebuild_words *w)
+{
+    free(w->parents);
+}
+
+/* Parse an image of --parent. It must be in the same store, since the new image refers to its packs. */
+static int parse_parent(const char *image, const struct image_ref *ref, struct image_ref *out)
+{
+    int rc = image_ref_parse(image, out);
+    if (rc || !strcmp(out->store, ref->store))
+        return rc;
+    return error_set(
+        -EINVAL, "--parent: %s is of another store than the image to be built; granary copy brings it there", image);
+}
+
+static int parse_parents(const struct option_list *list, const struct image_ref *ref, struct rebuild_words *out)
+{
+    out->parents = calloc(list->count + 1, sizeof *out->parents);
+    if (!out->parents)
+        return error_no_memory();
+    for (size_t i = 0; i < list->count; i++) {
+        bool none = !strcmp(list->items[i], "none");
+        if ((none || !strcmp(list->items[i], "auto")) && list->count > 1)
+            return error_set(-EINVAL, "--parent %s stands alone; leave it out beside other parents", list->items[i]);
+        out->no_parent |= none;
+        if (none || !strcmp(list->items[i], "auto"))
+            continue;
+        int rc = parse_parent(list->items[i], ref, &out->parents[out->count++]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* Parse "2/8". Parts count from 0, as the pods of an Indexed Job do, so that a pod's index can stand there. */
+static int parse_part(const char *text, struct share *out)
+{
+    char end;
+    bool valid = isdigit((unsigned char)text[0]) && sscanf(text, "%5u/%5u%c", &out->number, &out->count, &end) == 2;
+    if (valid && out->number < out->count && out->count <= SHARES_MAX)
+        return 0;
+    return error_set(-EINVAL, "--part: '%s' is no part; the parts of 8 are 0/8 to 7/8, and there are at most %d", text,
+                     SHARES_MAX);
+}
+
+/* Parse the options. *out is to be released in any case. */
 static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
 {
-    *out = (struct rebuild_words){.no_parent = !strcmp(v->parent, "none")};
-    out->named = !out->no_parent && strcmp(v->parent, "auto");
-    int rc = out->named ? image_ref_parse(v->parent, &out->parent) : 0;
-    if (!rc && out->named && strcmp(out->parent.store, ref->store))
-        rc = error_set(-EINVAL,
-                       "--parent: %s is of another store than the image to be built; granary copy brings it there",
-                       v->parent);
+    int rc = parse_parents(&v->parents, ref, out);
+    if (!rc && v->part)
+        rc = parse_part(v->part, &out->part);
     if (!rc)
         rc = server_options_add_trust("--trust ", &v->trust, &out->trust);
     const char *budget = v->compact_budget ? v->compact_budget : "2%";
@@ -280,7 +329,9 @@ static int build(const struct build_values *v, const char *url, const struct bui
                                           .dry_run = v->dry_run,
                                           .directory = {.uid = o->uid, .gid = o->gid, .mode = o->directory_mode},
                                           .no_parent = words->no_parent,
-                                          .parent = words->named ? &words->parent : NULL,
+                                          .parents = words->parents,
+                                          .parent_count = words->count,
+                                          .part = words->part,
                                           .trust = words->trust.count ? &words->trust : NULL,
                                           .compact_percent = words->percent,
                                           .compact_bytes = words->bytes,
@@ -328,7 +379,9 @@ static int check_together(const struct build_values *v, const char *url, const s
         return options_exclude("--compress-level", "--compress none", "nothing is compressed");
     if (v->compact_budget && words->no_parent)
         return options_exclude("--compact-budget", "--parent none", "there is nothing to compact");
-    if (v->checkpoint && words->named)
+    if (v->part && build_source_any(url, &v->source, build_source_is_tar))
+        return options_exclude("--part", "tar shards", "--include chooses shards for each of several builds");
+    if (v->checkpoint && words->count)
         return options_exclude("--checkpoint", "--parent IMAGE", "only builds without a parent leave checkpoints");
     if (v->checkpoint && build_source_any(url, &v->source, build_source_is_tar))
         return options_exclude("--checkpoint", "tar shards", "their files are written while they are listed");
@@ -349,7 +402,7 @@ static int cmd_build_run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;
     struct image_ref ref;
-    struct rebuild_words words;
+    struct rebuild_words words CLEANUP(rebuild_words_release) = {.count = 0};
     int rc = cmd_build_check(v, inv->operands[1], &ref);
     if (!rc && parse_rebuild(v, &ref, &words))
         rc = CLI_USAGE;
@@ -397,6 +450,5 @@ const struct verb verb_build = {
     .interrupted = "what was stored is used by the next run",
     .options = rows,
     .values_size = sizeof(struct build_values),
-    .defaults = &defaults,
     .run = cmd_build_run,
 };

@@ -119,9 +119,11 @@ static json_t *provenance_json(const struct inspection *in)
     json_t *sources = json_array();
     for (size_t i = 0; i < p->listed; i++)
         json_array_append_new(sources, json_lossy(p->sources[i]));
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "sources", sources, "source_count", INTEGER(p->source_count),
-                     "files", INTEGER(p->files), "bytes", INTEGER(p->bytes), "built", print_json_time(p->built),
-                     "parent", print_json_digest(&p->parent), "tool", json_lossy(p->tool));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "sources", sources, "source_count",
+                     INTEGER(p->source_count), "part", p->part_count ? INTEGER(p->part) : json_null(), "part_count",
+                     p->part_count ? INTEGER(p->part_count) : json_null(), "parents", INTEGER(p->parents), "files",
+                     INTEGER(p->files), "bytes", INTEGER(p->bytes), "built", print_json_time(p->built), "parent",
+                     print_json_digest(&p->parent), "tool", json_lossy(p->tool));
 }
 
 static json_t *inspect_json(const struct inspection *in)
@@ -235,7 +237,11 @@ static void print_provenance(const struct inspection *in)
     printf("%-14s %s, %s, on %s by ", label, text_format_count(p->files, "file", files),
            text_format_size(p->bytes, bytes), text_format_time(p->built, built));
     print_text(p->tool);
-    if (!digest_is_zero(&p->parent))
+    if (p->part_count)
+        printf(", part %llu/%llu", (unsigned long long)p->part, (unsigned long long)p->part_count);
+    if (p->parents > 1)
+        printf(", upon %s", text_format_count(p->parents, "image", files));
+    else if (!digest_is_zero(&p->parent))
         printf(", upon %s", print_digest(&p->parent, parent));
     putchar('\n');
 }

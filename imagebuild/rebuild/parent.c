@@ -1,4 +1,4 @@
-/* Finding the parent image, and planning the new image with it.
+/* Finding the parent's images, and planning the new image with it.
  *
  * What an error means depends on how the parent was found. A parent that the user names, or that the tag already refers
  * to, must be readable: its errors end the build. The newest image of the name is only a guess: if it cannot be used,
@@ -17,25 +17,24 @@
 #include "repository/repository.h"
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
-static int check_geometry(const struct parent *p, bool *out_other)
+static int check_geometry(const struct parent *p, const struct manifest *m, bool *out_other)
 {
     const struct parent_config *c = &p->config;
-    const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->manifest.chunk_size;
-    *out_other = p->manifest.fs != c->fs || p->manifest.chunk_size != chunk_size;
+    const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->images->manifest.chunk_size;
+    *out_other = m->fs != c->fs || m->chunk_size != chunk_size;
     if (!*out_other || !c->must_be)
         return 0;
     return error_set(-EINVAL,
                      "build: the parent image is %s with chunks of %u bytes, to be built is %s with chunks of %u: give "
                      "the same, or --parent none",
-                     manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
+                     manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
 /* Log that the newest image cannot be used as the parent. */
-static int do_without(const struct parent *p)
+static void do_without(const struct parent *p)
 {
-    log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,
+    log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->images->found.name,
                 error_text());
-    return -ENOENT;
 }
 
 /* Return whether an error means that the image cannot be used, rather than that the store failed. */
@@ -45,31 +44,25 @@ static bool is_unusable(int rc)
 }
 
 /* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
- * having none. */
+ * having none. 1: there is none. */
 static int find_newest(struct parent *p)
 {
-    int rc = lineage_newest(p->config.store, p->found.name, &p->config.source, p->found.tag, &p->tag);
-    p->digest = p->tag.digest;
+    struct parent_image *image = p->images;
+    int rc = lineage_newest(p->config.store, image->found.name, &p->config.source, image->found.tag, &p->tag);
+    image->digest = p->tag.digest;
     p->is_newest = true;
-    return is_unusable(rc) ? do_without(p) : rc;
-}
-
-/* Find the image of the tag or digest, or the newest one instead. */
-static int find_image(struct parent *p)
-{
-    const struct parent_config *c = &p->config;
-    p->found = *c->image;
-    int rc = repository_resolve(c->store, c->image, &p->digest, &p->tag);
-    return rc == -ENOENT && !c->must_be ? find_newest(p) : rc;
+    if (is_unusable(rc))
+        do_without(p);
+    return is_unusable(rc) || rc == -ENOENT ? 1 : rc;
 }
 
 /* Check the signature of the tag by which the image was found. */
-static int check_signature(const struct parent *p)
+static int check_signature(const struct parent *p, const struct parent_image *image)
 {
     const struct trust *trust = p->config.trust;
-    struct image_ref ref = p->found;
+    struct image_ref ref = image->found;
     struct tag tag = p->tag;
-    ref.digest = p->digest;
+    ref.digest = image->digest;
     if (!trust)
         return 0;
     int rc = repository_tag_beside(p->config.store, &ref, &tag);
@@ -78,64 +71,109 @@ static int check_signature(const struct parent *p)
     return rc ? rc : trust_check(trust, &ref, tag.signature);
 }
 
-int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
+/* Find image i by its tag or digest, or the newest one instead, and read its manifest. 1: the build does without. */
+static int find_image(struct parent *p, size_t i)
+{
+    const struct parent_config *c = &p->config;
+    struct parent_image *image = &p->images[i];
+    image->found = c->images[i];
+    int rc = repository_resolve(c->store, &image->found, &image->digest, &p->tag);
+    if (rc == -ENOENT && !c->must_be)
+        rc = find_newest(p);
+    if (rc)
+        return rc == -EBADMSG ? parent_failed(rc) : rc;
+    rc = check_signature(p, image);
+    if (!rc)
+        rc = repository_manifest(c->store, &image->digest, &image->manifest);
+    if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
+        do_without(p);
+        return 1;
+    }
+    return rc && rc != -ECANCELED ? parent_failed(rc) : rc;
+}
+
+/* Lay the images end to end, and describe them as one. */
+static int lay_out(struct parent *p)
+{
+    const uint64_t leaf = (uint64_t)p->images->manifest.chunk_size * INDEX_FANOUT;
+    p->manifest = p->images->manifest;
+    if (p->image_count == 1)
+        return 0;
+    if (p->manifest.fs != MANIFEST_EROFS)
+        return error_set(-ENOTSUP, "build: an image of %s cannot be built upon several parents, only one of erofs can",
+                         manifest_fs_name(p->manifest.fs));
+    for (size_t i = 1; i < p->image_count; i++) {
+        p->images[i].begin = GR_ALIGN_UP(p->manifest.size, leaf);
+        p->manifest.size = p->images[i].begin + p->images[i].manifest.size;
+        p->manifest.stored_bytes += p->images[i].manifest.stored_bytes;
+    }
+    return 0;
+}
+
+/* Make a parent of image_count images without anything but its settings. -ENOMEM. */
+static int parent_new(const struct parent_config *config, size_t image_count, struct parent **out)
 {
     CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
-    *out = NULL;
-    *out_other = false;
     if (!p)
         return error_no_memory();
     p->config = *config;
-    int rc = find_image(p);
-    if (rc == -ENOENT && !config->must_be)
-        return 0;
-    if (rc)
-        return rc == -EBADMSG ? parent_failed(rc) : rc;
-    rc = check_signature(p);
-    if (!rc)
-        rc = repository_manifest(config->store, &p->digest, &p->manifest);
-    if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
-        (void)do_without(p);
-        return 0;
-    }
-    if (rc)
-        return rc == -ECANCELED ? rc : parent_failed(rc);
-    rc = check_geometry(p, out_other);
-    if (rc || *out_other)
-        return rc;
-    rc = live_map_new(p->manifest.size, p->manifest.chunk_size, &p->live);
-    if (rc)
-        return rc;
+    p->images = calloc(image_count, sizeof *p->images);
+    if (!p->images)
+        return error_no_memory();
+    p->image_count = image_count;
     *out = steal_ptr(&p);
     return 0;
 }
 
+int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
+{
+    CLEANUP(cleanup_parent) struct parent *p = NULL;
+    *out = NULL;
+    *out_other = false;
+    int rc = parent_new(config, config->image_count, &p);
+    for (size_t i = 0; i < config->image_count && !rc && !*out_other; i++) {
+        rc = find_image(p, i);
+        if (!rc)
+            rc = check_geometry(p, &p->images[i].manifest, out_other);
+    }
+    if (rc || *out_other)
+        return GR_MIN(rc, 0);
+    rc = lay_out(p);
+    if (!rc)
+        rc = live_map_new(p->manifest.size, p->manifest.chunk_size, &p->live);
+    if (!rc)
+        *out = steal_ptr(&p);
+    return rc;
+}
+
 int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out)
 {
-    CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
-    if (!p)
-        return error_no_memory();
-    p->config = *config;
+    CLEANUP(cleanup_parent) struct parent *p = NULL;
+    int rc = parent_new(config, 1, &p);
+    if (rc)
+        return rc;
     /* moving would make the image depend on where the earlier run was interrupted */
     p->config.compact_percent = 0;
     p->config.compact_bytes = 0;
-    p->manifest = *left;
-    int rc = live_map_new(left->size, left->chunk_size, &p->live);
-    if (rc)
-        return rc;
-    *out = steal_ptr(&p);
-    return 0;
+    p->manifest = p->images->manifest = *left;
+    rc = live_map_new(left->size, left->chunk_size, &p->live);
+    if (!rc)
+        *out = steal_ptr(&p);
+    return rc;
 }
 
 int parent_look(struct parent **parent)
 {
     struct parent *p = *parent;
-    const struct parent_check_config config = {
-        .store = p->config.store, .manifest = &p->manifest, .step = p->config.step};
+    const struct parent_check_config config = {.store = p->config.store,
+                                               .images = p->images,
+                                               .image_count = p->image_count,
+                                               .size = p->manifest.size,
+                                               .step = p->config.step};
     int rc = parent_check(&config, &p->damage);
     if (!p->is_newest || (rc != -ENOENT && !is_unusable(rc)))
         return rc;
-    (void)do_without(p);
+    do_without(p);
     parent_free(steal_ptr(parent));
     return 0;
 }
@@ -147,49 +185,60 @@ void parent_free(struct parent *p)
     source_close(p->source);
     live_map_free(p->live);
     parent_damage_release(&p->damage);
+    free(p->images);
     free(p);
 }
 
 /* ------------------------------------------------------------------ the source of moved files */
 
-/* The parent's image as a source, from which compaction reads the files that it moves. source_read.address says where
- * in the image a file lies. The data is read through image_bytes, which fetches and verifies the chunks. There is
+/* The parent's images as a source, from which compaction reads the files that it moves. source_read.address says where
+ * in the parent a file lies. The data is read through image_bytes, which fetches and verifies the chunks. There is
  * neither list nor stat: the content reader calls only source_read. */
 struct parent_source {
     struct source base;
-    struct image_bytes *bytes;
+    const struct parent *parent;
+    struct image_bytes **bytes; /* by number of the image */
 };
 
 static int parent_read(struct source *s, const struct source_read *read)
 {
     struct parent_source *p = (struct parent_source *)s;
-    return image_bytes_read(p->bytes, read->address + read->offset, read->len, read->dst);
+    size_t i = p->parent->image_count - 1;
+    while (i && read->address < p->parent->images[i].begin)
+        i--;
+    const uint64_t at = read->address - p->parent->images[i].begin;
+    return image_bytes_read(p->bytes[i], at + read->offset, read->len, read->dst);
 }
 
 static void parent_close(struct source *s)
 {
     struct parent_source *p = (struct parent_source *)s;
-    image_bytes_free(p->bytes);
+    for (size_t i = 0; i < p->parent->image_count; i++)
+        image_bytes_free(p->bytes[i]);
+    free(p->bytes);
     free(p);
 }
 
 static const struct source_ops parent_ops = {.read = parent_read, .close = parent_close};
 
-/* Open the parent's image as a source. Store and manifest outlive it. -ENOMEM; errors of image_bytes_new. */
-static int parent_source_new(struct store *store, const struct manifest *parent, struct source **out)
+/* Open p->source. -ENOMEM; errors of image_bytes_new. */
+static int open_source(struct parent *p)
 {
-    struct parent_source *p = calloc(1, sizeof *p);
-    if (!p)
+    struct store *store = p->config.store;
+    struct parent_source *s = calloc(1, sizeof *s);
+    struct image_bytes **bytes = calloc(p->image_count, sizeof *bytes);
+    if (!s || !bytes) {
+        free(s);
+        free(bytes);
         return error_no_memory();
-    /* errors of moved files name the store */
-    p->base = (struct source){.ops = &parent_ops, .url = store->url};
-    int rc = image_bytes_new(store, parent, &p->bytes);
-    if (rc) {
-        free(p);
-        return rc;
     }
-    *out = &p->base;
-    return 0;
+    /* errors of moved files name the store */
+    *s = (struct parent_source){.base = {.ops = &parent_ops, .url = store->url}, .parent = p, .bytes = bytes};
+    p->source = &s->base;
+    int rc = 0;
+    for (size_t i = 0; i < p->image_count && !rc; i++)
+        rc = image_bytes_new(store, &p->images[i].manifest, &bytes[i]);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ planning */
@@ -216,7 +265,7 @@ static int move_files(struct parent *p, struct nodes **nodes)
         .planned = *nodes, .live = p->live, .scratch = {.dir = config->dir}, .step = config->step};
     rc = compact_apply(compact, &apply, &moved, &p->moved);
     if (!rc && p->moved.files)
-        rc = parent_source_new(config->store, &p->manifest, &p->source);
+        rc = open_source(p);
     if (rc)
         return rc;
     p->budget_left = budget - GR_MIN(budget, p->moved.bytes);
@@ -231,7 +280,8 @@ int parent_plan(struct parent *p, struct nodes **nodes)
     struct nodes *planned = NULL;
     const struct plan_config plan = {.listed = *nodes,
                                      .store = config->store,
-                                     .parent = &p->manifest,
+                                     .images = p->images,
+                                     .image_count = p->image_count,
                                      .live = p->live,
                                      .damage = &p->damage,
                                      .scratch = {.dir = config->dir},
@@ -253,6 +303,8 @@ struct sink_parent parent_sink(struct parent *p)
 {
     return (struct sink_parent){.store = p->config.store,
                                 .manifest = &p->manifest,
+                                .images = p->images,
+                                .image_count = p->image_count,
                                 .kept = live_map_kept,
                                 .kept_all = live_map_kept_all,
                                 .arg = p->live,
@@ -266,14 +318,16 @@ struct sink_parent parent_sink(struct parent *p)
 struct scrub {
     struct parent *parent;
     struct sink *sink;
+    uint64_t first; /* number of the first chunk of the image that is read */
     uint8_t *chunk; /* copy of the current chunk */
 };
 
 /* Return whether a chunk has both dead and live blocks. */
 static bool has_dead(void *arg, uint64_t number)
 {
-    const struct live_map *l = ((struct scrub *)arg)->parent->live;
-    uint32_t live = live_map_blocks(l, number);
+    const struct scrub *s = arg;
+    const struct live_map *l = s->parent->live;
+    uint32_t live = live_map_blocks(l, s->first + number);
     return live && live < live_map_chunk_size(l) / LIVE_BLOCK;
 }
 
@@ -297,14 +351,15 @@ static int clean_chunk(void *arg, const struct chunk_item *item)
 {
     struct scrub *s = arg;
     struct parent *p = s->parent;
+    const uint64_t number = s->first + item->number;
     /* a chunk must not be left out: the build would report an erasure that did not happen */
     if (item->rc)
         return parent_failed(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);
-    uint64_t erased = erase_dead(s, item->number, item->ref->plain_len);
+    uint64_t erased = erase_dead(s, number, item->ref->plain_len);
     p->scrubbed.chunks += erased > 0;
     p->scrubbed.bytes += erased;
-    int rc = sink_write(s->sink, SINK_SCRUB, item->number * p->manifest.chunk_size, s->chunk, item->ref->plain_len);
+    int rc = sink_write(s->sink, SINK_SCRUB, number * p->manifest.chunk_size, s->chunk, item->ref->plain_len);
     return rc ? rc : step_take(&p->config.step);
 }
 
@@ -315,22 +370,26 @@ int parent_scrub(struct parent *p, struct sink *sink)
     p->scrubbed = (struct scrub_counts){0};
     if (!s.chunk)
         return error_no_memory();
-    int rc = chunk_stream(p->config.store, &p->manifest, &options, clean_chunk, &s);
+    int rc = 0;
+    for (size_t i = 0; i < p->image_count && !rc; i++) {
+        s.first = p->images[i].begin / p->manifest.chunk_size;
+        rc = chunk_stream(p->config.store, &p->images[i].manifest, &options, clean_chunk, &s);
+    }
     free(s.chunk);
     return rc;
 }
 
 /* ------------------------------------------------------------------ the end */
 
-/* Set *out to whether the tag by which the parent was found names it still. */
-static int parent_is_tagged(const struct parent *p, bool *out)
+/* Set *out to whether the tag by which an image was found names it still. */
+static int is_tagged(struct store *store, const struct parent_image *image, bool *out)
 {
     struct digest named;
     *out = false;
-    if (p->found.by_digest)
+    if (image->found.by_digest)
         return 0;
-    int rc = repository_resolve(p->config.store, &p->found, &named, NULL);
-    *out = !rc && digest_equal(&named, &p->digest);
+    int rc = repository_resolve(store, &image->found, &named, NULL);
+    *out = !rc && digest_equal(&named, &image->digest);
     return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
 }
 
@@ -338,12 +397,20 @@ static int parent_is_tagged(const struct parent *p, bool *out)
  * manifest that is younger than the grace period, though the packs under it may be old. */
 int parent_hold(struct parent *p, bool lapsed)
 {
-    bool tagged;
-    int rc = parent_is_tagged(p, &tagged);
-    return rc ? rc : gc_hold_parent(p->config.store, &p->digest, lapsed || !tagged, &p->config.step);
+    struct store *store = p->config.store;
+    int rc = 0;
+    for (size_t i = 0; i < p->image_count && !rc; i++) {
+        bool tagged;
+        rc = is_tagged(store, &p->images[i], &tagged);
+        if (!rc)
+            rc = gc_hold_parent(store, &p->images[i].digest, lapsed || !tagged, &p->config.step);
+    }
+    return rc;
 }
 
 struct digest parent_of_tag(const struct parent *p, const struct digest *image)
 {
-    return digest_equal(&p->digest, image) ? p->tag.parent : p->digest;
+    if (p->image_count > 1)
+        return (struct digest){0};
+    return digest_equal(&p->images->digest, image) ? p->tag.parent : p->images->digest;
 }

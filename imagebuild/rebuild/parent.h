@@ -1,6 +1,6 @@
-/* The parent of a build: the image it builds upon. This module decides which of the parent's files stay, which ones
- * compaction moves, and which dead bytes scrubbing erases. build.c reaches all of it
- * through this header.
+/* The parent of a build: the image it builds upon, or several images laid end to end (parent_index.h), such as the
+ * parts of one source. This module decides which of the parent's files stay, which ones compaction moves, and which
+ * dead bytes scrubbing erases. build.c reaches all of it through this header.
  *
  * Call order:
  *
@@ -29,11 +29,12 @@
 /* All pointers are the caller's and outlive the parent. */
 struct parent_config {
     struct store *store;
-    const struct image_ref *image; /* which image of this store */
-    struct digest source;          /* digest of the source's address (struct tag) */
-    const struct trust *trust;     /* one of these keys must have signed it; NULL: whoever made it */
+    const struct image_ref *images; /* which images of this store */
+    size_t image_count;             /* at least 1; several: must_be is set */
+    struct digest source;           /* digest of the source's address (struct tag) */
+    const struct trust *trust;      /* one of these keys must have signed each; NULL: whoever made them */
     /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
-     * this is false and `image` does not exist, the newest image of its name from this source is taken
+     * this is false and the image does not exist, the newest image of its name from this source is taken
      * (lineage_newest). If there is none, or it is damaged, differs or is not signed, the build has no parent. */
     bool must_be;
     enum manifest_fs fs; /* of the image to be built */
@@ -72,11 +73,11 @@ struct scrub_counts {
 /* Other modules may read the members; only this module writes them. */
 struct parent {
     struct parent_config config;
-    struct digest digest;
-    struct image_ref found; /* config.image, or the newest image that was found instead */
-    bool is_newest;         /* `found` is the newest image, not config.image */
-    struct tag tag;         /* zero if a digest named the parent, or for a checkpoint */
-    struct manifest manifest;
+    struct parent_image *images; /* config.images, or the newest image that was found instead */
+    size_t image_count;
+    bool is_newest;              /* the image is the newest one, not config.images[0] */
+    struct tag tag;              /* of the last image; zero if a digest named it, or for a checkpoint */
+    struct manifest manifest;    /* the image's; of several images: only filesystem and sizes, of all together */
     struct live_map *live;       /* blocks of kept files */
     struct parent_damage damage; /* set by parent_look: packs that the store lacks, so their files cannot stay */
     struct source *source;       /* reads NODE_MOVE files; NULL: none are moved */
@@ -88,8 +89,8 @@ struct parent {
 };
 
 /* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
- * filesystem or chunk size differs. Errors: see must_be; -EBADMSG: its tag or manifest is damaged; -EKEYREJECTED: see
- * trust; -ENOMEM; those of the store. */
+ * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs; -EBADMSG: its tag
+ * or manifest is damaged; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
 GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */
@@ -113,7 +114,8 @@ GR_MUST_CHECK int parent_scrub(struct parent *p, struct sink *sink);
  * does not count them as unneeded. lapsed: the lease has lapsed, so all of them are looked up. Errors as from
  * gc_hold_parent. */
 GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
-/* Return the parent that the new image's tags name: this one, or its own parent if nothing changed. */
+/* Return the parent that the new image's tags name: this one, or its own parent if nothing changed; zero if it is
+ * several images. */
 struct digest parent_of_tag(const struct parent *p, const struct digest *image);
 
 /* Return `code` with the thread's sentence extended by the remedy: "...; the parent image cannot be used: --parent

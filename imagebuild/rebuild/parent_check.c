@@ -20,6 +20,7 @@ enum { NAMED_MAX = 8 }; /* damaged packs logged by name */
 struct checking {
     const struct parent_check_config *config;
     struct parent_damage *damage;
+    uint64_t first;             /* number of the first chunk of the image that is walked */
     struct digest_map packs;    /* value: index into `last` */
     VEC(struct chunk_ref) last; /* of each pack, the chunk with the highest offset */
     bool *bad;                  /* by index into `last` */
@@ -77,18 +78,24 @@ static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct c
 static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct parent_damage *d = ((struct checking *)arg)->damage;
+    first += ((struct checking *)arg)->first;
     for (uint64_t i = 0; chunks && i < count; i++)
         if (!chunk_is_hole(&chunks[i]) && digest_map_find(&d->packs, &chunks[i].object))
             d->chunks[(first + i) / 8] |= (uint8_t)(1 << (first + i) % 8);
     return parent_check_step(arg);
 }
 
-/* Walk the index. A missing node means that the parent is damaged. */
+/* Walk the index of every image. A missing node means that the parent is damaged. */
 static int parent_check_walk(struct checking *c,
                              int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
 {
     const struct index_walk_ops ops = {.chunks = chunks};
-    int rc = index_walk(c->config->store, c->config->manifest, &ops, c);
+    int rc = 0;
+    for (size_t i = 0; i < c->config->image_count && !rc; i++) {
+        const struct parent_image *image = &c->config->images[i];
+        c->first = image->begin / image->manifest.chunk_size;
+        rc = index_walk(c->config->store, &image->manifest, &ops, c);
+    }
     return rc == -EBADMSG || rc == -ENOENT ? parent_failed(-EBADMSG) : rc;
 }
 
@@ -143,8 +150,8 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
     /* no damage: the second pass is not needed */
     if (rc || !out->packs.map.count)
         return rc;
-    out->chunk_size = config->manifest->chunk_size;
-    out->chunks = calloc(manifest_chunk_count(config->manifest) / 8 + 1, 1);
+    out->chunk_size = config->images->manifest.chunk_size;
+    out->chunks = calloc(config->size / out->chunk_size / 8 + 1, 1);
     return out->chunks ? parent_check_walk(&c, mark_chunks) : error_no_memory();
 }
 

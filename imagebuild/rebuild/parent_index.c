@@ -21,8 +21,9 @@
 /* A node kept in memory. */
 struct held {
     struct index_node *node; /* NULL: free */
-    uint64_t number;
-    uint64_t used; /* value of parent_index.clock at the last use */
+    const struct parent_image *image;
+    uint64_t number; /* in that image */
+    uint64_t used;   /* value of parent_index.clock at the last use */
 };
 
 /* A leaf fetched ahead; a slot of the ring. */
@@ -44,17 +45,22 @@ struct parent_leaves {
 struct parent_index {
     struct store *store;
     struct manifest manifest;
+    const struct parent_image *images;
+    size_t count;
+    struct parent_image only; /* the image, if there are not several */
     uint64_t clock;
     struct held held[PARENT_INDEX_NODES];
 };
 
-int parent_index_new(struct store *store, const struct manifest *manifest, struct parent_index **out)
+int parent_index_new(const struct sink_parent *parent, struct parent_index **out)
 {
     struct parent_index *p = calloc(1, sizeof *p);
     if (!p)
         return error_no_memory();
-    p->store = store;
-    p->manifest = *manifest;
+    p->store = parent->store;
+    p->manifest = p->only.manifest = *parent->manifest;
+    p->images = parent->image_count ? parent->images : &p->only;
+    p->count = GR_MAX(parent->image_count, (size_t)1);
     *out = p;
     return 0;
 }
@@ -68,12 +74,24 @@ void parent_index_free(struct parent_index *p)
     free(p);
 }
 
+/* Return the image that has a leaf, and make *leaf the leaf's number there. */
+static const struct parent_image *image_of(const struct parent_index *p, uint64_t *leaf)
+{
+    const uint64_t bytes = (uint64_t)p->manifest.chunk_size * INDEX_FANOUT;
+    size_t i = p->count - 1;
+    while (i && *leaf < p->images[i].begin / bytes)
+        i--;
+    *leaf -= p->images[i].begin / bytes;
+    return &p->images[i];
+}
+
 /* Return the kept node, marking it used; NULL: it is not kept. */
-static struct held *parent_index_find(struct parent_index *p, unsigned level, uint64_t number)
+static struct held *parent_index_find(struct parent_index *p, const struct parent_image *image, unsigned level,
+                                      uint64_t number)
 {
     for (int i = 0; i < PARENT_INDEX_NODES; i++) {
         struct held *h = &p->held[i];
-        if (h->node && h->node->level == level && h->number == number) {
+        if (h->node && h->image == image && h->node->level == level && h->number == number) {
             h->used = ++p->clock;
             return h;
         }
@@ -99,46 +117,94 @@ static int node_failed(int rc)
     return rc == -ECANCELED ? rc : parent_failed(rc == -ENOENT ? -EBADMSG : rc);
 }
 
-/* Return a node, fetching it if it is not kept. *out NULL: there is no node at this place. */
-static int parent_index_get_node(struct parent_index *p, unsigned level, uint64_t number, const struct index_node **out)
+/* An image that another one follows ends with holes: make its last leaf a full one. */
+static int fill_up(const struct parent_index *p, const struct parent_image *image, struct index_node *node)
 {
-    struct held *h = parent_index_find(p, level, number);
+    if (node->level || node->count == INDEX_FANOUT || image == &p->images[p->count - 1])
+        return 0;
+    struct chunk_ref *chunks = realloc(node->chunks, INDEX_FANOUT * sizeof *chunks);
+    if (!chunks)
+        return error_no_memory();
+    memset(chunks + node->count, 0, (INDEX_FANOUT - node->count) * sizeof *chunks);
+    node->chunks = chunks;
+    node->count = INDEX_FANOUT;
+    return 0;
+}
+
+/* Fetch and verify a node of an image. */
+static int fetch_node(const struct parent_index *p, const struct parent_image *image, const struct index_child *child,
+                      unsigned level, uint64_t number, struct index_node **out)
+{
+    CLEANUP(cleanup_index_node) struct index_node *node = NULL;
+    int rc = index_read_node(p->store, &image->manifest, child, level, number, &node);
+    if (rc)
+        return node_failed(rc);
+    rc = fill_up(p, image, node);
+    if (!rc)
+        *out = steal_ptr(&node);
+    return rc;
+}
+
+static int image_child(struct parent_index *p, const struct parent_image *image, unsigned level, uint64_t number,
+                       struct index_child *out);
+
+/* Return a node, fetching it if it is not kept. *out NULL: there is no node at this place. */
+static int parent_index_get_node(struct parent_index *p, const struct parent_image *image, unsigned level,
+                                 uint64_t number, const struct index_node **out)
+{
+    struct held *h = parent_index_find(p, image, level, number);
     struct index_child child;
     *out = h ? h->node : NULL;
     if (h)
         return 0;
-    int rc = parent_index_child(p, level, number, &child);
+    int rc = image_child(p, image, level, number, &child);
     if (rc || digest_is_zero(&child.digest))
         return rc;
     h = parent_index_make_room(p);
-    rc = index_read_node(p->store, &p->manifest, &child, level, number, &h->node);
+    rc = fetch_node(p, image, &child, level, number, &h->node);
     if (rc)
-        return node_failed(rc);
+        return rc;
+    h->image = image;
     h->number = number;
     h->used = ++p->clock;
     *out = h->node;
     return 0;
 }
 
-/* Recurses upward, at most INDEX_LEVELS_MAX levels. */
-int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out)
+/* parent_index_child within an image. Recurses upward, at most INDEX_LEVELS_MAX levels. */
+static int image_child(struct parent_index *p, const struct parent_image *image, unsigned level, uint64_t number,
+                       struct index_child *out)
 {
+    const struct manifest *m = &image->manifest;
     const struct index_node *above = NULL;
     memset(out, 0, sizeof *out);
-    if (level + 1 == p->manifest.index_levels && !number)
-        *out = p->manifest.index_root;
-    if (level + 1 >= p->manifest.index_levels)
+    if (level + 1 == m->index_levels && !number)
+        *out = m->index_root;
+    if (level + 1 >= m->index_levels)
         return 0;
-    int rc = parent_index_get_node(p, level + 1, number / INDEX_FANOUT, &above);
+    int rc = parent_index_get_node(p, image, level + 1, number / INDEX_FANOUT, &above);
     if (!rc && above && number % INDEX_FANOUT < above->count)
         *out = above->children[number % INDEX_FANOUT];
     return rc;
 }
 
+int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out)
+{
+    const struct parent_image *image = p->images;
+    if (level && p->count > 1) {
+        memset(out, 0, sizeof *out);
+        return 0;
+    }
+    if (!level)
+        image = image_of(p, &number);
+    return image_child(p, image, level, number, out);
+}
+
 int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out)
 {
     const struct index_node *node;
-    int rc = parent_index_get_node(p, 0, number, &node);
+    const struct parent_image *image = image_of(p, &number);
+    int rc = parent_index_get_node(p, image, 0, number, &node);
     *out = !rc && node ? node->chunks : NULL;
     return rc;
 }
@@ -150,11 +216,11 @@ static void load_ahead(void *leaves, void *slot)
 {
     const struct parent_index *p = ((struct parent_leaves *)leaves)->index;
     struct ahead *a = slot;
-    int rc = digest_is_zero(&a->child.digest)
-                 ? 0
-                 : index_read_node(p->store, &p->manifest, &a->child, 0, a->number, &a->node);
+    uint64_t number = a->number;
+    const struct parent_image *image = image_of(p, &number);
+    int rc = digest_is_zero(&a->child.digest) ? 0 : fetch_node(p, image, &a->child, 0, number, &a->node);
     if (rc)
-        error_take(&a->error, node_failed(rc));
+        error_take(&a->error, rc);
 }
 
 static void clear_ahead(void *slot)

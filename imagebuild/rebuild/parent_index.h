@@ -1,19 +1,40 @@
 /* The chunk index of the parent: single entries and leaves, fetched and verified on demand, or leaves in ascending
- * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 90 KB each. One thread. */
+ * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 90 KB each. One thread.
+ *
+ * A parent may consist of several images laid end to end. Each begins at a multiple of what a leaf describes, so that
+ * their leaves are leaves of the whole:
+ *
+ *   image 0: | leaf 0 | leaf 1 | leaf 2..|
+ *   image 1:                             | leaf 0 | leaf 1..|
+ *   parent:  | leaf 0 | leaf 1 | leaf 2  | leaf 3 | leaf 4..|
+ */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 
 #include "base/map.h"
+#include "format/image_ref.h"
 #include "format/index.h"
 #include "format/manifest.h"
 #include "store/store.h"
 
 enum { PARENT_INDEX_NODES = 16 };
 
+/* One of the images that a parent consists of. */
+struct parent_image {
+    uint64_t begin; /* its first byte in the parent's address space: a multiple of what a leaf describes */
+    struct manifest manifest;
+    struct digest digest;
+    struct image_ref found; /* how it was found */
+};
+
 /* The parent as the sink sees it, and which of its chunks stay. All pointers are the caller's. */
 struct sink_parent {
     struct store *store;
     const struct manifest *manifest; /* its chunk size is the new image's */
+    /* Several images, in ascending order; of `manifest`, only sizes count then. image_count 0: `manifest` is one
+     * image. */
+    const struct parent_image *images;
+    size_t image_count;
     /* Return whether a kept file lies in this chunk of the parent. Then the chunk stays, unless it is written. The
      * answer for a number never changes. */
     bool (*kept)(void *arg, uint64_t chunk);
@@ -25,12 +46,12 @@ struct sink_parent {
 
 struct parent_index;
 
-/* -ENOMEM. The manifest is copied; the store is the caller's. */
-GR_MUST_CHECK int parent_index_new(struct store *store, const struct manifest *manifest, struct parent_index **out);
+/* -ENOMEM. The manifest is copied; store and images are the caller's and outlive the result. */
+GR_MUST_CHECK int parent_index_new(const struct sink_parent *parent, struct parent_index **out);
 void parent_index_free(struct parent_index *p); /* NULL is allowed */
 
-/* Return the entry of node `number` of `level` in the node above it; zero where there is no node. -EBADMSG: the
- * parent is damaged; others come from the store. */
+/* Return the entry of node `number` of `level` in the node above it; zero where there is no node. Several images have
+ * no common nodes above their leaves. -EBADMSG: the parent is damaged; others come from the store. */
 GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out);
 /* Return the chunks of a leaf, as many as the parent has there, valid until the next call. *out NULL: only holes, or
  * past the end. Errors as from parent_index_child. */

@@ -1,9 +1,12 @@
 /* The plan, and compaction (below). The plan is a merge of two sorted sequences: the listing's nodes, and the parent's
- * catalog entries. `theirs` is the next entry of the parent.
+ * catalog entries, of which `theirs` has the next one.
  *
  *   listing:  a  b     d  e          entry only in the listing:     added
  *   catalog:  a     c  d  e          only in the catalog:           removed
  *                                    in both: same version? kept : changed
+ *
+ * A parent of several images has as many catalogs, each with its own next entry. All that have the path of a node move
+ * on together.
  */
 #include "imagebuild/rebuild/rebuild_internal.h"
 
@@ -15,21 +18,50 @@
 #include "base/error.h"
 #include "repository/read/catalog_read.h"
 
+/* An image of the parent. */
+struct theirs {
+    const struct parent_image *image;
+    struct catalog_cursor *catalog;
+    const struct catalog_entry *entry; /* the next one; NULL: after the last */
+};
+
 struct plan {
     const struct plan_config *config;
     struct plan_counts *counts;
-    struct catalog_cursor *catalog;
-    const struct catalog_entry *theirs; /* NULL: after the last */
+    struct theirs *theirs; /* by number of the image */
 };
 
-/* Advance to the parent's next entry. */
-static int next_theirs(struct plan *p)
+static void plan_release(struct plan *p)
 {
-    int rc = catalog_cursor_next(p->catalog, &p->theirs);
+    for (size_t i = 0; p->theirs && i < p->config->image_count; i++)
+        catalog_cursor_free(p->theirs[i].catalog);
+    free(p->theirs);
+}
+
+/* Open the catalogs. They share what one pass may fetch ahead. */
+static int plan_open(struct plan *p)
+{
+    const struct plan_config *c = p->config;
+    const unsigned ahead = (unsigned)(CATALOG_CURSOR_AHEAD / c->image_count);
+    p->theirs = calloc(c->image_count, sizeof *p->theirs);
+    if (!p->theirs)
+        return error_no_memory();
+    int rc = 0;
+    for (size_t i = 0; i < c->image_count && !rc; i++) {
+        p->theirs[i].image = &c->images[i];
+        rc = catalog_cursor_new(c->store, &c->images[i].manifest, NULL, 0, ahead, &p->theirs[i].catalog);
+    }
+    return rc;
+}
+
+/* Advance to an image's next entry. */
+static int next_theirs(struct theirs *t)
+{
+    int rc = catalog_cursor_next(t->catalog, &t->entry);
     if (rc < 0)
         return rc == -ECANCELED ? rc : parent_failed(rc);
     if (!rc)
-        p->theirs = NULL;
+        t->entry = NULL;
     return 0;
 }
 
@@ -39,16 +71,32 @@ static bool counts_as_file(const struct catalog_entry *e)
     return S_ISREG(e->mode) && !e->hard_link;
 }
 
-/* Skip the parent's paths before n's, which are removed ones. n NULL: skip all. */
-static int skip_removed(struct plan *p, const struct node *n)
+/* Return how an image's next path compares with n's. */
+static int compare_path(const struct theirs *t, const struct node *n)
+{
+    return catalog_path_compare(t->entry->path, t->entry->path_len, n->path, n->path_len);
+}
+
+/* Skip an image's paths before n's, which are removed ones. n NULL: skip all. */
+static int skip_removed(struct plan *p, struct theirs *t, const struct node *n)
 {
     int rc = 0;
-    while (!rc && p->theirs &&
-           (!n || catalog_path_compare(p->theirs->path, p->theirs->path_len, n->path, n->path_len) < 0)) {
-        p->counts->removed += counts_as_file(p->theirs);
-        rc = next_theirs(p);
+    while (!rc && t->entry && (!n || compare_path(t, n) < 0)) {
+        p->counts->removed += counts_as_file(t->entry);
+        rc = next_theirs(t);
     }
     return rc;
+}
+
+/* Return the entry's only extent, in the parent's address space; len 0: it lies outside its image. */
+static struct catalog_extent extent_of(const struct theirs *t)
+{
+    struct catalog_extent at = t->entry->extents[0];
+    const uint64_t size = t->image->manifest.size;
+    if (at.offset >= size || at.len > size - at.offset)
+        return (struct catalog_extent){0};
+    at.offset += t->image->begin;
+    return at;
 }
 
 /* Return whether a file is unchanged. A file without a validator never is. */
@@ -60,42 +108,46 @@ static bool same_version(const struct node *n, const struct catalog_entry *e)
 
 /* Return whether an unchanged file is read because of damage: it lies in a damaged pack, or was written with a shard
  * of which some part does. An extent outside the image is plan_keep's to report. */
-static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool written)
+static bool is_damaged(const struct plan *p, const struct theirs *t, bool written)
 {
     const struct parent_damage *damage = p->config->damage;
-    const struct catalog_extent *at = e->extents;
     if (!damage || !damage->chunks || written)
         return written && damage && damage->chunks;
-    return e->extent_count == 1 && live_map_fits(p->config->live, at->offset, at->len) &&
-           parent_damage_touches(damage, at->offset, at->len);
+    if (t->entry->extent_count != 1)
+        return false;
+    const struct catalog_extent at = extent_of(t);
+    return at.len && live_map_fits(p->config->live, at.offset, at.len) &&
+           parent_damage_touches(damage, at.offset, at.len);
 }
 
 /* Keep the bytes of an unchanged file. */
-static int plan_keep(struct plan *p, struct node *n, const struct catalog_entry *e)
+static int plan_keep(struct plan *p, struct node *n, const struct theirs *t)
 {
+    const struct catalog_entry *e = t->entry;
     if (!n->size)
         return 0;
     if (e->extent_count != 1 || digest_is_zero(&e->content)) {
         n->plan = NODE_READ; /* no build of this program writes such an entry */
         return 0;
     }
-    const struct catalog_extent *at = e->extents;
-    if (at->len != n->size || !live_map_fits(p->config->live, at->offset, at->len)) {
+    const struct catalog_extent at = extent_of(t);
+    if (at.len != n->size || !live_map_fits(p->config->live, at.offset, at.len)) {
         (void)error_set(-EBADMSG, "build: the parent's catalog places '%.*s' where no file can be",
                         (int)GR_MIN(e->path_len, (size_t)200), e->path);
         return parent_failed(-EBADMSG);
     }
     n->plan = NODE_KEEP;
-    n->address = at->offset;
+    n->address = at.offset;
     n->content = e->content;
-    live_map_add(p->config->live, at->offset, at->len);
+    live_map_add(p->config->live, at.offset, at.len);
     return 0;
 }
 
-/* Plan one node and count it. e: the parent's entry of the same path; NULL: there is none. */
-static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry *e)
+/* Plan one node and count it. t: the image whose next entry has the same path; NULL: there is none. */
+static int plan_judge(struct plan *p, struct node *n, const struct theirs *t)
 {
     struct plan_counts *counts = p->counts;
+    const struct catalog_entry *e = t ? t->entry : NULL;
     bool file = S_ISREG(n->mode) && n->link == n->rank;
     bool was_file = e && S_ISREG(e->mode);
     if (!file) {
@@ -103,8 +155,8 @@ static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry
         return 0;
     }
     bool written = n->plan == NODE_KEEP; /* with the listing */
-    bool same = was_file && same_version(n, e), healed = same && n->size && is_damaged(p, e, written);
-    int rc = !written && same && !healed ? plan_keep(p, n, e) : 0;
+    bool same = was_file && same_version(n, e), healed = same && n->size && is_damaged(p, t, written);
+    int rc = !written && same && !healed ? plan_keep(p, n, t) : 0;
     bool unchanged = (!written && n->plan == NODE_KEEP) || (was_file && !n->size && !e->size);
     if (unchanged)
         counts->unchanged++;
@@ -119,16 +171,30 @@ static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry
     return rc;
 }
 
+/* Return whether the file's data can stay where the image has it. */
+static bool is_usable(const struct plan *p, const struct node *n, const struct theirs *t)
+{
+    return S_ISREG(t->entry->mode) && same_version(n, t->entry) && !is_damaged(p, t, false);
+}
+
 /* Plan a node with its counterpart in the parent, if there is one. */
 static int plan_node(struct plan *p, struct node *n)
 {
-    int rc = skip_removed(p, n);
-    if (rc)
-        return rc;
-    const struct catalog_entry *e = p->theirs;
-    bool both = e && !catalog_path_compare(e->path, e->path_len, n->path, n->path_len);
-    rc = plan_judge(p, n, both ? e : NULL);
-    return rc || !both ? rc : next_theirs(p);
+    struct theirs *chosen = NULL, *end = p->theirs + p->config->image_count;
+    int rc = 0;
+    for (struct theirs *t = p->theirs; t < end && !rc; t++) {
+        rc = skip_removed(p, t, n);
+        if (rc || !t->entry || compare_path(t, n))
+            continue;
+        if (!chosen || (!is_usable(p, n, chosen) && is_usable(p, n, t)))
+            chosen = t;
+    }
+    if (!rc)
+        rc = plan_judge(p, n, chosen);
+    for (struct theirs *t = p->theirs; t < end && !rc; t++)
+        if (t->entry && !compare_path(t, n))
+            rc = next_theirs(t);
+    return rc;
 }
 
 static int plan_all(struct plan *p, struct nodes *to)
@@ -138,8 +204,8 @@ static int plan_all(struct plan *p, struct nodes *to)
     struct node n;
     uint64_t done = 0;
     int rc = nodes_cursor_new(config->listed, &from);
-    if (!rc)
-        rc = next_theirs(p);
+    for (size_t i = 0; i < config->image_count && !rc; i++)
+        rc = next_theirs(&p->theirs[i]);
     while (!rc && (rc = nodes_next(from, &n)) == 1) {
         rc = plan_node(p, &n);
         if (!rc)
@@ -147,20 +213,19 @@ static int plan_all(struct plan *p, struct nodes *to)
         if (!rc && ++done % PLAN_STEP == 0)
             rc = step_take(&config->step);
     }
-    if (!rc)
-        rc = skip_removed(p, NULL);
+    for (size_t i = 0; i < config->image_count && !rc; i++)
+        rc = skip_removed(p, &p->theirs[i], NULL);
     return rc ? rc : nodes_end(to);
 }
 
 int plan_make(const struct plan_config *config, struct nodes **out, struct plan_counts *counts)
 {
     CLEANUP(cleanup_nodes) struct nodes *nodes = NULL;
-    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *catalog = NULL;
+    struct plan p CLEANUP(plan_release) = {.config = config, .counts = counts};
     *counts = (struct plan_counts){0};
-    int rc = catalog_cursor_new(config->store, config->parent, NULL, 0, CATALOG_CURSOR_AHEAD, &catalog);
+    int rc = plan_open(&p);
     if (!rc)
         rc = nodes_new(&config->scratch, &nodes);
-    struct plan p = {.config = config, .counts = counts, .catalog = catalog};
     if (!rc)
         rc = plan_all(&p, nodes);
     if (rc)

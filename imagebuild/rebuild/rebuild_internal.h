@@ -18,6 +18,7 @@
  *
  * A regular file that both have at the same path, with the same size and validator, is kept (NODE_KEEP): its data stays
  * at the parent's address, and its digest is the catalog's. But if the data lies in a damaged pack, the file is read.
+ * Of several images, the first one that has the file in this version counts.
  * Every other file is read too, unless it was written with the listing already. Mode, owner, mtime and extended
  * attributes always come from the listing. One thread.
  */
@@ -26,7 +27,8 @@
 struct plan_config {
     const struct nodes *listed;
     struct store *store;                /* the parent's */
-    const struct manifest *parent;      /* same filesystem and chunk size as the build's */
+    const struct parent_image *images;  /* the parent's: same filesystem and chunk size as the build's */
+    size_t image_count;                 /* at least 1 */
     struct live_map *live;              /* empty, of the parent's size; gets the kept files */
     const struct parent_damage *damage; /* NULL: nothing is damaged */
     struct scratch_config scratch;      /* for the planned nodes */
@@ -85,7 +87,9 @@ enum { PARENT_CHECK_THREADS = 16 };
 
 struct parent_check_config {
     struct store *store;
-    const struct manifest *manifest; /* the parent's */
+    const struct parent_image *images; /* the parent's */
+    size_t image_count;                /* at least 1 */
+    uint64_t size;                     /* bytes of the parent, all images together */
     struct step step;
 };
 

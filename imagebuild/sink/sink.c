@@ -156,7 +156,7 @@ static int open_parent(struct sink *s)
     s->given = s->parent = *s->config.parent;
     s->parent_chunks = manifest_chunk_count(m);
     int rc = s->config.erase ? open_erasure(s) : 0;
-    return rc ? rc : parent_index_new(s->parent.store, m, &s->parent_index);
+    return rc ? rc : parent_index_new(&s->parent, &s->parent_index);
 }
 
 static int open_parts(struct sink *s)

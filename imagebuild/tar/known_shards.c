@@ -21,8 +21,9 @@ enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };
 struct known_shards {
     struct known_shards_config config;
     struct digest_map keys;
-    struct digest_map linked; /* the first names of hard-linked members, numbered */
-    bool of_no_use;           /* skipping shards would not be safe */
+    struct digest_map linked;                           /* the first names of hard-linked members, numbered */
+    bool of_no_use;                                     /* skipping shards would not be safe */
+    struct catalog_extent extents[CATALOG_EXTENTS_MAX]; /* of the current entry */
 };
 
 /* Device number of hard-linked members listed from the catalog: unlike those of sources and of ingest.c
@@ -36,24 +37,49 @@ static size_t key_len(const char *validator, size_t len)
     return member ? SOURCE_SHARD_KEY_LEN : 0;
 }
 
-/* Visit all entries of the parent's catalog. */
-static int known_shards_walk(struct known_shards *k,
-                             int (*visit)(struct known_shards *k, const struct catalog_entry *e, void *arg), void *arg)
+typedef int known_shards_visit(struct known_shards *k, const struct catalog_entry *e, void *arg);
+
+/* Return the entry with its extents in the parent's address space. */
+static struct catalog_entry moved_entry(struct known_shards *k, const struct parent_image *image,
+                                        const struct catalog_entry *e)
+{
+    struct catalog_entry moved = *e;
+    for (uint32_t i = 0; i < e->extent_count; i++) {
+        k->extents[i] = e->extents[i];
+        k->extents[i].offset += image->begin;
+    }
+    moved.extents = k->extents;
+    return moved;
+}
+
+/* Visit all entries of an image's catalog. */
+static int known_shards_walk_image(struct known_shards *k, const struct parent_image *image, known_shards_visit *visit,
+                                   void *arg)
 {
     const struct known_shards_config *c = &k->config;
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
     const struct catalog_entry *e;
-    int rc = catalog_cursor_new(c->store, c->parent, NULL, 0, CATALOG_CURSOR_AHEAD, &cursor);
+    int rc = catalog_cursor_new(c->store, &image->manifest, NULL, 0, CATALOG_CURSOR_AHEAD, &cursor);
     if (rc)
         return rc;
     for (uint64_t n = 1; (rc = catalog_cursor_next(cursor, &e)) == 1; n++) {
-        rc = visit(k, e, arg);
+        const struct catalog_entry moved = moved_entry(k, image, e);
+        rc = visit(k, &moved, arg);
         if (!rc && n % PLAN_STEP == 0)
             rc = step_take(&c->step);
         if (rc)
             return rc;
     }
     return rc && rc != -ECANCELED ? parent_failed(rc) : rc;
+}
+
+/* Visit all entries of the parent's catalogs. */
+static int known_shards_walk(struct known_shards *k, known_shards_visit *visit, void *arg)
+{
+    int rc = 0;
+    for (size_t i = 0; i < k->config.image_count && !rc; i++)
+        rc = known_shards_walk_image(k, &k->config.images[i], visit, arg);
+    return rc;
 }
 
 /* Return the shard that an entry is a member of; NULL: none. */
@@ -72,7 +98,7 @@ static bool is_damaged(const struct known_shards *k, const struct catalog_entry 
     bool damaged = false;
     for (uint32_t i = 0; k->config.damage && i < e->extent_count; i++) {
         const struct catalog_extent *at = &e->extents[i];
-        bool inside = at->offset < k->config.parent->size && at->len <= k->config.parent->size - at->offset;
+        bool inside = at->offset < k->config.size && at->len <= k->config.size - at->offset;
         damaged |= inside && parent_damage_touches(k->config.damage, at->offset, at->len);
     }
     return damaged;

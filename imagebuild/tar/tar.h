@@ -12,7 +12,9 @@
 
 struct known_shards_config {
     struct store *store;                /* the parent's */
-    const struct manifest *parent;      /* the caller's */
+    const struct parent_image *images;  /* the parent's; the caller's */
+    size_t image_count;                 /* at least 1 */
+    uint64_t size;                      /* bytes of the parent, all images together */
     const struct parent_damage *damage; /* shards with data in damaged packs are not known; NULL: none are damaged */
     struct step step;
 };

@@ -31,6 +31,9 @@ struct listing_stats {
     uint64_t bytes_replaced; /* of files that lost to another entry of their path; complete once sealed */
 };
 
+/* Count a node by its kind. */
+void listing_stats_count(struct listing_stats *stats, const struct node *n);
+
 struct listing;
 
 /* -ENOMEM; errors of sorter_new. */

@@ -236,7 +236,7 @@ static int resolve_link(struct sealer *s, struct node *n, const struct listing_r
 }
 
 /* Count a node; hard-linked data counts once. */
-static void count(struct listing_stats *stats, const struct node *n)
+void listing_stats_count(struct listing_stats *stats, const struct node *n)
 {
     if (S_ISDIR(n->mode))
         stats->directories++;
@@ -317,7 +317,7 @@ static int listing_seal_emit(struct sealer *s)
     /* the root's path is empty, and its buffer may be NULL */
     memcpy(s->before, s->path.data ? s->path.data : (const uint8_t *)"", n.path_len);
     s->before_len = n.path_len;
-    count(&s->listing->stats, &n);
+    listing_stats_count(&s->listing->stats, &n);
     if (S_ISDIR(n.mode))
         return listing_seal_open_dir(s, &n, parent, place);
     age(&s->open.items[parent], n.mtime, n.mtime_nsec);

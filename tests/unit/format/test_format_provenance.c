@@ -72,7 +72,20 @@ static void test_provenance__what_is_encoded_comes_back(void **state)
     assert_int_equal(back.bytes, 34567);
     assert_int_equal(back.built, 1795000000);
     assert_true(digest_equal(&back.parent, &p.parent));
+    assert_int_equal(back.parents, 1);
+    assert_int_equal(back.part_count, 0);
     assert_string_equal(back.tool, "granary 0.1.0");
+    /* a part, and an image joined from parts */
+    p.part = 0;
+    p.part_count = 8;
+    p.parent = (struct digest){0};
+    p.parents = 3;
+    assert_int_equal(provenance_encode(&p, text), 0);
+    assert_int_equal(provenance_decode(text, &back), 0);
+    assert_int_equal(back.part, 0);
+    assert_int_equal(back.part_count, 8);
+    assert_int_equal(back.parents, 3);
+    assert_true(digest_is_zero(&back.parent));
 }
 
 static void test_provenance__sources_without_room_are_counted(void **state)

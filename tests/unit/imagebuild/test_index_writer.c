@@ -97,7 +97,7 @@ static void open_pipeline(struct pipeline *w, struct store_fake *store, struct i
                                          .kept = kept,
                                          .kept_all = ranges ? kept_all : NULL,
                                          .arg = parent};
-        assert_int_equal(parent_index_new(w->parent.store, w->parent.manifest, &w->index), 0);
+        assert_int_equal(parent_index_new(&w->parent, &w->index), 0);
         config.parent = &w->parent;
         config.index = w->index;
     }
@@ -147,7 +147,8 @@ static void check_image(struct store_fake *store, const struct image *m)
     struct parent_index *index;
     uint64_t stored = 0;
     assert_int_equal(m->manifest.index_levels, index_levels(m->chunks));
-    assert_int_equal(parent_index_new(store_fake_store(store), &m->manifest, &index), 0);
+    const struct sink_parent parent = {.store = store_fake_store(store), .manifest = &m->manifest};
+    assert_int_equal(parent_index_new(&parent, &index), 0);
     for (uint64_t leaf = 0; leaf * INDEX_FANOUT < m->chunks; leaf++) {
         const struct chunk_ref *chunks;
         assert_int_equal(parent_index_leaf(index, leaf, &chunks), 0);

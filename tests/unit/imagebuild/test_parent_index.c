@@ -1,4 +1,5 @@
-/* Leaves of a parent's index, fetched ahead: how many at a time, in which order, and what of it fails where. */
+/* Leaves of a parent's index, of one image and of several, fetched ahead: how many at a time, in which order, and what
+ * of it fails where. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
@@ -34,7 +35,8 @@ static int setup(void **state)
                                    .hole = most_are_holes};
     image_fake_put(&w->image, w->fake, NULL);
     *state = w;
-    return parent_index_new(store_fake_store(w->fake), &w->image.manifest, &w->index);
+    const struct sink_parent parent = {.store = store_fake_store(w->fake), .manifest = &w->image.manifest};
+    return parent_index_new(&parent, &w->index);
 }
 
 static int teardown(void **state)
@@ -182,6 +184,36 @@ static void test_parent_leaves__a_lost_inner_node_is_the_error_of_its_first_leaf
     assert_int_equal(store_fake_calls(w->fake, FAKE_ANY), 1);
 }
 
+/* Two images laid end to end: the first one's last leaf is filled up with holes. */
+static void test_parent_index__images_end_to_end_are_one(void **state)
+{
+    struct world *w = *state;
+    const uint64_t begin = (uint64_t)LEAVES * INDEX_FANOUT * CHUNK;
+    const struct parent_image images[] = {{.manifest = w->image.manifest},
+                                          {.begin = begin, .manifest = w->image.manifest}};
+    const struct manifest all = {.size = begin + w->image.size, .chunk_size = CHUNK};
+    const struct sink_parent parent = {
+        .store = store_fake_store(w->fake), .manifest = &all, .images = images, .image_count = 2};
+    const struct chunk_ref *one, *ahead;
+    struct index_child child;
+    parent_index_free(w->index);
+    assert_int_equal(parent_index_new(&parent, &w->index), 0);
+    start_again(w, NULL);
+    for (uint64_t leaf = 0; leaf < 2 * LEAVES; leaf++) {
+        assert_int_equal(parent_index_leaf(w->index, leaf, &one), 0);
+        assert_int_equal(parent_leaves_get(w->leaves, leaf, &ahead), 0);
+        check(w, leaf % LEAVES, one);
+        check(w, leaf % LEAVES, ahead);
+    }
+    assert_int_equal(parent_leaves_get(w->leaves, 2 * LEAVES, &ahead), 0);
+    assert_null(ahead);
+    assert_int_equal(parent_index_leaf(w->index, LEAVES - 1, &one), 0);
+    for (uint64_t i = LAST_COUNT; i < INDEX_FANOUT; i++)
+        assert_true(chunk_is_hole(&one[i]));
+    assert_int_equal(parent_index_child(w->index, 1, 0, &child), 0); /* of neither image alone */
+    assert_true(digest_is_zero(&child.digest));
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -193,6 +225,7 @@ int main(void)
         RUN(test_parent_leaves__can_be_given_up_at_any_leaf),
         RUN(test_parent_leaves__an_error_comes_where_it_stands),
         RUN(test_parent_leaves__a_lost_inner_node_is_the_error_of_its_first_leaf),
+        RUN(test_parent_index__images_end_to_end_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,7 @@ struct world {
     struct store_fake *store;
     struct side old[PATHS], now[PATHS];
     struct image_fake image;
+    struct parent_image parent;
     struct live_map *live;
 };
 
@@ -141,6 +142,7 @@ static void open_world(struct world *w, unsigned seed)
     w->store = store_fake_new();
     make_sides(w, seed);
     put_parent(w);
+    w->parent.manifest = w->image.manifest;
     assert_int_equal(live_map_new(w->image.size, CHUNK, &w->live), 0);
 }
 
@@ -154,7 +156,7 @@ static void close_world(struct world *w)
 static struct plan_config config_of(struct world *w, const struct nodes *listed)
 {
     return (struct plan_config){
-        .listed = listed, .store = store_fake_store(w->store), .parent = &w->image.manifest, .live = w->live};
+        .listed = listed, .store = store_fake_store(w->store), .images = &w->parent, .image_count = 1, .live = w->live};
 }
 
 static bool is_file(const struct side *s)

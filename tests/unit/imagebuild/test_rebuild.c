@@ -272,7 +272,8 @@ static void test_rebuild__without_a_parent_everything_is_read(void **state)
     char tag[64 + IMAGE_TAG_MAX];
     snprintf(tag, sizeof tag, "/store/faces:%s", first.unique_tag);
     assert_int_equal(image_ref_parse(tag, &parent), 0);
-    o.parent = &parent;
+    o.parents = &parent;
+    o.parent_count = 1;
     assert_int_equal(run(&w, w.store, &o, &r), -EINVAL);
     assert_non_null(strstr(error_text(), "--parent none"));
     o.chunk_size = CHUNK;
