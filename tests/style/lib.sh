@@ -9,11 +9,11 @@ skip() {
     exit 77
 }
 
-# project_files PATTERN...: the paths (./a/b) of files whose names match, build trees left out.
+# project_files PATTERN...: the paths (./a/b) of files whose names match, build trees left out, debhelper's too.
 project_files() {
     local pattern expr=()
     for pattern in "$@"; do expr+=(-o -name "$pattern"); done
-    find . \( -name .git -o -path './build*' \) -prune -o -type f \( "${expr[@]:1}" \) -print | LC_ALL=C sort
+    find . \( -name .git -o -path './build*' -o -path './obj-*' \) -prune -o -type f \( "${expr[@]:1}" \) -print | LC_ALL=C sort
 }
 
 # project_scripts: the paths of the shell scripts, those to be sourced too
