@@ -45,6 +45,7 @@ pod_spec() {
 YAML
 }
 phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
+no_server() { ! pgrep 'granary-[fn]' >"$W/null"; }
 is_gone() { ! kubectl get "$@" >"$W/null" 2>&1; }
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
 ready() { [[ $(part "$1" --no-headers 2>"$W/null") = *1/1*Running* ]]; }
@@ -239,6 +240,6 @@ becomes part_is_new server "$server"
 echo "== nothing is left"
 helm uninstall granary --wait
 becomes no_pod_in granary
-! pgrep -a 'granary-(fuse|nbd)' || fail "a server is left"
+becomes no_server
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
 is_gone pvc faces || fail "the claim is left"
