@@ -3,6 +3,8 @@
  * the controller too: its calls need nothing and keep nothing, so it does not matter which process answers them. */
 #include "csi/calls.h"
 
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -114,6 +116,22 @@ static enum grpc_status registration_status(struct driver *d, const void *reques
 
 /* ---- all calls ---- */
 
+/* Requests hold secrets: all memory of a message is wiped before it is freed. */
+
+static void *message_alloc(void *arg, size_t size)
+{
+    return malloc(size);
+}
+
+static void message_free(void *arg, void *p)
+{
+    if (p)
+        explicit_bzero(p, malloc_usable_size(p));
+    free(p);
+}
+
+static ProtobufCAllocator message_memory = {.alloc = message_alloc, .free = message_free};
+
 static const struct method {
     const char *path;
     const ProtobufCMessageDescriptor *request;
@@ -149,12 +167,12 @@ void calls_answer(void *arg, const char *path, const uint8_t *request, size_t le
         (void)grpc_fail(reply, GRPC_UNIMPLEMENTED, "this driver has no %s", path);
         return;
     }
-    ProtobufCMessage *message = protobuf_c_message_unpack(m->request, NULL, len, request);
+    ProtobufCMessage *message = protobuf_c_message_unpack(m->request, &message_memory, len, request);
     if (!message) {
         (void)grpc_fail(reply, GRPC_INVALID_ARGUMENT, "the message is no request of %s", path);
         return;
     }
     if (m->answer(arg, message, reply))
         log_warning("%s: %s", strrchr(path, '/') + 1, reply->sentence);
-    protobuf_c_message_free_unpacked(message, NULL);
+    protobuf_c_message_free_unpacked(message, &message_memory);
 }

@@ -97,9 +97,11 @@ static enum grpc_status expand(const Csi__V1__CreateVolumeRequest *q, const char
 static enum grpc_status check_create(const Csi__V1__CreateVolumeRequest *q, struct grpc_reply *reply)
 {
     const Csi__V1__CapacityRange *range = q->capacity_range;
-    enum grpc_status status = refuse_secrets(reply, q->n_secrets, q->secrets);
-    if (!status)
-        status = check_text(reply, "name", q->name, VOLUME_NAME_MAX);
+    enum grpc_status status = check_text(reply, "name", q->name, VOLUME_NAME_MAX);
+    if (!status && q->n_secrets)
+        status = grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                           "a volume is made without secrets; the class names those of its mounts by "
+                           "csi.storage.k8s.io/node-stage-secret-name and node-stage-secret-namespace");
     if (!status)
         status = check_capabilities(reply, q->n_volume_capabilities, q->volume_capabilities);
     if (!status && q->volume_content_source)
@@ -124,7 +126,7 @@ enum grpc_status controller_create(struct driver *d, const void *request, struct
     CLEANUP_BYTES expanded = BYTES_INIT(IMAGE_REF_MAX);
     enum grpc_status status = check_create(q, reply);
     if (!status)
-        status = attributes_command(q->n_parameters, q->parameters, "", &image, &words, reply);
+        status = attributes_command(q->n_parameters, q->parameters, "", false, &image, &words, reply);
     if (!status)
         status = expand(q, image, &expanded, reply);
     if (status)

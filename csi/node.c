@@ -5,7 +5,11 @@
  * a child in a session of its own, whose output goes to a file in memory, so that it is not killed by a pipe that
  * nobody reads. Kubelet's next call gets ABORTED while the earlier one runs. After every other failure kubelet takes
  * the volume for not staged and removes the directory, so `granary umount` comes first; where that fails the answer is
- * ABORTED too, and kubelet asks again. */
+ * ABORTED too, and kubelet asks again.
+ *
+ * A volume with secrets has S3 keys of its own. `granary mount` gets them in a file in memory, its standard input, and
+ * the same command gives a mount that is there new ones: kubelet repeats NodePublish with what the Secret has by then.
+ * If that fails the mount stays as it is, so the answer is UNAVAILABLE, at which kubelet touches nothing. */
 #include "csi/node.h"
 
 #include <errno.h>
@@ -92,17 +96,22 @@ static int repeat_sentence(int code, int output, const char *verb)
     return error_set(code, "%s", *line ? line : "granary ended without a sentence");
 }
 
-/* Run granary to its end, however long that takes. -EINVAL: it refuses the command line; -EIO: it failed. Its sentence
- * is ours. */
-static int run_granary(const char *const *argv)
+/* Run granary to its end, however long that takes. keys: for its standard input; NULL or empty: none. -EINVAL: it
+ * refuses the command line; -EIO: it failed. Its sentence is ours. */
+static int run_granary(const char *const *argv, const struct bytes *keys)
 {
     int status;
     pid_t pid;
+    bool has_keys = keys && keys->len;
     CLEANUP_FD int output = memfd_create("granary", MFD_CLOEXEC);
-    if (output < 0)
+    CLEANUP_FD int input = has_keys ? memfd_create("granary-keys", MFD_CLOEXEC) : -1;
+    if (output < 0 || (has_keys && input < 0))
         return error_set(-errno, "cannot make a file in memory: %s", strerror(errno));
-    struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .session = true};
-    int rc = process_spawn(&spec, &pid);
+    struct process_spec spec = {
+        .argv = argv, .input = has_keys ? input : 0, .output = output, .listen_fd = -1, .session = true};
+    int rc = has_keys ? io_write_full(input, keys->data, keys->len) : 0;
+    if (!rc)
+        rc = process_spawn(&spec, &pid);
     if (rc)
         return rc;
     while (waitpid(pid, &status, 0) < 0)
@@ -117,68 +126,102 @@ static int run_granary(const char *const *argv)
 
 static int run_umount(const char *dir)
 {
-    return run_granary((const char *const[]){"granary", "umount", "--", dir, NULL});
+    return run_granary((const char *const[]){"granary", "umount", "--", dir, NULL}, NULL);
 }
 
-/* ---- NodeStageVolume ---- */
+/* ---- mounting an image ---- */
+
+/* How to mount a volume's image. */
+struct volume {
+    const char *id, *image;
+    word_list words;   /* the command line of granary mount */
+    struct bytes keys; /* of the volume's own; empty: it has the node's */
+};
+#define VOLUME_INIT(volume_id)                                                                                         \
+    {                                                                                                                  \
+        .id = (volume_id), .keys = BYTES_INIT(REQUEST_KEYS_MAX)                                                        \
+    }
+
+static void volume_release(struct volume *v)
+{
+    words_release(&v->words);
+    bytes_wipe(&v->keys);
+}
+#define CLEANUP_VOLUME CLEANUP(volume_release) struct volume
 
 /* Something is mounted on the directory: is it the image? */
-static enum grpc_status staged_already(const char *path, dev_t device, const char *image, struct grpc_reply *reply)
+static enum grpc_status staged_already(const struct volume *v, const char *path, dev_t device, struct grpc_reply *reply)
 {
     struct mount_state s;
     if (!place_is_ours(device, &s))
         return grpc_fail(reply, GRPC_ALREADY_EXISTS, "what is mounted on %s is not granary's; unmount it", path);
-    if (strcmp(s.image, image) != 0)
+    if (strcmp(s.image, v->image) != 0)
         return grpc_fail(reply, GRPC_ALREADY_EXISTS, "another image is mounted on %s: %s", path, s.image);
     return GRPC_OK;
 }
 
+/* Give the mount that is there the volume's keys, if it has some. */
+static enum grpc_status replace_keys(const struct volume *v, struct grpc_reply *reply)
+{
+    if (v->keys.len && run_granary((const char *const *)v->words.items, &v->keys))
+        return grpc_fail(reply, GRPC_UNAVAILABLE, "the volume keeps its earlier keys: %s", error_text());
+    return GRPC_OK;
+}
+
 /* Mount; leave nothing of a mount that failed. */
-static enum grpc_status mount_or_undo(const char *const *argv, const char *path, struct grpc_reply *reply)
+static enum grpc_status mount_or_undo(const struct volume *v, const char *path, struct grpc_reply *reply)
 {
     struct error first;
-    int rc = run_granary(argv);
-    if (!rc)
+    int rc = run_granary((const char *const *)v->words.items, &v->keys);
+    if (!rc) {
+        log_info("%s: %s is mounted on %s", v->id, v->image, path);
         return GRPC_OK;
+    }
     error_take(&first, rc);
     if (run_umount(path))
         return grpc_fail(reply, GRPC_ABORTED, "%s; then: %s", first.text, error_text());
     return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", first.text);
 }
 
+/* Mount the image on a directory, or give what is mounted there the volume's keys. */
+static enum grpc_status mount_volume(const struct volume *v, const struct place *place, struct grpc_reply *reply)
+{
+    dev_t device;
+    CLEANUP_FD int dir = -1;
+    int rc = place_open_dir(place, &dir);
+    int mounted = rc ? rc : place_mounted(place, &device);
+    if (mounted < 0)
+        return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", error_text());
+    if (!mounted)
+        return mount_or_undo(v, place->path, reply);
+    enum grpc_status status = staged_already(v, place->path, device, reply);
+    return status ? status : replace_keys(v, reply);
+}
+
+/* ---- NodeStageVolume ---- */
+
 enum grpc_status node_stage(struct driver *d, const void *request, struct grpc_reply *reply)
 {
     const Csi__V1__NodeStageVolumeRequest *q = request;
-    const char *path = q->staging_target_path, *image;
-    dev_t device;
-    CLEANUP(words_release) word_list words = {0};
+    const char *path = q->staging_target_path;
+    CLEANUP_VOLUME v = VOLUME_INIT(q->volume_id);
     CLEANUP_PLACE place = {0};
     CLEANUP_CLAIM claim = {0};
-    CLEANUP_FD int dir = -1;
-    enum grpc_status status = refuse_secrets(reply, q->n_secrets, q->secrets);
-    if (!status)
-        status = check_text(reply, "volume_id", q->volume_id, REQUEST_ID_MAX);
+    enum grpc_status status = check_text(reply, "volume_id", q->volume_id, REQUEST_ID_MAX);
     if (!status)
         status = check_text(reply, "staging_target_path", path, PATH_MAX - 1);
     if (!status)
         status = check_capability(reply, q->volume_capability);
     if (!status)
-        status = attributes_command(q->n_volume_context, q->volume_context, path, &image, &words, reply);
+        status = secrets_take(q->n_secrets, q->secrets, &v.keys, reply);
+    if (!status)
+        status =
+            attributes_command(q->n_volume_context, q->volume_context, path, v.keys.len, &v.image, &v.words, reply);
     if (!status)
         status = open_place(d, PLACE_STAGING, path, &place, reply);
     if (!status)
         status = claim_take(&claim, d, q->volume_id, reply);
-    if (status)
-        return status;
-    int rc = place_open_dir(&place, &dir);
-    int mounted = rc ? rc : place_mounted(&place, &device);
-    if (mounted < 0)
-        return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", error_text());
-    status = mounted ? staged_already(path, device, image, reply)
-                     : mount_or_undo((const char *const *)words.items, path, reply);
-    if (!status && !mounted)
-        log_info("%s: %s is mounted on %s", q->volume_id, image, path);
-    return status;
+    return status ? status : mount_volume(&v, &place, reply);
 }
 
 /* Also what a killed mount left is taken down, whether something is mounted or not. */
@@ -207,14 +250,23 @@ enum grpc_status node_unstage(struct driver *d, const void *request, struct grpc
 
 /* ---- NodePublishVolume ---- */
 
-/* Make the directory if it is missing, and bind. */
-static enum grpc_status publish(const struct place *staging, const struct place *target, struct grpc_reply *reply)
+/* Make the directory if it is missing, and bind. The keys are the staging directory's mount's. */
+static enum grpc_status publish(const Csi__V1__NodePublishVolumeRequest *q, struct volume *v,
+                                const struct place *staging, const struct place *target, struct grpc_reply *reply)
 {
     struct mount_state s;
     dev_t staged, there;
+    enum grpc_status status = GRPC_OK;
     if (place_mounted(staging, &staged) <= 0 || !place_is_ours(staged, &s))
         return grpc_fail(reply, GRPC_FAILED_PRECONDITION, "no image is mounted on %s; stage the volume first",
                          staging->path);
+    if (v->keys.len)
+        status = attributes_command(q->n_volume_context, q->volume_context, staging->path, true, &v->image, &v->words,
+                                    reply);
+    if (!status)
+        status = replace_keys(v, reply);
+    if (status)
+        return status;
     bool made = !mkdirat(target->parent, target->name, 0750);
     if (!made && errno != EEXIST)
         return grpc_fail(reply, GRPC_INTERNAL, "cannot make %s: %s", target->path, strerror(errno));
@@ -232,30 +284,19 @@ static enum grpc_status publish(const struct place *staging, const struct place 
 
 /* Mount an inline volume's image on the target itself: kubelet names no other directory for it. */
 static enum grpc_status publish_inline(const struct driver *d, const Csi__V1__NodePublishVolumeRequest *q,
-                                       const struct place *target, struct grpc_reply *reply)
+                                       struct volume *v, const struct place *target, struct grpc_reply *reply)
 {
-    const char *image;
-    dev_t device;
-    CLEANUP(words_release) word_list words = {0};
     enum grpc_status status =
         attributes_check_inline(q->n_volume_context, q->volume_context, d->inline_store_count, d->inline_stores, reply);
     if (!status)
-        status = attributes_command(q->n_volume_context, q->volume_context, target->path, &image, &words, reply);
+        status = attributes_command(q->n_volume_context, q->volume_context, target->path, v->keys.len, &v->image,
+                                    &v->words, reply);
     if (status)
         return status;
     if (mkdirat(target->parent, target->name, 0750) && errno != EEXIST)
         return grpc_fail(reply, GRPC_INTERNAL, "cannot make %s: %s", target->path, strerror(errno));
-    CLEANUP_FD int dir = -1;
-    int rc = place_open_dir(target, &dir);
-    int mounted = rc ? rc : place_mounted(target, &device);
-    if (mounted < 0)
-        return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", error_text());
-    if (mounted)
-        return staged_already(target->path, device, image, reply);
-    status = mount_or_undo((const char *const *)words.items, target->path, reply);
-    if (!status)
-        log_info("%s: %s is mounted on %s", q->volume_id, image, target->path);
-    else if (status != GRPC_ABORTED)
+    status = mount_volume(v, target, reply);
+    if (status && status != GRPC_ABORTED) /* nothing is mounted there, or else this fails */
         unlinkat(target->parent, target->name, AT_REMOVEDIR);
     return status;
 }
@@ -272,16 +313,17 @@ enum grpc_status node_publish(struct driver *d, const void *request, struct grpc
 {
     const Csi__V1__NodePublishVolumeRequest *q = request;
     bool of_pod = is_inline(q);
+    CLEANUP_VOLUME v = VOLUME_INIT(q->volume_id);
     CLEANUP_PLACE staging = {0};
     CLEANUP_PLACE target = {0};
     CLEANUP_CLAIM claim = {0};
-    enum grpc_status status = refuse_secrets(reply, q->n_secrets, q->secrets);
-    if (!status)
-        status = check_text(reply, "volume_id", q->volume_id, REQUEST_ID_MAX);
+    enum grpc_status status = check_text(reply, "volume_id", q->volume_id, REQUEST_ID_MAX);
     if (!status)
         status = check_text(reply, "target_path", q->target_path, PATH_MAX - 1);
     if (!status)
         status = check_capability(reply, q->volume_capability);
+    if (!status)
+        status = secrets_take(q->n_secrets, q->secrets, &v.keys, reply);
     if (!status && !of_pod)
         status = check_text(reply, "staging_target_path", q->staging_target_path, PATH_MAX - 1);
     if (!status && !of_pod)
@@ -292,7 +334,7 @@ enum grpc_status node_publish(struct driver *d, const void *request, struct grpc
         status = claim_take(&claim, d, q->volume_id, reply);
     if (status)
         return status;
-    return of_pod ? publish_inline(d, q, &target, reply) : publish(&staging, &target, reply);
+    return of_pod ? publish_inline(d, q, &v, &target, reply) : publish(q, &v, &staging, &target, reply);
 }
 
 /* Unmount what is granary's, and remove the directory, which is the driver's to remove. Only the mount of an inline

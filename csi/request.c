@@ -54,15 +54,65 @@ enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__Volum
     return GRPC_OK;
 }
 
-/* Credentials belong to the node's server, which all its volumes share. */
-enum grpc_status refuse_secrets(struct grpc_reply *reply, size_t count, ProtobufCBinaryData *secrets)
+/* ---- secrets ---- */
+
+/* As granary's other keys are named, in the environment and in files. */
+static const char *const key_names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"};
+enum { KEY_NAMES = GR_ARRAY_SIZE(key_names), KEYS_NEEDED = 2 };
+
+/* Is it printable, without blanks, and not empty? */
+static bool is_key(const ProtobufCBinaryData *value)
 {
-    for (size_t i = 0; i < count; i++)
-        explicit_bzero(secrets[i].data, secrets[i].len);
-    return count
-               ? grpc_fail(reply, GRPC_INVALID_ARGUMENT,
-                           "secrets of a volume are not supported; the driver's environment has the node's credentials")
-               : GRPC_OK;
+    size_t i = 0;
+    while (i < value->len && value->data[i] > ' ' && value->data[i] <= '~')
+        i++;
+    return i && i == value->len;
+}
+
+static enum grpc_status append_key(const char *name, const ProtobufCBinaryData *value, struct bytes *out,
+                                   struct grpc_reply *reply)
+{
+    if (!is_key(value))
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "the secret %s is empty, or has a blank, a line break or another character that no key has",
+                         name);
+    int rc = bytes_append(out, name, strlen(name));
+    if (!rc)
+        rc = bytes_append(out, "=", 1);
+    if (!rc)
+        rc = bytes_append(out, value->data, value->len);
+    if (!rc)
+        rc = bytes_append(out, "\n", 1);
+    return rc ? grpc_fail(reply, GRPC_INVALID_ARGUMENT, "the secrets have more than %d bytes", REQUEST_KEYS_MAX)
+              : GRPC_OK;
+}
+
+/* A name may be a value that was put in the wrong place, so it is not quoted. */
+enum grpc_status secrets_take(size_t count, Csi__V1__Secret *const *secrets, struct bytes *out,
+                              struct grpc_reply *reply)
+{
+    const ProtobufCBinaryData *values[KEY_NAMES] = {NULL};
+    uint8_t *room;
+    for (size_t i = 0; i < count; i++) {
+        const ProtobufCBinaryData *key = &secrets[i]->key;
+        size_t n = 0;
+        while (n < KEY_NAMES && (key->len != strlen(key_names[n]) || memcmp(key->data, key_names[n], key->len) != 0))
+            n++;
+        if (n == KEY_NAMES)
+            return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                             "the secrets of a volume are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary "
+                             "keys, AWS_SESSION_TOKEN; this volume has another one");
+        values[n] = &secrets[i]->value;
+    }
+    if (count && bytes_reserve(out, out->max, &room)) /* at once: a buffer that grows leaves copies behind */
+        return grpc_fail(reply, GRPC_INTERNAL, "%s", error_text());
+    enum grpc_status status = GRPC_OK;
+    for (size_t n = 0; n < KEY_NAMES && count && !status; n++)
+        if (values[n])
+            status = append_key(key_names[n], values[n], out, reply);
+        else if (n < KEYS_NEEDED)
+            status = grpc_fail(reply, GRPC_INVALID_ARGUMENT, "the secret %s is missing", key_names[n]);
+    return status;
 }
 
 /* ---- volumeAttributes ---- */
@@ -97,7 +147,7 @@ static const char *forbidden(const char *key)
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
                 {"json", "it has no effect here"},
-                {"keys", "it would read a file of the node"},
+                {"keys", "it would read a file of the node; a volume's Secret has its keys"},
                 {"metrics", "it is the node's, in granary.conf"},
                 {"mkdir", "kubelet makes the directory"},
                 {"socket", "it would join a server of the node's administrator"},
@@ -136,7 +186,7 @@ static enum grpc_status take_attribute(const char *key, const char *value, const
     return GRPC_OK;
 }
 
-enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir,
+enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir, bool has_keys,
                                     const char **image, word_list *words, struct grpc_reply *reply)
 {
     *image = "";
@@ -144,6 +194,8 @@ enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attribu
     int rc = add_word(words, "", "granary", NULL);
     if (!rc)
         rc = add_word(words, "", "mount", NULL);
+    if (!rc && has_keys)
+        rc = add_word(words, "--", "keys", "/proc/self/fd/0");
     for (size_t i = 0; !rc && !status && i < count; i++)
         status = take_attribute(attributes[i]->key, attributes[i]->value, image, words, reply);
     if (!status && !rc)

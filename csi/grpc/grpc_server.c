@@ -176,7 +176,9 @@ static bool take_bytes(struct connection *c, uint64_t now_ms)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->active_ms = now_ms;
-    return n && !grpc_session_receive(c->session, buffer, (size_t)n, now_ms);
+    bool ok = n && !grpc_session_receive(c->session, buffer, (size_t)n, now_ms);
+    explicit_bzero(buffer, (size_t)n); /* a request may hold secrets */
+    return ok;
 }
 
 /* One connection's turn. False: it is to end. */

@@ -266,7 +266,10 @@ static int on_data(nghttp2_session *http, uint8_t flags, int32_t id, const uint8
     struct grpc_stream *st = nghttp2_session_get_stream_user_data(http, id);
     if (!st || st->answers)
         return 0;
-    int rc = bytes_append(&st->request, data, len);
+    uint8_t *room; /* at once: a buffer that grows leaves copies behind, and a request may hold secrets */
+    int rc = st->request.len ? 0 : bytes_reserve(&st->request, st->request.max, &room);
+    if (!rc)
+        rc = bytes_append(&st->request, data, len);
     if (rc == -EMSGSIZE)
         refuse(st, GRPC_RESOURCE_EXHAUSTED, "the request is longer than 64 KiB");
     else if (rc)

@@ -1,4 +1,5 @@
 """csi-calls.py SOCKET KUBELET-DIR TREE IMAGE OTHER-IMAGE ALLOWED-IMAGE: every call of the volume driver, right and wrong (csi.sh)."""
+import errno
 import glob
 import http.server
 import json
@@ -111,7 +112,6 @@ expect('a long path', driver.stage('v', staging + '/d' * 3000, attributes), 'INV
 expect('no capability', driver.stage('v', staging, attributes, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
 expect('a block device', driver.stage('v', staging, attributes, cap=capability(kind=1)), 'INVALID_ARGUMENT', 'Filesystem')
 expect('mount options', driver.stage('v', staging, attributes, cap=capability(flags=['rw'])), 'INVALID_ARGUMENT', 'mountOptions')
-expect('secrets', driver.stage('v', staging, attributes, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
@@ -141,10 +141,62 @@ expect('to publish what is not staged', driver.publish('v', staging, target), 'F
 check('no directory', not os.path.exists(target))
 check('nothing is mounted', not mounts())
 
+step('ids and paths that are hostile, in every call')
+by_id = {'CreateVolume': lambda v: driver.create(v, {'image': image}), 'DeleteVolume': lambda v: driver.call('/csi.v1.Controller/DeleteVolume', field(1, v)),
+         'ValidateVolumeCapabilities': lambda v: driver.call(validate, field(1, v) + field(3, capability())),
+         'NodeStageVolume': lambda v: driver.stage(v, staging, {'image': other + '-missing'}),
+         'NodeUnstageVolume': lambda v: driver.unstage(v, staging), 'NodePublishVolume': lambda v: driver.publish(v, staging, target),
+         'NodeUnpublishVolume': lambda v: driver.unpublish(v, target), 'NodeGetVolumeStats': lambda v: driver.stats(v, target),
+         'NodeGetVolumeHealth': lambda v: driver.health(v, target)}
+codes = {'CreateVolume': 'OK', 'DeleteVolume': 'OK', 'ValidateVolumeCapabilities': 'NOT_FOUND', 'NodeStageVolume': 'INTERNAL', 'NodeUnstageVolume': 'OK',
+         'NodePublishVolume': 'FAILED_PRECONDITION', 'NodeUnpublishVolume': 'OK', 'NodeGetVolumeStats': 'NOT_FOUND', 'NodeGetVolumeHealth': 'NOT_FOUND'}
+for name, call in by_id.items():
+    expect(name + ' without id', call(''), 'INVALID_ARGUMENT', 'is missing')
+    expect(name + ' with a NUL for an id', call(b'\0'), 'INVALID_ARGUMENT', 'is missing')
+    expect(name + ' with a long id', call('v' * 1025), 'INVALID_ARGUMENT', 'longer than 1024')
+    for bad in ('../../etc', 'v\ngranary: error: forged', b'--%n\xff\xfe', 'v' * 1024):
+        expect(f'{name} of {bad[:30]!r}', call(bad), codes[name])
+by_path = {'NodeUnstageVolume': lambda p: driver.unstage('v', p), 'NodeUnpublishVolume': lambda p: driver.unpublish('v', p),
+           'NodeStageVolume': lambda p: driver.stage('v', p, attributes), 'NodePublishVolume': lambda p: driver.publish('v', staging, p),
+           'NodePublishVolume, from': lambda p: driver.publish('v', p, target)}
+for name, call in by_path.items():
+    expect(name + ' without path', call(''), 'INVALID_ARGUMENT', 'path is missing')
+    for bad in ('/' + 'd' * 5000, '/d' * 2500, '/', '.', '\n', b'/\xff', '/proc/self/root' + staging, staging + '\n/../x', '%n%n'):
+        expect(f'{name} of {bad[:30]!r}', call(bad), 'INVALID_ARGUMENT')
+for name, call in (('NodeGetVolumeStats', lambda p: driver.stats('v', p)), ('NodeGetVolumeHealth', lambda p: driver.health('v', p))):
+    expect(name + ' of a long path', call('/' + 'd' * 5000), 'INVALID_ARGUMENT', 'longer than')
+    for bad in ('/', '.', '\n', b'/\xff', '/proc/self/root' + staging, '%n%n'):
+        expect(f'{name} of {bad!r}', call(bad), 'NOT_FOUND')
+for cut in (b'\x0a', b'\x0a\x05v', b'\x2a\x02\x0a\x09', b'\xff' * 11, field(6, b'\x0a\xff'), field(4, b'\x12\xff\xff\xff\x0f')):
+    for name in ('/csi.v1.Controller/CreateVolume', '/csi.v1.Node/NodeStageVolume'):
+        expect(f'{name}: {cut!r}', driver.call(name, cut), 'INVALID_ARGUMENT')
+check('nothing is mounted', not mounts())
+
+step('secrets that are no keys')
+inline = {'image': allowed, 'csi.storage.k8s.io/ephemeral': 'true', 'csi.storage.k8s.io/pod.name': 'p'}
+keys = {'AWS_ACCESS_KEY_ID': 'someone', 'AWS_SECRET_ACCESS_KEY': 'hunter2'}
+with_keys = {'stage': lambda s: driver.stage('v', staging, attributes, secrets=s), 'publish': lambda s: driver.publish('v', staging, target, secrets=s),
+             'inline': lambda s: driver.publish('v', '', target, attributes=inline, secrets=s)}
+for secrets, text in (({**keys, 'endpoint': 'hunter2'}, 'has another one'), ({'hunter2': 'AWS_SECRET_ACCESS_KEY'}, 'has another one'),
+                      ({**keys, 'AWS_SESSION_TOKEN\0': 'hunter2'}, 'has another one'), ({**keys, '': 'hunter2'}, 'has another one'),
+                      ({'AWS_SECRET_ACCESS_KEY': 'hunter2'}, 'AWS_ACCESS_KEY_ID is missing'),
+                      ({'AWS_ACCESS_KEY_ID': 'hunter2'}, 'AWS_SECRET_ACCESS_KEY is missing'), ({'AWS_SESSION_TOKEN': 'hunter2'}, 'AWS_ACCESS_KEY_ID is missing'),
+                      *(({**keys, 'AWS_SECRET_ACCESS_KEY': value}, 'the secret AWS_SECRET_ACCESS_KEY is empty, or')
+                        for value in ('', 'hunter2\n', 'hunter2\0', 'hunter2\0x', ' hunter2', 'hunter2\nAWS_SESSION_TOKEN=x', 'hunter2\x7f', 'hunter2\xe4')),
+                      ({**keys, 'AWS_SESSION_TOKEN': 'hunter2' * 3000}, 'more than 16383 bytes')):
+    for name, call in with_keys.items():
+        sentence = expect(f'{name} with {secrets!r:.80}', call(secrets), 'INVALID_ARGUMENT', text)
+        check('no secret in the sentence: ' + sentence, 'hunter2' not in sentence)
+for name, code in (('stage', 'INTERNAL'), ('publish', 'FAILED_PRECONDITION'), ('inline', 'INTERNAL')):
+    sentence = expect(f'{name}: keys for a directory', with_keys[name](keys), code, "are for s3" if code == 'INTERNAL' else '')
+    check('no secret in the sentence: ' + sentence, 'hunter2' not in sentence)
+check('nothing is mounted', not mounts() and not os.path.exists(target))
+
 step('a mount that fails leaves nothing')
 sentence = expect('no such image', driver.stage('v', staging, {'image': other + '-missing'}), 'INTERNAL', '-missing')
 check('the sentence is that of granary mount: ' + sentence, not sentence.startswith('granary') and '\n' not in sentence)
 check('no state', not [n for n in os.listdir('/run/granary') if not n.endswith('.lock') and n != 'lock'])
+check('its directory is kubelet\'s to remove', os.listdir(staging) == [])
 
 step('stage, publish and read, each twice')
 for mode in (3, 1, 5, 99):
@@ -159,17 +211,25 @@ subprocess.run([os.environ['TREECMP'], tree, target], check=True)
 with open('/proc/self/mountinfo') as f:
     options = [line.split()[5] for line in f if line.split()[4] == target]
 check(f'read-only: {options}', options and set('ro nosuid nodev noexec'.split()) <= set(options[0].split(',')))
-try:
-    open(target + '/new', 'w')
-    check('the volume is writable', False)
-except OSError:
-    pass
+for path, flags in ((target + '/new', os.O_CREAT | os.O_WRONLY), (target + '/hello', os.O_RDWR), (staging + '/hello', os.O_TRUNC | os.O_WRONLY)):
+    try:
+        os.open(path, flags)
+        check('the volume is writable', False)
+    except OSError as e:
+        check(f'{path}: {e}', e.errno == errno.EROFS)
+second = volumes + '/again/mount'
+os.makedirs(os.path.dirname(second))
+expect('a second target', driver.publish('v', staging, second), 'OK')
+expect('the first goes', driver.unpublish('v', target), 'OK')
+check('the second reads on', mounts() == [staging, second] and open(second + '/hello').read() == 'hello\n')
+expect('the first again', driver.publish('v', staging, target), 'OK')
+expect('the second goes', driver.unpublish('v', second), 'OK')
+check('mounted twice again', mounts() == [staging, target] and open(target + '/hello').read() == 'hello\n')
 
 step('publish: what is wrong')
 expect('no id', driver.publish('', staging, target), 'INVALID_ARGUMENT', 'volume_id')
 expect('no target', driver.publish('v', staging, ''), 'INVALID_ARGUMENT', 'target_path is missing')
 expect('no capability', driver.publish('v', staging, target, cap=None), 'INVALID_ARGUMENT', 'volume_capability')
-expect('secrets', driver.publish('v', staging, target, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
 expect('no staging directory', driver.publish('v', '', target), 'INVALID_ARGUMENT', 'staging_target_path is missing')
 expect('the same', driver.publish('v', '', target, attributes={'image': image, 'csi.storage.k8s.io/ephemeral': 'false'}), 'INVALID_ARGUMENT',
        'staging_target_path is missing')
@@ -186,7 +246,13 @@ for bad in hostile:
         expect('statistics of ' + bad, driver.stats('v', bad), 'NOT_FOUND')
 expect('to publish at a link', driver.publish('v', staging, volumes + '/faces/link'), 'INVALID_ARGUMENT', 'not a directory')
 expect('to publish without parent', driver.publish('v', staging, volumes + '/none/mount'), 'NOT_FOUND')
+before = mounts()
 expect('to publish over a mount', driver.publish('v', staging, volumes + '/tmpfs/mount'), 'ALREADY_EXISTS')
+expect('an inline volume over a mount', driver.publish('v', '', volumes + '/tmpfs/mount', attributes=inline), 'ALREADY_EXISTS', "not granary's")
+expect('an inline volume over a volume', driver.publish('w', '', target, attributes={**inline, 'image': allowed}), 'ALREADY_EXISTS', 'another image')
+expect('keys for a volume without', driver.publish('v', staging, target, attributes=attributes, secrets=keys), 'UNAVAILABLE', 'keeps its earlier keys')
+expect('the same by another stage', driver.stage('v', staging, attributes, secrets=keys), 'UNAVAILABLE', 'keeps its earlier keys')
+check('all is as before', mounts() == before)
 
 step('statistics')
 usage = [fields(u) for u in fields(expect('of the target', driver.stats('v', target), 'OK'))[1]]
@@ -269,7 +335,6 @@ for _ in range(2):
 check('nothing is mounted', not mounts())
 
 step('inline volumes')
-inline = {'image': allowed, 'csi.storage.k8s.io/ephemeral': 'true', 'csi.storage.k8s.io/pod.name': 'p'}
 
 
 def publish_inline(to=target, **attributes):
@@ -285,7 +350,6 @@ for bad in (image, 'file://' + image, store + '2/faces', store + '/../faces', st
     expect('an image of ' + bad, publish_inline(image=bad), 'PERMISSION_DENIED', '--inline-stores')
 for bad in ('', 'faces', '--mkdir', store + '/../', 'http://user:hunter2@host/x'):
     expect('the image ' + bad, publish_inline(image=bad), 'INVALID_ARGUMENT')
-expect('secrets', driver.publish('v', '', target, attributes=inline, secrets={'key': 'hunter2'}), 'INVALID_ARGUMENT', 'not supported')
 for bad in hostile + [volumes + '/faces/link']:
     expect('an inline volume at ' + bad, publish_inline(bad), 'INVALID_ARGUMENT')
 expect('no such image', publish_inline(image=store + '/below/none'), 'INTERNAL', 'below')

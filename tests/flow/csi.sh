@@ -4,20 +4,11 @@
 # ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-csi.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-CSI=$GRANARY_BUILD/csi/granary-csi
-[ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
-/usr/bin/python3 -c "import grpc" 2>"$W/null" || skip "no gRPC for Python: apt-get install python3-grpcio"
-
-export PATH=$GRANARY_BUILD/cli:$PATH PYTHONDONTWRITEBYTECODE=1
-kubelet=$W/kubelet
-socket=$kubelet/plugins_registry/csi.granary.io-reg.sock
-staging=$kubelet/plugins/kubernetes.io/csi/csi.granary.io/slow/globalmount
-target=$kubelet/pods/p/volumes/kubernetes.io~csi/v/mount
-extra_cleanup() { "$GRANARY" umount --force "$staging" 2>"$W/null"; "$GRANARY" umount --force "$target" 2>"$W/null"; }
-mkdir -p "$kubelet/plugins_registry" "$kubelet/pods" "$W/tree/d" "$staging"
+staging=$KUBELET_DIR/plugins/kubernetes.io/csi/csi.granary.io/slow/globalmount
+target=$KUBELET_DIR/pods/p/volumes/kubernetes.io~csi/v/mount
+mkdir -p "$W/tree/d" "$staging" "${target%/*}"
 for i in $(seq 200); do head -c 5000 /dev/urandom >"$W/tree/d/$i"; done
 echo hello >"$W/tree/hello"
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
@@ -25,22 +16,6 @@ echo hello >"$W/tree/hello"
 mkdir "$W/inline" "$W/inline2"
 "$GRANARY" build -q "$W/tree" "$W/inline/faces" >"$W/built"
 cp -r "$W/inline/." "$W/inline2"
-
-# start_driver OPTION...: its process is in DRIVER
-start_driver() {
-    background "$CSI" --kubelet-dir "$kubelet" --node-id node1 "$@" 2>>"$W/driver.log"
-    DRIVER=$BACKGROUND_PID
-    wait_for 60 listens "$socket"
-}
-
-# call PYTHON...: the answer of one call, as CODE SENTENCE
-call() {
-    GRANARY_CLIENT=$GRANARY_SOURCE/tests/servers /usr/bin/python3 -c "
-import os, sys
-sys.path.append(os.environ['GRANARY_CLIENT'])
-from csi_client import Driver
-print(*Driver('$socket').$1)"
-}
 
 # refused TEXT OPTION...: the command line is, with that text
 refused() {
@@ -64,20 +39,19 @@ status=0
 [ $status = 1 ] && grep -F "$W/none/plugins_registry" "$W/refused" >"$W/null" || fail "no directory: $status, $(cat "$W/refused")"
 
 start_driver --inline-stores "$W/none" --inline-stores "$W/inline/"
-[ "$(stat -c %a "$socket")" = 600 ] || fail "others may use the socket"
-/usr/bin/python3 "$GRANARY_SOURCE/tests/flow/csi-calls.py" "$socket" "$kubelet" "$W/tree" "$W/store/faces" "$W/store/other" \
+[ "$(stat -c %a "$SOCKET")" = 600 ] || fail "others may use the socket"
+/usr/bin/python3 "$GRANARY_SOURCE/tests/flow/csi-calls.py" "$SOCKET" "$KUBELET_DIR" "$W/tree" "$W/store/faces" "$W/store/other" \
     "$W/inline/faces" || fail "see above"
 grep -F "hunter2" "$W/driver.log" && fail "a secret is in the log"
 background "$CSI" --controller "$W/controller.sock" 2>>"$W/driver.log"
 wait_for 60 listens "$W/controller.sock"
-answer=$(socket=$W/controller.sock && call "create(parameters={'image': '/store/faces'})")
+answer=$(SOCKET=$W/controller.sock && call "create(parameters={'image': '/store/faces'})")
 [[ $answer = "OK "*"'image': '/store/faces'"* ]] || fail "--controller: $answer"
 kill "$BACKGROUND_PID"
 wait_for 60 gone "$BACKGROUND_PID"
 [ ! -e "$W/controller.sock" ] || fail "the controller's socket is left"
-kill "$DRIVER"
-wait_for 60 gone "$DRIVER"
-[ ! -e "$socket" ] || fail "the socket is left: kubelet takes the driver for running"
+end_driver
+[ ! -e "$SOCKET" ] || fail "the socket is left: kubelet takes the driver for running"
 
 echo "== a mount that takes longer than its call, and than the driver"
 serve_silent "$W/store"
@@ -88,9 +62,11 @@ answer=$(call "$slow, timeout=1)")
 [[ $answer = DEADLINE_EXCEEDED* ]] || fail "a slow store: $answer"
 answer=$(call "$slow)")
 [[ $answer = "ABORTED an earlier call for volume v"* ]] || fail "called again: $answer"
-[[ $(call "publish('other', '$staging', '$kubelet/pods/p/volumes/kubernetes.io~csi/v/mount')") = NOT_FOUND* ]] || fail "another volume waits"
-kill -9 "$DRIVER"
-wait_for 60 gone "$DRIVER"
+for other in "unstage('v', '$staging')" "publish('v', '$staging', '$target')" "unpublish('v', '$target')"; do
+    answers_with "ABORTED an earlier call for volume v" "$other"
+done
+answers_with FAILED_PRECONDITION "publish('other', '$staging', '$target')" # another volume does not wait
+end_driver KILL
 start_driver
 rm "$W/dead"
 wait_for 120 mountpoint -q "$staging"
@@ -99,18 +75,15 @@ wait_for 60 eval "[[ \$(call \"\$slow)\") = OK* ]]"
 [[ $(call "unstage('v', '$staging')") = OK* ]] || fail "not unstaged"
 
 echo "== an inline volume, whose driver is killed"
-mkdir -p "${target%/*}"
 inline="publish('w', '', '$target', attributes={'csi.storage.k8s.io/ephemeral': 'true', 'image': '$STORE_URL/faces'}"
 answer=$(call "$inline)")
 [[ $answer = "PERMISSION_DENIED inline volumes are not allowed on this node"* ]] || fail "no --inline-stores: $answer"
-kill "$DRIVER"
-wait_for 60 gone "$DRIVER"
+end_driver
 start_driver --inline-stores "$STORE_URL"
 touch "$W/dead"
 [[ $(call "$inline, timeout=1)") = DEADLINE_EXCEEDED* ]] || fail "a slow store"
 [[ $(call "$inline)") = "ABORTED an earlier call for volume w"* ]] || fail "called again"
-kill -9 "$DRIVER"
-wait_for 60 gone "$DRIVER"
+end_driver KILL
 start_driver --inline-stores "$STORE_URL"
 rm "$W/dead"
 wait_for 120 mountpoint -q "$target"
@@ -118,5 +91,4 @@ wait_for 60 eval "[[ \$(call \"\$inline)\") = OK* ]]"
 "$TREECMP" "$W/tree" "$target"
 [[ $(call "unpublish('w', '$target')") = OK* ]] || fail "not unpublished"
 [ ! -e "$target" ] || fail "its directory is left"
-[ -z "$(find /run/granary -name state.json)" ] || fail "the state of a mount is left"
-! grep -F " $kubelet" /proc/self/mountinfo || fail "a mount is left"
+nothing_left

@@ -156,27 +156,10 @@ delete bob && removed "bob's export"
 put bob "s3://lake-bob-$ID/faces@$digest" && refused "after the removal" "no S3 credentials"
 put alice "s3://lake-alice-$ID/faces" alice1 && done_well "alice again"
 nbdcopy "$(uri alice)" - | cmp - "$W/alice.img" || fail "alice's image"
-cat >"$W/memory.py" <<'PY'
-# which of the words are in a process's memory
-import re, sys
-found, words = set(), [w.encode() for w in sys.argv[2:]]
-with open(f"/proc/{sys.argv[1]}/maps") as maps, open(f"/proc/{sys.argv[1]}/mem", "rb") as mem:
-    for line in maps:
-        m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
-        if not m:
-            continue
-        try:
-            mem.seek(int(m[1], 16))
-            part = mem.read(int(m[2], 16) - int(m[1], 16))
-        except (OSError, ValueError, OverflowError):
-            continue
-        found |= {w for w in words if w in part}
-print(*sorted(w.decode() for w in found))
-PY
 for pid in "$SERVE" $(pgrep -P "$SERVE"); do
-    [ "$(python3 "$W/memory.py" "$pid" "hiddenbob2-$ID")" = "" ] || fail "the removed keys are in the memory of $(cat "/proc/$pid/comm")"
+    [ "$(python3 "$GRANARY_SOURCE/tests/tools/memory.py" "$pid" "hiddenbob2-$ID")" = "" ] || fail "the removed keys are in the memory of $(cat "/proc/$pid/comm")"
 done
-[ "$(python3 "$W/memory.py" "$pid" "hiddenalice1-$ID")" ] || fail "no keys are found in memory: the test proves nothing"
+[ "$(python3 "$GRANARY_SOURCE/tests/tools/memory.py" "$pid" "hiddenalice1-$ID")" ] || fail "no keys are found in memory: the test proves nothing"
 for fd in "/proc/$SERVE/fd/"*; do
     [[ $(readlink "$fd") != *granary-keys* ]] || kept=$fd
 done

@@ -32,7 +32,7 @@ holds "only the driver is privileged" "$containers | map(select(.securityContext
 holds "the others have no capability" "$containers | map(select(.name != \"driver\")) | all(.securityContext.capabilities.drop == [\"ALL\"] and .securityContext.allowPrivilegeEscalation == false)"
 holds "every root is read-only" "$containers | all(.securityContext.readOnlyRootFilesystem)"
 holds "only the driver is in the node's namespaces" "$pods | map(select(.hostPID or .hostNetwork).containers[0].name) == [\"driver\"]"
-holds "the CSIDriver" '.[] | select(.kind == "CSIDriver").spec | .fsGroupPolicy == "None" and .attachRequired == false'
+holds "the CSIDriver" '.[] | select(.kind == "CSIDriver").spec | .fsGroupPolicy == "None" and .attachRequired == false and .requiresRepublish'
 holds "nothing above kubelet's directory is mounted" '[.. | .hostPath? | objects | .path] | all(. as $p | "/var/lib/kubelet" | startswith($p + "/") | not)'
 holds "the image is the version's" "$containers | all(.image == \"registry.example.net/granary:$version\")"
 
