@@ -14,11 +14,12 @@ export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METAD
 export GRANARY_CACHE=$W/cache:64M
 
 ID=$$ # what makes this run's users other than an earlier one's
+PAD=$(printf 'p%.0s' {1..40}) # before each secret: the first bytes of freed memory are soon others
 image() { echo "s3://lake-$1-$ID/faces"; }
 staging() { echo "$KUBELET_DIR/plugins/kubernetes.io/csi/csi.granary.io/$1/globalmount"; }
 target() { echo "$KUBELET_DIR/pods/p/volumes/kubernetes.io~csi/$1/mount"; }
 # secrets USER NUMBER: a pair of keys, as a call has them
-secrets() { echo "{'AWS_ACCESS_KEY_ID': '$1$2-$ID', 'AWS_SECRET_ACCESS_KEY': 'hidden$1$2-$ID'}"; }
+secrets() { echo "{'AWS_ACCESS_KEY_ID': '$1$2-$ID', 'AWS_SECRET_ACCESS_KEY': '${PAD}hidden$1$2-$ID'}"; }
 attributes() { echo "{'image': '$(image "$1")', 'fuse': 'true'}"; }
 # stage VOLUME USER SECRETS: with the image of the user; publish: from there
 stage() { echo "stage('$1', '$(staging "$1")', $(attributes "$2"), secrets=$3)"; }
@@ -27,12 +28,12 @@ inline() {
     echo "publish('$1', '', '$(target "$1")', attributes={'csi.storage.k8s.io/ephemeral': 'true', 'image': '$(image "$2")'}, secrets=$3)"
 }
 # with USER NUMBER COMMAND...: the command with these keys in its environment
-with() { AWS_ACCESS_KEY_ID=$1$2-$ID AWS_SECRET_ACCESS_KEY=hidden$1$2-$ID "${@:3}"; }
+with() { AWS_ACCESS_KEY_ID=$1$2-$ID AWS_SECRET_ACCESS_KEY=${PAD}hidden$1$2-$ID "${@:3}"; }
 
 for user in alice bob; do
     ceph_s3 admin user create --uid "$user-$ID" --display-name "$user" \
-        --access-key "${user}1-$ID" --secret-key "hidden${user}1-$ID" >"$W/out"
-    ACCESS=${user}1-$ID SECRET=hidden${user}1-$ID ceph_s3 bucket "lake-$user-$ID"
+        --access-key "${user}1-$ID" --secret-key "${PAD}hidden${user}1-$ID" >"$W/out"
+    ACCESS=${user}1-$ID SECRET=${PAD}hidden${user}1-$ID ceph_s3 bucket "lake-$user-$ID"
     mkdir "$W/$user"
     head -c 2000000 /dev/urandom >"$W/$user/file"
     with $user 1 "$GRANARY" build -q "$W/$user" "$(image $user)" >"$W/out"
@@ -66,7 +67,7 @@ echo "== no volume gets by another's keys what its own do not open"
 answers_with "INVALID_ARGUMENT the secret AWS_SECRET_ACCESS_KEY is missing" "$(stage c alice "{'AWS_ACCESS_KEY_ID': 'alice1-$ID'}")"
 
 echo "== kubelet publishes again: the keys are replaced, or stay"
-ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "hiddenbob2-$ID" >"$W/out"
+ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "${PAD}hiddenbob2-$ID" >"$W/out"
 answers_with "UNAVAILABLE the volume keeps its earlier keys: " "$(publish b bob "$(secrets alice 1)")"
 answers_with "UNAVAILABLE the volume keeps its earlier keys: " "$(stage b bob "$(secrets alice 1)")"
 answers_with OK "$(publish b bob None)"
@@ -93,7 +94,7 @@ echo "== they are nowhere else"
 secret='hidden[ab]'
 # nowhere FILE...: no secret is in these files
 nowhere() { ! grep -qse "$secret" "$@" || fail "a secret in $(grep -lse "$secret" "$@")"; }
-grep -q -- "mount --keys /proc/self/fd/0 --fuse -- $(image bob)" "$W/ran" || fail "how granary was run: $(grep mount "$W/ran")"
+grep -q -- "granary mount --keys=/proc/self/fd/0 --fuse -- $(image bob) " "$W/ran" || fail "how granary was run: $(grep mount "$W/ran")"
 nowhere "$W/ran" "$W/driver.log"
 nowhere -r /run/granary "$W/cache/exports" "$LOGS_DIRECTORY"
 for pid in "$DRIVER" $(own_servers); do nowhere "/proc/$pid/cmdline" "/proc/$pid/environ"; done

@@ -65,7 +65,7 @@ answer=$(call "$slow)")
 for other in "unstage('v', '$staging')" "publish('v', '$staging', '$target')" "unpublish('v', '$target')"; do
     answers_with "ABORTED an earlier call for volume v" "$other"
 done
-answers_with NOT_FOUND "publish('other', '$staging', '$target')" # another volume does not wait
+answers_with FAILED_PRECONDITION "publish('other', '$staging', '$target')" # another volume does not wait
 end_driver KILL
 start_driver
 rm "$W/dead"
