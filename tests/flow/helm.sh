@@ -42,7 +42,7 @@ holds "the server is replaced by hand" '.[] | select(.metadata.name == "granary-
 holds "mounts are by FUSE" '.[] | select(.kind == "ConfigMap").data["granary.conf"] | contains("[mount]\nfuse = yes\njoin = yes\n")'
 
 echo "== labels of nodes"
-cached=(--set datasets.faces.image=s3://b/faces,datasets.faces.preferCached=true --set-json 'datasets.faces.namespaces=["default"]')
+cached=(--set datasets.faces.image=s3://b/faces --set datasets.faces.preferCached=true --set-json 'datasets.faces.namespaces=["default"]')
 render --set labels.enabled=true --set-json 'labels.bench=["/var/cache/granary"]' "${cached[@]}" || fail "$(cat "$W/helm.err")"
 holds "only the labels have a token" "$pods | map(select(.automountServiceAccountToken).serviceAccountName) == [\"granary-labels\"]"
 holds "it may get and patch nodes" '.[] | select(.kind == "ClusterRole").rules == [{apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}]'

@@ -41,7 +41,7 @@ wait_for 60 test -s "$W/features"
 lacks cached || fail "nothing was read yet: $(cat "$W/features")"
 has granary.io/health=healthy && has granary.io/disk-mib-per-s=512 && lacks link-mib || fail "$(cat "$W/features")"
 grep -q "link.json has no figures" "$W/log.txt" || fail "$(cat "$W/log.txt")"
-head -1 "$W/features" | grep -qE '^# \+expiry-time=20..-..-..T..:..:..Z$' || fail "$(head -1 "$W/features")"
+[[ $(head -1 "$W/features") =~ ^#\ \+expiry-time=20..-..-..T..:..:..Z$ ]] || fail "$(head -1 "$W/features")"
 warm
 wait_for 60 has granary.io/cached.faces=100
 has "granary.io/cached-digest.$digits=100" || fail "$(cat "$W/features")"
@@ -156,4 +156,4 @@ for arguments in "" "--node n1 --nfd f s" "s" "--nfd f --min-share 0 s" "--nfd f
     "$LABELS" "${words[@]}" 2>"$W/err" || status=$?
     [ $status = 2 ] && [ -s "$W/err" ] || fail "'$arguments': exit $status: $(cat "$W/err")"
 done
-"$LABELS" --help | grep -q '^usage: granary-node-labels ' || fail "--help"
+[[ $("$LABELS" --help) = "usage: granary-node-labels "* ]] || fail "--help"

@@ -20,7 +20,7 @@ fetch() { curl -sS --fail --max-time 120 -o "$2" "$1"; }
 fetch "$debian/dists/trixie/InRelease" "$W/null" || skip "$debian cannot be read"
 
 # Debian has no package of Ubuntu's keys.
-keys=ubuntu-keyring_2023.11.28.1_all.deb
+keys='ubuntu-keyring_2023.11.28.1_all.deb'
 if fetch "$ubuntu/pool/main/u/ubuntu-keyring/$keys" "$W/$keys"; then
     sha256sum --quiet -c <<<"36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $W/$keys" || fail "other keys of Ubuntu"
     dpkg-deb -x "$W/$keys" "$W/keys"
