@@ -1,11 +1,10 @@
 /* The state of a volume is what is mounted, and what `granary mount` keeps of it: the driver keeps nothing, and may be
  * killed at any time.
  *
- * A mount may take longer than kubelet waits, and a mount that was begun goes on without the driver: `granary mount` is
- * a child in a session of its own, whose output goes to a file in memory, so that it is not killed by a pipe that
- * nobody reads. Kubelet's next call gets ABORTED while the earlier one runs. After every other failure kubelet takes
- * the volume for not staged and removes the directory, so `granary umount` comes first; where that fails the answer is
- * ABORTED too, and kubelet asks again.
+ * A mount may take longer than kubelet waits, and a mount that was begun goes on without the driver (command.h).
+ * Kubelet's next call gets ABORTED while the earlier one runs. After every other failure kubelet takes the volume for
+ * not staged and removes the directory, so `granary umount` comes first; where that fails the answer is ABORTED too,
+ * and kubelet asks again.
  *
  * A volume with secrets has S3 keys of its own. `granary mount` gets them in a file in memory, its standard input, and
  * the same command gives a mount that is there new ones: kubelet repeats NodePublish with what the Secret has by then.
@@ -16,19 +15,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "csi/command.h"
 #include "csi/csi.pb-c.h"
 #include "csi/place.h"
 #include "csi/request.h"
-
-enum { OUTPUT_MAX = 4096 };
 
 /* ---- one call at a time works on a volume ---- */
 
@@ -78,55 +73,9 @@ static enum grpc_status open_place(const struct driver *d, enum place_kind kind,
                      "%s", error_text());
 }
 
-/* Set the sentence that granary printed last; return code. */
-static int repeat_sentence(int code, int output, const char *verb)
-{
-    char text[OUTPUT_MAX + 1], prefix[32];
-    struct stat st;
-    size_t size = fstat(output, &st) ? 0 : (size_t)st.st_size;
-    ssize_t n = io_pread_full(output, text, OUTPUT_MAX, size > OUTPUT_MAX ? size - OUTPUT_MAX : 0);
-    while (n > 0 && text[n - 1] == '\n')
-        n--;
-    text[GR_MAX(n, (ssize_t)0)] = 0;
-    const char *line = strrchr(text, '\n');
-    line = line ? line + 1 : text;
-    snprintf(prefix, sizeof prefix, "granary: %s: ", verb);
-    if (text_begins_with(line, prefix))
-        line += strlen(prefix);
-    return error_set(code, "%s", *line ? line : "granary ended without a sentence");
-}
-
-/* Run granary to its end, however long that takes. keys: for its standard input; NULL or empty: none. -EINVAL: it
- * refuses the command line; -EIO: it failed. Its sentence is ours. */
-static int run_granary(const char *const *argv, const struct bytes *keys)
-{
-    int status;
-    pid_t pid;
-    bool has_keys = keys && keys->len;
-    CLEANUP_FD int output = memfd_create("granary", MFD_CLOEXEC);
-    CLEANUP_FD int input = has_keys ? memfd_create("granary-keys", MFD_CLOEXEC) : -1;
-    if (output < 0 || (has_keys && input < 0))
-        return error_set(-errno, "cannot make a file in memory: %s", strerror(errno));
-    struct process_spec spec = {
-        .argv = argv, .input = has_keys ? input : 0, .output = output, .listen_fd = -1, .session = true};
-    int rc = has_keys ? io_write_full(input, keys->data, keys->len) : 0;
-    if (!rc)
-        rc = process_spawn(&spec, &pid);
-    if (rc)
-        return rc;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return error_set(-errno, "waitpid: %s", strerror(errno));
-    if (WIFSIGNALED(status))
-        return error_set(-EIO, "granary %s was ended by signal %d", argv[1], WTERMSIG(status));
-    if (!WEXITSTATUS(status))
-        return 0;
-    return repeat_sentence(WEXITSTATUS(status) == 2 ? -EINVAL : -EIO, output, argv[1]);
-}
-
 static int run_umount(const char *dir)
 {
-    return run_granary((const char *const[]){"granary", "umount", "--", dir, NULL}, NULL);
+    return command_run((const char *const[]){"granary", "umount", "--", dir, NULL}, NULL, NULL);
 }
 
 /* ---- mounting an image ---- */
@@ -163,7 +112,7 @@ static enum grpc_status staged_already(const struct volume *v, const char *path,
 /* Give the mount that is there the volume's keys, if it has some. */
 static enum grpc_status replace_keys(const struct volume *v, struct grpc_reply *reply)
 {
-    if (v->keys.len && run_granary((const char *const *)v->words.items, &v->keys))
+    if (v->keys.len && command_run((const char *const *)v->words.items, &v->keys, NULL))
         return grpc_fail(reply, GRPC_UNAVAILABLE, "the volume keeps its earlier keys: %s", error_text());
     return GRPC_OK;
 }
@@ -172,7 +121,7 @@ static enum grpc_status replace_keys(const struct volume *v, struct grpc_reply *
 static enum grpc_status mount_or_undo(const struct volume *v, const char *path, struct grpc_reply *reply)
 {
     struct error first;
-    int rc = run_granary((const char *const *)v->words.items, &v->keys);
+    int rc = command_run((const char *const *)v->words.items, &v->keys, NULL);
     if (!rc) {
         log_info("%s: %s is mounted on %s", v->id, v->image, path);
         return GRPC_OK;

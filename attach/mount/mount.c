@@ -222,21 +222,6 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     return rc ? undo(out, rc) : 0;
 }
 
-/* Read the state of a mount point. A dead mount may make realpath fail; the name then counts as it is. */
-int mount_find(const char *dir, struct mount_state *out)
-{
-    dev_t device;
-    CLEANUP_FREE char *resolved = realpath(dir, NULL);
-    int rc = state_load(resolved ? resolved : dir, out);
-    if (rc != -ENOENT)
-        return rc;
-    if (!resolved)
-        return error_set(-ENOENT, "%s: no such directory", dir);
-    if (mountinfo_at(resolved, &device) > 0)
-        return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
-    return error_set(-ENOENT, "nothing is mounted on %s", dir);
-}
-
 /* ---- new keys for a mount ---- */
 
 /* Make the reference by digest to what is mounted: the tag may name another image by now. */

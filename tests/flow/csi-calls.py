@@ -309,7 +309,7 @@ server = UnixServer(false_control, Server)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 for status, want in (({'health': 'failing', 'health_reason': 'store x has been failing'}, [2, 'ServerFailing', 'store x has been failing']),
                      ({'health': 'degraded', 'health_reason': 'a proxy is down'}, [1, 'ServerDegraded', 'a proxy is down']),
-                     ({'health': 'failing'}, [2, 'ServerFailing']), ({'health': 'healthy'}, []), ({'health': 3}, []), ([], [])):
+                     ({'health': 'failing'}, [2, 'ServerFailing']), ({'health': 'healthy'}, []), ({'health': 3}, [])):
     Server.status = status
     for paths in ((target, ''), ('', staging)):
         answer = expect('health', driver.health('v', *paths), 'OK')
