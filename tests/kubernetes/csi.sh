@@ -4,7 +4,8 @@
 # here; kubernetes/helm has it in a pod.
 # ctest: long
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
+. "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi

@@ -2,20 +2,10 @@
 # The files of deploy/fluid against Fluid's own definitions, by a real API server: every object is accepted with strict
 # validation, and one with a misspelt field is not. What tests/data/fluid says of the Datasets is what stands in them.
 # ctest: long
-. "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-fluid.sh
+. "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
+. "$GRANARY_SOURCE/tests/kubernetes/lib-fluid.sh"
 
-# Fluid's definitions, a MiB, are not in this tree: they come from its repository at one commit, or from a directory that
-# has them already, and are those of fluid-crds.sha256 in either case.
-COMMIT=a826600a
-CRDS=${GRANARY_FLUID_CRDS:-$W/crds}
-SUMS=$GRANARY_SOURCE/tests/kubernetes/fluid-crds.sha256
-if [ -z "${GRANARY_FLUID_CRDS:-}" ]; then
-    mkdir "$CRDS"
-    awk -v url="https://raw.githubusercontent.com/fluid-cloudnative/fluid/$COMMIT/config/crd/bases" \
-        '{ print "url = " url "/" $2; print "remote-name" }' "$SUMS" >"$W/curl.conf"
-    (cd "$CRDS" && curl -sSf --max-time 60 -K "$W/curl.conf") 2>"$W/err" ||
-        skip "Fluid's definitions cannot be fetched ($(tail -1 "$W/err")): deploy/fluid is NOT checked. GRANARY_FLUID_CRDS=DIR names a directory with them"
-fi
 (cd "$CRDS" && sha256sum --quiet -c "$SUMS") || fail "these are other definitions than those of commit $COMMIT"
 mkdir -p "$W/log"
 cluster_start

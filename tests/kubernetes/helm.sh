@@ -5,7 +5,8 @@
 # the new version, and the earlier one again; nothing is left. It prints how long a pod waits for its first byte.
 # ctest: long
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
+. "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi

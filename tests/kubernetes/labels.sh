@@ -4,7 +4,8 @@
 # given; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods there never start.
 # ctest: long
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-cluster.sh"
+CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
+. "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi

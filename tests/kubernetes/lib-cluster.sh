@@ -7,8 +7,12 @@
 #   KUBELET_DIR                kubelet's --root-dir
 #   kubelet_start, KUBELET     its process
 #
-# The program comes from tests/kubernetes/kube/build, which takes long: a test does not run it.
+# The program comes from tests/kubernetes/kube/build, which takes long: a test does not run it. CLUSTER_NEEDS may name a
+# file that fetches something and keeps it: it is sourced before, after tests/lib.sh, while there is a network.
 if [ -z "${GRANARY_CLUSTER:-}" ] && unshare -mn true 2>/dev/null; then
+    # What it cannot fetch, the test skips by itself.
+    [ -z "${CLUSTER_NEEDS:-}" ] || [ ! -x "$("$GRANARY_SOURCE/tests/kubernetes/kube/build" --path)" ] ||
+        bash -c '. "$GRANARY_SOURCE/tests/lib.sh" && . "$0"' "$CLUSTER_NEEDS" || true
     GRANARY_CLUSTER=1 exec unshare -mnpf --kill-child --mount-proc --propagation private bash "$0" "$@"
 fi
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
