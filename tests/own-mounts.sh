@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by flow tests that run `granary mount`, before tests/lib.sh: a mount namespace of the test's own with an empty
+# Sourced by flow tests that mount, before tests/lib.sh: a mount namespace of the test's own with an empty
 # /run/granary. What this machine has mounted by granary does not meddle with the test, nor the test with that; and a
 # namespace that another test makes has no copy of the test's mounts, for which `granary umount` would refuse to detach.
 #

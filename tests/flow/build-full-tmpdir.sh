@@ -1,5 +1,6 @@
 #!/bin/bash
 # A build whose disk for temporary data is full: a sentence that names it, nothing published, nothing left behind.
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$(dirname "$0")/lib-build-faults.sh"
 
 build_synthetic=$GRANARY_BUILD/bench/build-synthetic

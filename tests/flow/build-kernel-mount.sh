@@ -4,8 +4,8 @@
 # digest and sends nothing.
 # GRANARY_FULL=1: 66,000 subdirectories instead of 1,000, 100,000 names in a directory instead of 6,000, a file of more
 # than 4 GiB instead of 200 MiB.
-# ctest: lock=loop
-. "$(dirname "$0")/../lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "needs root to mount"
 command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"

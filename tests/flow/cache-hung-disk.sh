@@ -2,7 +2,8 @@
 # A real filesystem on a disk that hangs: ext4 on a loop device over a file that does not answer, read by io_uring. The
 # reads of the client go on, the directory comes back when the disk does, and a server ends while its disk hangs.
 # ctest: long
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 for tool in jq curl mkfs.ext4 losetup; do command -v $tool >/dev/null || skip "no $tool here (apt-get install jq curl e2fsprogs)"; done
 
 probe=$GRANARY_BUILD/tests/tools/nbdprobe

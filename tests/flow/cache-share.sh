@@ -1,8 +1,8 @@
 #!/bin/bash
 # cache=DIR:PERCENT% on a filesystem of its own: that part of what is free there or the cache's own, the same at the
 # next start, less when others have taken room.
-# ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 
 mkdir "$W/tree" "$W/ssd"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # A server whose images are cached starts and serves while its store is gone: after SIGTERM and after kill -9, under
 # nbdkit alone and under granary serve, and mounted; what is not cached waits and fails alone.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 for tool in nbdcopy jq curl nginx; do

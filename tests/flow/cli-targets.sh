@@ -1,7 +1,6 @@
 #!/bin/bash
 # Every verb that takes a server, with every way to say which: none, a mount point, a control socket, a server's socket;
 # and what is said of a socket of another kind, of a file, of a directory without a mount, and of what is not there.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # The configuration file: what it says holds for servers, mounts and buckets, below the environment and the command
 # line; show says from where; a wrong line is named before anything starts.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 for tool in jq curl python3; do

@@ -2,7 +2,7 @@
 # Volumes with S3 keys of their own (nodeStageSecretRef, nodePublishSecretRef): two users of a real server whose buckets
 # exclude each other, on a node that has no keys. A volume's keys open its image and no other's, are replaced when kubelet
 # publishes again, and are nowhere but in the memory of the server.
-# ctest: lock=loop needs=ceph
+# ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

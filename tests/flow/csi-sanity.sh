@@ -1,7 +1,6 @@
 #!/bin/bash
 # Kubernetes' own csi-sanity against granary-csi: what it says of a driver's node. Go builds it once for a build tree.
 # ctest: long
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary-csi, as kubelet calls it: every call, right and wrong; a mount that takes longer than its call, and than the
 # driver; drivers that come and go.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-csi.sh"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # The commands in the ```sh blocks of the guides and of docs/operations do what the pages say: they are run in order, on
 # a small set in directories in place of the bucket. The DataLoader of the guide reads every byte of the mount.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -2,8 +2,8 @@
 # The whole way on this machine: a tree of every awkward kind -> image in a file store -> the plugin -> the tools of
 # others (nbdinfo, nbdcopy, qemu-img, fsck.erofs, dump.erofs) and a kernel mount, path by path the same as the source.
 # GRANARY_FULL=1: over 4 GiB.
-# ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 sparse=$((64 << 20))
 [ -z "${GRANARY_FULL:-}" ] || sparse=$((5 << 30))

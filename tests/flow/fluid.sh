@@ -2,7 +2,7 @@
 # The command of Fluid's pods, fluid-mount, run on what Fluid gives them (tests/data/fluid): each kind of it becomes a mount
 # where Fluid's check looks for one, with S3 keys that no command line, environment, file or message has; keys are replaced
 # under the mount; what a killed pod left is taken down; what is wrong gives one sentence.
-# ctest: lock=loop needs=ceph
+# ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary mount --foreground: ready when it is mounted; SIGTERM unmounts and leaves nothing, as soon as nobody uses it;
 # a second one gives up; a mount that others took away, or that nothing answers behind, ends it with a sentence.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary mount --fuse for real: the tree is the same, status shows hits, refusals are clear, umount leaves nothing,
 # and dead servers, interrupts and failures half-way do not either.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -2,7 +2,7 @@
 # Mounts with S3 keys of their own (--keys), by FUSE: two users of a real server whose buckets exclude each other, with
 # one server of the node. A mount's keys read its image and no other's; they are replaced under the mount; neither
 # processes nor files of the mount have them.
-# ctest: lock=loop needs=ceph
+# ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary mount killed at its steps, one after the other: the next mount works, and after the next umount nothing is
 # left: no process, device, directory or mount.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-killed.sh"

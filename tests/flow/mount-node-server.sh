@@ -1,7 +1,6 @@
 #!/bin/bash
 # A node's own server: started without an image at the usual place, here of FUSE, and mounts without options of a server
 # add their images to it. It does not end with the last of them, and is shared by none that has options.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

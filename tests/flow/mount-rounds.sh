@@ -1,7 +1,6 @@
 #!/bin/bash
 # A mount, its metadata warmed, asks the store for each object once and waits for it five times at most: the store takes
 # its time, and counts. A round is what was asked before the first of it was answered.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

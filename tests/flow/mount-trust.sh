@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary mount with --trust: by FUSE, as mount(8) runs the helper for a line of fstab, and with --socket. A mount whose
 # image no such key has signed is refused and leaves nothing.
-# ctest: lock=loop
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

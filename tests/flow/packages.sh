@@ -3,7 +3,7 @@
 # chroot of this machine's Debian, they bring what they need; the commands, servers, pages and the completion are there.
 # An upgrade lets servers and mounts go on, a removal is refused while there are mounts, and a purge leaves what it
 # says.
-# ctest: long lock=loop
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/lib-packages.sh"

@@ -2,8 +2,9 @@
 # Ceph's S3, end to end: thousands of small objects with hard keys -> an S3 store -> served from it -> the same tree.
 # A wrong secret is one clear sentence without the secret; keys that no filesystem can hold are refused by name, or
 # skipped and counted.
-# ctest: lock=loop needs=ceph
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+# ctest: needs=ceph
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
 s3put=$SERVERS/s3put.py

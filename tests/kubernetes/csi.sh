@@ -2,8 +2,7 @@
 # granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the
 # server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. The driver is a process
 # here; kubernetes/helm has it in a pod.
-# ctest: long
-# ctest: lock=loop
+# ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"

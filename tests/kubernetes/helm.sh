@@ -3,8 +3,7 @@
 # share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, and the
 # server's front end killed; the Job of a data set builds, warms and moves the tag; the node is drained; new volumes have
 # the new version, and the earlier one again; nothing is left. It prints how long a pod waits for its first byte.
-# ctest: long
-# ctest: lock=loop
+# ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
