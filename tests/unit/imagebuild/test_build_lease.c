@@ -190,8 +190,8 @@ static void collect_late(void *arg, struct store_fake *fake, enum store_fake_op 
     if (op != FAKE_PUT || strncmp(key, "catalogs/", 9) != 0)
         return;
     store_fake_set_hook(fake, NULL, NULL);
-    for (int ms = 0; store_fake_count(fake, "packs/") < 4; ms++) {
-        must(ms < 60000, "%zu packs", store_fake_count(fake, "packs/"));
+    for (unsigned ms = 0; store_fake_count(fake, "packs/") + store_fake_count(fake, "indexes/") < 4; ms++) {
+        must(ms < 60000, "%zu objects", store_fake_count(fake, ""));
         sleep_ms(1);
     }
     must(collect(u->w, u->now).marked > 3, "nothing is marked");
