@@ -466,7 +466,11 @@ int pinner_init(struct pinner *p, const struct server_values *server, const char
 {
     *p = (struct pinner){.config = {.store = {.endpoint = server->endpoint, .keys = own}, .handed = handed}};
     p->config.trust = &p->trust;
-    int rc = server_options_trust(&server->trust, &p->trust);
+    uint64_t timeout_s = 0; /* the store's own */
+    int rc = server->timeout && text_parse_duration("--timeout", server->timeout, &timeout_s) ? CLI_USAGE : 0;
+    p->config.store.timeout_ms = timeout_s * 1000;
+    if (!rc)
+        rc = server_options_trust(&server->trust, &p->trust);
     if (!rc && !own)
         rc = add_caches(p, server);
     if (rc)

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pages.h"
+#include "base/share.h"
 #include "format/image_ref.h"
 
 enum { DIR_MODE = S_IFDIR | 0500, FILE_MODE = S_IFREG | 0400, BLOCK_SIZE = 4096, NAME_MAX_BYTES = 255, BLOCK = 512 };
@@ -140,7 +141,7 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
 
 /* ---- the budget of reads ---- */
 
-enum { RESERVE_PART = 4, STORE_FACTOR = 2 };
+enum { RESERVE_PART = 4 };
 
 /* A read, from the request to its reply. */
 struct file_read {
@@ -193,22 +194,14 @@ size_t read_budget_used(struct read_budget *b)
     return b->bytes;
 }
 
-/* Whether a store that holds `own` may take `more`, when all stores together hold `used` of `most`. A store that holds
- * nothing may take all that is left. */
-static bool share_allows(size_t own, size_t more, size_t used, size_t most)
-{
-    size_t left = used < most ? most - used : 0;
-    return more <= left && (!own || own + more <= STORE_FACTOR * left);
-}
-
 static bool fits_locked(const struct read_budget *b, const struct file_read *r)
 {
     if (!b->reads)
         return true;
     if (r->cached)
         return b->bytes + r->len <= FILES_REPLIES_MAX && b->reads < b->threads;
-    return share_allows(r->store->bytes, r->len, b->bytes, FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART) &&
-           share_allows(r->store->reads, 1, b->reads, b->threads - b->threads / RESERVE_PART);
+    return share_allows_part(r->store->bytes, r->len, b->bytes, FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART) &&
+           share_allows_part(r->store->reads, 1, b->reads, b->threads - b->threads / RESERVE_PART);
 }
 
 static void take_locked(struct read_budget *b, const struct file_read *r)

@@ -77,9 +77,8 @@ struct read_share {
 /* Memory of replies and threads, which reads share. A read that would exceed its store's part waits in a list, without
  * a thread, so a silent store holds up neither reads of other stores nor reads of cached data.
  *
- * Uncached reads may have three quarters of either. A store may have at most twice what is left of that (dynamic
- * thresholds: one store gets two thirds of it, two get two fifths each, and there is always room for another store's
- * read). Cached reads may have all of it. */
+ * Uncached reads may have three quarters of either. A store may have at most twice what is left of that
+ * (share_allows_part), so there is always room for another store's read. Cached reads may have all of it. */
 struct read_budget {
     pthread_mutex_t lock; /* innermost */
     unsigned threads;     /* that answer requests */

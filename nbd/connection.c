@@ -20,6 +20,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "nbd/server_internal.h"
@@ -97,6 +98,8 @@ static int open_export(void *arg, const char *name, struct handshake_export *out
     if (c->export)
         serving_disconnect(c->export);
     c->export = e;
+    const char *store = stack_export_ref(e->export)->store;
+    c->store = &c->server->stores[crc32c(store, strlen(store)) % STORE_SHARES];
     describe(c->server, e->export, out);
     return 0;
 }

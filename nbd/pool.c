@@ -118,6 +118,8 @@ void pool_push_locked(struct task *t, enum waiting which)
 
 void pool_forget_locked(struct connection *c)
 {
+    if (c->store && c->store->first == c)
+        c->store->first = NULL;
     for (enum waiting which = 0; which < WAITINGS; which++) {
         if (c->waiting[which].first)
             ring_remove(&c->server->rings[which], which, c);

@@ -91,6 +91,7 @@ struct connection {
     uint64_t heard_ms;                     /* when its input ended, or when it last took something after that */
     struct tls_session *tls;               /* NULL: plaintext; set before anything is sent through it, then constant */
     struct client client;
+    struct store_share *store; /* of its export's store; NULL before it has one, constant after the handshake */
 
     /* Used by the connections' thread only. */
     uint64_t since_ms; /* when it was accepted */
@@ -104,6 +105,16 @@ struct connection {
     size_t in_len;
     uint8_t in[CONNECTION_IN];
 };
+
+/* What the ordinary threads work on for the clients of one store. Stores are told apart by a hash: two that share a
+ * slot share its part of threads and memory. */
+struct store_share {
+    unsigned busy;
+    size_t memory;
+    const struct connection *first; /* holds nothing, and waits for this share before all others; NULL: none does */
+};
+
+enum { STORE_SHARES = 64 };
 
 /* A queue of connections that have a task waiting; clients take turns in it. */
 struct ring {
@@ -137,6 +148,8 @@ struct nbd_server {
     void *(*run)(void *worker);
     struct worker *idle;         /* a stack: the thread that worked last, whose caches are warm, is woken first */
     unsigned busy, reserve_busy; /* threads that work on any request; on cached ones, from the reserve */
+    size_t busy_memory;          /* bytes of the requests that the `busy` ones work on */
+    struct store_share stores[STORE_SHARES];
     unsigned starting;  /* threads that have not looked for work yet; each starts the next one if more work waits */
     bool threads_short; /* a thread could not be started; the next tick logs it */
     size_t memory;      /* bytes held by reads */

@@ -6,9 +6,10 @@
  *    any request           threads - reserve      3/4 of the memory
  *    cached data only      reserve                all of it
  *
- * Only when the ordinary threads are all busy, or their memory is used up, does a thread of the reserve look whether
- * a request is for cached data. One that is not goes to waiting[MISSING], until an ordinary thread and memory are
- * free.
+ * Of what the ordinary threads have, the clients of one store get at most twice what is left (base/share.h), so a
+ * silent store never holds all of it. Only when these threads are all busy, or the memory or the store's share is used
+ * up, does a thread of the reserve look whether a request is for cached data. One that is not goes to waiting[MISSING],
+ * until an ordinary thread and memory are free.
  *
  * Replies whose clients take nothing do not count: they are dropped when a request needs their memory (replies.c). So
  * a request waits only for reads, which leave the reserved quarter free. A reply larger than that quarter is read and
@@ -19,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/share.h"
 #include "nbd/server_internal.h"
 
 /* ---- which is next ---- */
@@ -38,6 +40,23 @@ static bool client_may_locked(const struct connection *c, const struct task *t, 
     return c->memory + need <= c->server->config.memory / CLIENT_PART;
 }
 
+/* Does its store's share allow the request? If not, and the store's own requests are why, a client that holds nothing
+ * becomes the next of its store: else small requests of other clients could keep a large one waiting. */
+static bool store_may_locked(const struct connection *c, size_t need)
+{
+    const struct nbd_server *s = c->server;
+    struct store_share *o = c->store;
+    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART;
+    if (o->first && o->first != c)
+        return false;
+    if (share_allows_part(o->memory, need, s->busy_memory, memory) &&
+        share_allows_part(o->busy, 1, s->busy, s->config.threads - s->reserve))
+        return true;
+    if (!c->memory)
+        o->first = o->busy ? c : NULL;
+    return false;
+}
+
 /* Make room for the request by dropping replies. Notes that memory is short. */
 static bool make_room_locked(const struct connection *c, size_t need, size_t memory)
 {
@@ -50,17 +69,19 @@ static bool make_room_locked(const struct connection *c, size_t need, size_t mem
     return true;
 }
 
-/* Take the next task that may run, with its memory. Clients take turns. NULL: there is none; or reads hold the
- * memory, and the next client, which holds none, waits for it first (a client that holds memory waits for its own
- * instead). */
-static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t memory)
+/* Take the next task that may run, with its memory; reserve: for a thread of the reserve. Clients take turns. NULL:
+ * there is none; or reads hold the memory, and the next client, which holds none, waits for it first (a client that
+ * holds memory waits for its own instead). */
+static struct task *next_locked(struct nbd_server *s, enum waiting which, bool reserve)
 {
     struct ring *ring = &s->rings[which];
+    size_t memory = s->config.memory - (reserve ? 0 : s->config.memory / MEMORY_RESERVE_PART);
     for (size_t n = ring->count; n--;) {
         struct connection *c = ring->first;
         struct task *t = c->waiting[which].first;
         size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
-        bool may = client_may_locked(c, t, need), fits = may && make_room_locked(c, need, memory);
+        bool may = client_may_locked(c, t, need) && (reserve || store_may_locked(c, need));
+        bool fits = may && make_room_locked(c, need, memory);
         if (may && !fits && !c->blocked && !c->memory)
             return NULL;
         ring_pop(ring, which);
@@ -72,6 +93,8 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t
             continue;
         task_take_memory_locked(t, need, &s->memory);
         c->working++;
+        if (c->store->first == c)
+            c->store->first = NULL;
         return t;
     }
     return NULL;
@@ -81,14 +104,32 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t
  * them. */
 static struct task *next_of_any_locked(struct nbd_server *s)
 {
-    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART;
     if (s->busy >= s->config.threads - s->reserve)
         return NULL;
-    struct task *t = next_locked(s, WAITING_MISSING, memory);
+    struct task *t = next_locked(s, WAITING_MISSING, false);
     if (!t)
-        t = next_locked(s, WAITING_UNSORTED, memory);
-    s->busy += t != NULL;
+        t = next_locked(s, WAITING_UNSORTED, false);
+    if (t) {
+        s->busy++;
+        s->busy_memory += t->memory;
+        t->connection->store->busy++;
+        t->connection->store->memory += t->memory;
+    }
     return t;
+}
+
+/* A thread has finished its work for a task. */
+static void end_work_locked(const struct task *t, bool reserve)
+{
+    struct connection *c = t->connection;
+    if (reserve) {
+        c->server->reserve_busy--;
+        return;
+    }
+    c->server->busy--;
+    c->server->busy_memory -= t->memory;
+    c->store->busy--;
+    c->store->memory -= t->memory;
 }
 
 /* Put a task back, to the missing ones. */
@@ -110,7 +151,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
     if (s->reserve_busy >= s->reserve)
         return NULL;
     s->reserve_busy++;
-    while ((t = next_locked(s, WAITING_UNSORTED, s->config.memory))) {
+    while ((t = next_locked(s, WAITING_UNSORTED, true))) {
         /* Before the first part is sent, the others are looked at, too (read_part). */
         size_t at = reply_data_sent(t), len = t->sent ? next_part(t) : t->request.len;
         pthread_mutex_unlock(&s->lock);
@@ -198,7 +239,7 @@ void *workers_run(void *arg)
         pthread_mutex_unlock(&s->lock);
         nbd_worker_perform(t);
         pthread_mutex_lock(&s->lock);
-        *(reserve ? &s->reserve_busy : &s->busy) -= 1;
+        end_work_locked(t, reserve);
         finish_locked(t);
     }
     pthread_mutex_unlock(&s->lock);

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
 
@@ -327,7 +328,7 @@ static int added_exports_load(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
     struct restoring r CLEANUP(restoring_release) = {.kept = BYTES_INIT(KEPT_MAX_BYTES)};
-    int rc = io_read_file(a->file, &text);
+    int rc = safe_file_read(a->file, geteuid(), &text);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
     if (text.len < sizeof first_line - 1 || memcmp(text.data, first_line, sizeof first_line - 1) != 0)

@@ -31,6 +31,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 #include "base/text.h"
 #include "format/export_table.h"
 #include "net/listen.h"
@@ -309,15 +311,17 @@ static int handed_path(const char *control, char out[PATH_MAX])
     return snprintf(out, PATH_MAX, "%s" EXPORT_TABLE_HANDED, control) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Put the entries of a table in front of those that the file has, which are of other mounts' images. A file that cannot
- * be read counts as empty. */
-static int add_to_handed(const char *path, const struct bytes *images, struct bytes *out)
+/* Put the entries of a table in front of those that the file has, which are of other mounts' images. The user who
+ * serves at the control socket may have written it; a file that cannot be read, or is another's, counts as empty. */
+static int add_to_handed(const char *control, const char *path, const struct bytes *images, struct bytes *out)
 {
+    struct stat st;
+    uid_t server = lstat(control, &st) ? geteuid() : st.st_uid;
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     CLEANUP_EXPORT_TABLE there = {0};
     CLEANUP_EXPORT_TABLE more = {0};
     size_t kept;
-    if (!io_read_file(path, &text) && export_table_decode(text.data, text.len, &there))
+    if (!safe_file_read(path, server, &text) && export_table_decode(text.data, text.len, &there))
         log_debug("%s is written anew: %s", path, error_text());
     int rc = export_table_decode(images->data, images->len, &more);
     for (size_t i = more.entries.len; !rc && i-- > 0;)
@@ -332,7 +336,7 @@ void server_hand(const char *control, const struct bytes *images)
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     int rc = handed_path(control, path);
     if (!rc)
-        rc = add_to_handed(path, images, &text);
+        rc = add_to_handed(control, path, images, &text);
     if (!rc)
         rc = io_write_file_atomic(path, text.data, text.len, false);
     if (rc)

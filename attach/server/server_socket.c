@@ -63,13 +63,28 @@ int socket_access_parse(const char *option, const char *mode, const char *owner,
     return !rc && mode ? text_parse_mode(what, mode, 0777, &out->mode) : rc;
 }
 
+/* In a directory that others may write, the name may lead to another file by now: what is changed is one that was
+ * looked at. fchmod takes no O_PATH descriptor, chmod its name in /proc. */
 int socket_access_apply(const struct socket_access *a, const char *path)
 {
+    char opened[32];
+    struct stat st;
     uid_t owner = a->has_owner ? a->owner : (uid_t)-1;
     gid_t group = a->has_group ? a->group : (gid_t)-1;
-    if ((a->has_owner || a->has_group) && lchown(path, owner, group))
+    if (!a->mode && !a->has_owner && !a->has_group)
+        return 0;
+    CLEANUP_FD int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st))
+        return error_set(-errno, "cannot open the socket %s: %s", path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != owner) || st.st_nlink != 1)
+        return error_set(-EPERM,
+                         "%s is not the socket that was made there; choose a directory that only this user may "
+                         "write",
+                         path);
+    snprintf(opened, sizeof opened, "/proc/self/fd/%d", fd);
+    if ((a->has_owner || a->has_group) && fchownat(fd, "", owner, group, AT_EMPTY_PATH))
         return error_set(-errno, "cannot give the socket %s the owner asked for: %s", path, strerror(errno));
-    if (a->mode && chmod(path, a->mode))
+    if (a->mode && chmod(opened, a->mode))
         return error_set(-errno, "cannot give the socket %s the mode asked for: %s", path, strerror(errno));
     return 0;
 }

@@ -21,6 +21,7 @@
 #include "base/accounts.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
 
 enum { LINKS_MAX = 40, OTHERS_WRITE = S_IWGRP | S_IWOTH, MODE = 07777 };
 
@@ -190,39 +191,41 @@ int safe_dir_open(const char *path, unsigned flags, int *out_fd)
     return rc;
 }
 
-static int say_owner(const char *dir, const char *name, uid_t is)
+static int say_owner(const char *path, uid_t is)
 {
     char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
-    return error_set(-EPERM,
-                     "%s/%s belongs to %s and not to %s, who runs this; run it as that user, or remove the file", dir,
-                     name, account_text(is, owner), account_text(geteuid(), self));
+    return error_set(-EPERM, "%s belongs to %s and not to %s, who runs this; run it as that user, or remove the file",
+                     path, account_text(is, owner), account_text(geteuid(), self));
 }
 
-static int say_unsafe(const char *dir, const char *name, const char *what)
+static int say_unsafe(const char *path, const char *what)
 {
-    return error_set(-EPERM, "%s/%s %s; remove it if it is not yours", dir, name, what);
+    return error_set(-EPERM, "%s %s; remove it if it is not yours", path, what);
 }
 
-static int check_file(int fd, const char *dir, const char *name)
+/* Check a file that was opened: it belongs to this user, to `also`, or where root_too is true to root. */
+static int check_file(int fd, const char *path, uid_t also, bool root_too)
 {
     struct stat st;
     if (fstat(fd, &st))
-        return error_set(-errno, "cannot look at %s/%s: %s", dir, name, strerror(errno));
+        return error_set(-errno, "cannot look at %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return say_unsafe(dir, name, "is no regular file");
-    if (st.st_uid != geteuid())
-        return say_owner(dir, name, st.st_uid);
+        return say_unsafe(path, "is no regular file");
+    if (st.st_uid != also && st.st_uid != geteuid() && !(root_too && !st.st_uid))
+        return say_owner(path, st.st_uid);
     if (st.st_mode & OTHERS_WRITE)
-        return say_unsafe(dir, name, "may be written by other users");
+        return say_unsafe(path, "may be written by other users");
     /* A hard link could make a file of this user's elsewhere be overwritten. */
     if (st.st_nlink != 1)
-        return say_unsafe(dir, name, "has another name elsewhere (a hard link), or none");
+        return say_unsafe(path, "has another name elsewhere (a hard link), or none");
     return 0;
 }
 
 int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int *out_fd)
 {
     /* O_NONBLOCK: opening a planted FIFO must not hang. */
+    char path[PATH_MAX]; /* for sentences */
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     int common = (flags & ~O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     CLEANUP_FD int fd = openat(dir_fd, name, common);
     /* O_NOATIME is refused for another user's file. Open it without, so that check_file names the owner. */
@@ -234,14 +237,25 @@ int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int
             fd = openat(dir_fd, name, common);
     }
     if (fd < 0 && errno == ELOOP)
-        return say_unsafe(dir, name, "is a symbolic link");
+        return say_unsafe(path, "is a symbolic link");
     if (fd < 0)
-        return error_set(-errno, "cannot open %s/%s: %s", dir, name, strerror(errno));
-    int rc = check_file(fd, dir, name);
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    int rc = check_file(fd, path, geteuid(), false);
     /* Clear O_NONBLOCK again, since the file is regular: with it, io_uring does not wait on some block devices. */
     if (!rc && fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME)))
-        rc = error_set(-errno, "%s/%s: %s", dir, name, strerror(errno));
+        rc = error_set(-errno, "%s: %s", path, strerror(errno));
     if (!rc)
         *out_fd = steal_fd(&fd);
     return rc;
+}
+
+int safe_file_read(const char *path, uid_t also, struct bytes *out)
+{
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ELOOP)
+        return say_unsafe(path, "is a symbolic link");
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    int rc = check_file(fd, path, also, true);
+    return rc ? rc : io_read_rest(fd, path, out);
 }

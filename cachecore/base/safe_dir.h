@@ -9,6 +9,9 @@
 #ifndef GRANARY_BASE_SAFE_DIR_H
 #define GRANARY_BASE_SAFE_DIR_H
 
+#include <sys/types.h>
+
+#include "base/bytes.h"
 #include "base/compiler.h"
 
 enum safe_dir_flags {
@@ -26,5 +29,10 @@ GR_MUST_CHECK int safe_dir_open(const char *path, unsigned flags, int *out_fd);
  * makes a missing file with mode 0600. The file must be regular, belong to the effective user, have exactly one link
  * and not be writable by others; -EPERM otherwise. Other errors of open, with a sentence. The caller closes *out_fd. */
 GR_MUST_CHECK int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int *out_fd);
+
+/* Append the file at path to out, as io_read_file does, when its name is fixed but its directory is the user's choice
+ * and may be one that others write, like /tmp. The file must be regular, no link, have exactly one name, belong to
+ * root, the effective user or the user `also`, and not be writable by others; -EPERM otherwise. -ENOENT: absent. */
+GR_MUST_CHECK int safe_file_read(const char *path, uid_t also, struct bytes *out);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/io.h"
@@ -103,7 +104,7 @@ static int read_handed(struct resolver *r)
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     CLEANUP_EXPORT_TABLE t = {0};
     const struct bytes *proof = r->config->proof;
-    int rc = proof ? 0 : io_read_file(r->config->handed, &text);
+    int rc = proof ? 0 : safe_file_read(r->config->handed, geteuid(), &text);
     if (!proof)
         proof = &text;
     if (!rc)

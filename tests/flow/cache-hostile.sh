@@ -53,3 +53,21 @@ wait_for 60 grep -q '^serving' "$W/serve.out"
 nbdinfo "nbd+unix:///faces?socket=$W/nbd.sock" >"$W/info"
 [ "$(stat -c %a "$shared/mine/cache")" = 700 ] || fail "mode $(stat -c %a "$shared/mine/cache")"
 ! stranger cat "$shared/mine/cache/records" 2>/dev/null >"$W/read" || fail "another user reads the cache"
+
+echo "== what lies beside a socket in a directory that everybody may write, made by another user"
+kill -TERM "$BACKGROUND_PID"
+wait "$BACKGROUND_PID" || fail "SIGTERM: exit $?"
+stranger bash -c 'printf "granary added exports 1\n" >"$1"' - "$shared/nbd.sock.control.exports"
+status=0
+timeout 60 "$GRANARY" serve "$W/store/faces" --socket "$shared/nbd.sock" --cache none >"$W/serve.out" 2>"$W/serve.err" || status=$?
+[ "$status" = 1 ] || fail "the server took another user's list of exports (exit $status)"
+grep -q "nbd.sock.control.exports belongs to user 65534" "$W/serve.err" || fail "$(cat "$W/serve.err")"
+rm "$shared/nbd.sock.control.exports"
+background "$GRANARY" serve "$W/store/faces" --socket "$shared/nbd.sock" --cache none >"$W/serve.out" 2>"$W/serve.err"
+wait_for 60 grep -q '^serving' "$W/serve.out"
+rm -f "$shared/nbd.sock.control.images"
+stranger mkfifo "$shared/nbd.sock.control.images" # whoever opens it for reading waits for ever
+kill -KILL "$(pgrep -P "$BACKGROUND_PID")"
+wait_for 60 grep -q 'up again' "$W/serve.err"
+grep -q "nbd.sock.control.images is no regular file" "$W/serve.err" || fail "$(cat "$W/serve.err")"
+nbdinfo "nbd+unix:///faces?socket=$shared/nbd.sock" >"$W/info"

@@ -17,7 +17,9 @@ mkdir "$W/tree"
 echo file >"$W/tree/file"
 i=s3://bucket/store/faces
 lookups=("images s3://bucket/store" "ls $i" "inspect $i" "tag $i v2" "rm $i:v1" "diff $i $i:v1")
-others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "gc s3://bucket/store")
+others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "gc s3://bucket/store"
+    "serve $i --socket $W/nbd.sock --cache none")
+[ "$(id -u)" != 0 ] || others+=("mount $i $W/mounted --mkdir --cache none")
 
 # start NAME ENDPOINT ARG...: in the background, its end and its sentence in files; killed where it would wait for
 # minutes

@@ -226,6 +226,47 @@ static void test_safe_file__that_another_made_or_may_write_is_refused(void **sta
     scratch_remove(p.dir);
 }
 
+/* Read it by its path, as what lies beside a socket in /tmp is. */
+static void expect_read(struct place *p, uid_t also, int rc, const char *why)
+{
+    CLEANUP_BYTES text = BYTES_INIT(100);
+    (void)error_set(-EIO, "no sentence");
+    assert_int_equal(safe_file_read(in(p, "data"), also, &text), rc);
+    if (rc && !strstr(error_text(), why))
+        fail_msg("'%s' does not say '%s'", error_text(), why);
+    assert_int_equal(text.len, rc ? 0 : 4);
+}
+
+static void test_safe_file__is_read_only_where_no_other_user_can_have_planted_it(void **state)
+{
+    struct place p;
+    make_place(&p);
+    assert_int_equal(chmod(p.dir, 01777), 0);
+    expect_read(&p, geteuid(), -ENOENT, "cannot open");
+    make_file(in(&p, "data"), 0644);
+    expect_read(&p, geteuid(), 0, "");
+    assert_int_equal(chmod(in(&p, "data"), 0664), 0);
+    expect_read(&p, geteuid(), -EPERM, "/data may be written by other users");
+    assert_int_equal(rename(in(&p, "data"), strcat(strcpy((char[sizeof p.name]){0}, p.dir), "/other")), 0);
+    assert_int_equal(symlink("other", in(&p, "data")), 0);
+    expect_read(&p, geteuid(), -EPERM, "/data is a symbolic link");
+    assert_int_equal(unlink(in(&p, "data")), 0);
+    assert_int_equal(mkfifo(in(&p, "data"), 0600), 0);
+    expect_read(&p, geteuid(), -EPERM, "is no regular file"); /* and nobody waits for a writer */
+    assert_int_equal(unlink(in(&p, "data")), 0);
+    if (!geteuid()) {
+        make_file(in(&p, "data"), 0644);
+        assert_int_equal(chown(in(&p, "data"), STRANGER, STRANGER), 0);
+        expect_read(&p, geteuid(), -EPERM, "/data belongs to user 65534");
+        expect_read(&p, STRANGER, 0, "");
+        assert_int_equal(chown(in(&p, "data"), 0, 0), 0);
+        assert_int_equal(seteuid(STRANGER), 0);
+        expect_read(&p, geteuid(), 0, ""); /* root's */
+        assert_int_equal(seteuid(0), 0);
+    }
+    scratch_remove(p.dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_safe_file__is_made_for_this_user_alone),
         cmocka_unit_test(test_safe_file__that_is_a_link_is_refused),
         cmocka_unit_test(test_safe_file__that_another_made_or_may_write_is_refused),
+        cmocka_unit_test(test_safe_file__is_read_only_where_no_other_user_can_have_planted_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
