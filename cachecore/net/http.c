@@ -333,14 +333,6 @@ static int conclude(struct http_transfer *t, const struct http_failure *failure)
                      remedy);
 }
 
-/* Set t->host to "https://host:port" of the URL, for sentences. */
-static void name_host(struct http_transfer *t)
-{
-    const char *begin = strstr(t->req->url, "://");
-    size_t len = begin ? (size_t)(begin + 3 - t->req->url) + strcspn(begin + 3, "/?#") : 0;
-    snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
-}
-
 /* Did the server refuse this version of HTTP? It may answer so, or end a TLS handshake that offers no other version. A
  * broken connection says nothing about versions. */
 static bool version_refused(const struct http_transfer *t, const struct http_failure *failure)
@@ -376,7 +368,10 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
         .req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
     bytes_clear(&resp->body);
     http_answer_begin(&t, "");
-    name_host(&t);
+    /* sentences name "https://host:port" */
+    const char *begin = strstr(req->url, "://");
+    size_t len = begin ? (size_t)(begin + 3 - req->url) + strcspn(begin + 3, "/?#") : 0;
+    snprintf(t.host, sizeof t.host, "%.*s", (int)GR_MIN(len, sizeof t.host - 1), req->url);
     CURL *curl = NULL;
     int rc = take_handle(h, &t, a->fresh || req->fresh, &curl);
     if (rc)
