@@ -1,7 +1,8 @@
-/* Kubernetes' API, of which two requests are needed: GET and PATCH of one node. Both are answered with the node's
- * metadata alone: a node's status has kilobytes of image names.
+/* Two requests of Kubernetes' API: GET and PATCH of one node. Both ask for the node's metadata alone, since its status
+ * has kilobytes of image names.
  *
- * The token that kubelet gives a pod is replaced while the pod runs, and so may the certificates be. */
+ * kubelet replaces a pod's token while the pod runs, and may replace the certificates, so both are read for each
+ * request. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static int make_authorization(const char *path, struct bytes *out)
     return bytes_string(out) ? 0 : error_no_memory();
 }
 
-/* A status that is no success, with what the server says about it. */
+/* Return the error for a status that is no success, with the server's reason. */
 static int refuse(const struct label_api *api, const char *method, const struct http_response *resp)
 {
     CLEANUP_JSON json_t *status = json_loadb((const char *)resp->body.data, resp->body.len, 0, NULL);
@@ -79,7 +80,7 @@ static int take_labels(const struct http_response *resp, json_t **out)
     CLEANUP_JSON json_t *node = json_loadb((const char *)resp->body.data, resp->body.len, 0, NULL);
     json_t *metadata = json_object_get(node, "metadata"), *labels = json_object_get(metadata, "labels");
     if (!metadata)
-        return error_set(-EIO, "what answers as the API server sends no node");
+        return error_set(-EIO, "the answer of the API server is not a node");
     *out = labels ? json_incref(labels) : json_object();
     return *out ? 0 : error_no_memory();
 }
