@@ -22,7 +22,7 @@ enum { TOKEN_MAX = 64 << 10, ANSWER_MAX = 4 << 20, URL_MAX = 2048, DEADLINE_MS =
 DEFINE_CLEANUP(http, struct http *, http_free)
 
 /* Make the node's address. */
-static int make_url(const struct label_api *api, struct bytes *out)
+static int node_url(const struct label_api *api, struct bytes *out)
 {
     const char *host = text_of_environment("KUBERNETES_SERVICE_HOST");
     const char *port = text_of_environment("KUBERNETES_SERVICE_PORT");
@@ -98,7 +98,7 @@ static int request(const struct label_api *api, const char *method, const json_t
         return error_no_memory();
     snprintf(token, sizeof token, "%s/token", api->credentials);
     snprintf(ca, sizeof ca, "%s/ca.crt", api->credentials);
-    int rc = make_url(api, &url);
+    int rc = node_url(api, &url);
     if (!rc)
         rc = make_authorization(token, &authorization);
     if (!rc)

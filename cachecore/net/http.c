@@ -237,7 +237,7 @@ static void set_signer(CURL *curl, struct http_transfer *t)
 
 /* Called by curl each time before it sends more of the body, and about once a second while nothing moves: apply the
  * rate to what was sent, and check for cancellation. Not 0 ends the transfer. */
-static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
+static int http_on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
 {
     struct http_transfer *t = arg;
     if (cancel_asked(t->cancel) && clock_now_ms() >= t->cancel_from_ms)
@@ -257,7 +257,7 @@ static void set_cancel(struct http *h, CURL *curl, struct http_transfer *t)
     t->cancel = h->cancel;
     t->cancel_from_ms = cancel_asked(h->cancel) ? clock_now_ms() + CANCELLED_MS : 0;
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, http_on_progress);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 

@@ -114,7 +114,7 @@ static int take_listed(void *arg, const struct source_entry *e)
 }
 
 /* Order by path: the order in which shards are unpacked, and part of what the image's digest depends on. */
-static int compare(const void *a, const void *b)
+static int shard_order(const void *a, const void *b)
 {
     const struct shard *x = a, *y = b;
     return catalog_path_compare(x->path, x->path_len, y->path, y->path_len);
@@ -128,7 +128,7 @@ int shard_set_list(struct shard_set *set)
     if (!set->shards.len)
         return error_set(-ENOENT, "source: there is no tar shard (.tar, .tar.gz, .tgz, .tar.zst) in %s",
                          set->source->url);
-    qsort(set->shards.items, set->shards.len, sizeof *set->shards.items, compare);
+    qsort(set->shards.items, set->shards.len, sizeof *set->shards.items, shard_order);
     return 0;
 }
 
