@@ -137,7 +137,7 @@ static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
 }
 
 /* Make http://granary/path?key=value&... with escaped values. */
-static int make_url(CURL *curl, const char *path, const char *const *params, struct bytes *out)
+static int control_url(CURL *curl, const char *path, const char *const *params, struct bytes *out)
 {
     int rc = bytes_printf(out, "http://granary%s", path);
     bool first = true;
@@ -162,7 +162,7 @@ static int call(const char *socket, const char *method, const char *path, const 
     if (!curl)
         return error_no_memory();
     struct lines l = {.curl = curl, .line = line, .arg = arg, .pending = BYTES_INIT(ANSWER_LINE_MAX)};
-    int rc = make_url(curl, path, params, &url);
+    int rc = control_url(curl, path, params, &url);
     if (!rc) {
         if (body) {
             curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body->len ? (const char *)body->data : "");

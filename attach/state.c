@@ -117,7 +117,7 @@ static bool process_from_json(const json_t *value, struct process *out)
 }
 
 /* The path of a state file. */
-static void path_of(const struct mount_state *s, char out[96])
+static void state_path(const struct mount_state *s, char out[96])
 {
     snprintf(out, 96, "%s/state.json", s->run_dir);
 }
@@ -135,7 +135,7 @@ int state_save(const struct mount_state *s)
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
         return error_no_memory();
-    path_of(s, path);
+    state_path(s, path);
     return io_write_file_atomic(path, text, strlen(text), false);
 }
 
@@ -169,7 +169,7 @@ static int read_file(const char *path, struct mount_state *s)
 int state_read(struct mount_state *s)
 {
     char path[96], dir[PATH_MAX];
-    path_of(s, path);
+    state_path(s, path);
     snprintf(dir, sizeof dir, "%s", s->dir);
     int rc = read_file(path, s);
     /* The id is 64 bits of a hash, so the file may be another path's, however unlikely. */
@@ -213,7 +213,7 @@ static bool read_named(const char *id, struct mount_state *out)
     *out = (struct mount_state){.id = ""};
     snprintf(out->id, sizeof out->id, "%s", id);
     snprintf(out->run_dir, sizeof out->run_dir, "%s/%s", STATE_ROOT, out->id);
-    path_of(out, path);
+    state_path(out, path);
     if (read_file(path, out))
         return false;
     state_name(out->dir, &named);

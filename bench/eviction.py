@@ -41,7 +41,7 @@ def files(n, mean):
 
 
 def images(n, pages):
-    """The same with the sizes of data.py, in chunks of so many pages of 4 KiB."""
+    """The same with the sizes of data.py, in chunks of this many pages of 4 KiB."""
     return epochs_of_files(n, lambda: min(max(60000 * math.exp(random.gauss(0, 1)), 2048), 8 << 20) / 4096 * PAGES / pages)
 
 

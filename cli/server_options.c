@@ -124,13 +124,6 @@ static const char *default_cache_environment(void)
     return text && *text ? text : NULL;
 }
 
-/* The source has none afterwards. */
-static void move_list(struct option_list *to, struct option_list *from)
-{
-    *to = *from;
-    *from = (struct option_list){0};
-}
-
 /* Copy a row's member; a list moves. */
 static void move_value(struct server_values *to, struct server_values *from, const struct option_row *row)
 {
@@ -203,8 +196,10 @@ int server_options_take_config(struct server_values *v)
         return CLI_USAGE;
     int rc = server_options_read_config(c, &file);
     if (!rc) { /* these two decide whether there is a disk cache, which others need */
-        if (!v->caches.count && !default_cache_environment())
-            move_list(&v->caches, &file.caches);
+        if (!v->caches.count && !default_cache_environment()) {
+            v->caches = file.caches;
+            file.caches = (struct option_list){0};
+        }
         v->memory = v->memory ? v->memory : file.memory;
     }
     for (const struct option_row *row = server_option_rows; !rc && row->kind; row++)

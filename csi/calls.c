@@ -1,7 +1,7 @@
 /* Kubelet finds the driver by its socket in plugins_registry, and asks there for the socket of the driver: it is the
  * same one. So no sidecar (node-driver-registrar) is needed, and one table has the methods of all services, those of
  * the controller too: its calls need nothing and keep nothing, so it does not matter which process answers them. */
-#include "csi/calls.h"
+#include "csi/driver.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "csi/controller.h"
 #include "csi/place.h"
 #include "csi/registration.pb-c.h"
 #include "csi/request.h"
@@ -135,7 +134,7 @@ static ProtobufCAllocator message_memory = {.alloc = message_alloc, .free = mess
 static const struct method {
     const char *path;
     const ProtobufCMessageDescriptor *request;
-    node_call *answer;
+    driver_call *answer;
 } methods[] = {
     {"/csi.v1.Identity/GetPluginInfo", &csi__v1__empty__descriptor, plugin_info},
     {"/csi.v1.Identity/GetPluginCapabilities", &csi__v1__empty__descriptor, plugin_capabilities},

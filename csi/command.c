@@ -1,6 +1,6 @@
 /* granary's output goes to a file in memory, so that it is not killed by a pipe that nobody reads once the driver is
  * gone. So do keys: they are in no file of the node, no argument and no environment. */
-#include "csi/command.h"
+#include "csi/driver.h"
 
 #include <errno.h>
 #include <stdio.h>

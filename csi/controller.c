@@ -2,7 +2,7 @@
  * images, and deleting a claim deletes none. So nothing is made here and nothing kept. CreateVolume answers with
  * volumeAttributes, made from the class's parameters, and an id, made from the volume's name; a repeated call has the
  * same answer. Stores are not asked, so that no credentials are needed: NodeStageVolume does that. */
-#include "csi/controller.h"
+#include "csi/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

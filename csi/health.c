@@ -7,8 +7,7 @@
 #include "attach/attach.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
-#include "csi/command.h"
-#include "csi/node.h"
+#include "csi/driver.h"
 #include "csi/place.h"
 #include "csi/request.h"
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "csi/calls.h"
+#include "csi/driver.h"
 #include "csi/place.h"
 #include "csi/request.h"
 #include "format/image_ref.h"

@@ -1,7 +1,7 @@
 /* The state of a volume is what is mounted, and what `granary mount` keeps of it: the driver keeps nothing, and may be
  * killed at any time.
  *
- * A mount may take longer than kubelet waits, and a mount that was begun goes on without the driver (command.h).
+ * A mount may take longer than kubelet waits, and a mount that was begun goes on without the driver (command.c).
  * Kubelet's next call gets ABORTED while the earlier one runs. After every other failure kubelet takes the volume for
  * not staged and removes the directory, so `granary umount` comes first; where that fails the answer is ABORTED too,
  * and kubelet asks again.
@@ -9,7 +9,7 @@
  * A volume with secrets has S3 keys of its own. `granary mount` gets them in a file in memory, its standard input, and
  * the same command gives a mount that is there new ones: kubelet repeats NodePublish with what the Secret has by then.
  * If that fails the mount stays as it is, so the answer is UNAVAILABLE, at which kubelet touches nothing. */
-#include "csi/node.h"
+#include "csi/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,6 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "csi/command.h"
 #include "csi/csi.pb-c.h"
 #include "csi/place.h"
 #include "csi/request.h"

@@ -1,3 +1,6 @@
+/* Secrets and volumeAttributes become the command line of `granary mount`, and its standard input. The authors of
+ * volumes and pods are not the node's administrators, so attributes that reach files, ports or servers of the node are
+ * refused; an inline volume, which any pod may have, has the image and noexec alone. */
 #include "csi/request.h"
 
 #include <stdio.h>
@@ -56,7 +59,7 @@ enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__Volum
 
 /* ---- secrets ---- */
 
-/* As granary's other keys are named, in the environment and in files. */
+/* The names that these keys have everywhere, in the environment and in files. */
 static const char *const key_names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"};
 enum { KEY_NAMES = GR_ARRAY_SIZE(key_names), KEYS_NEEDED = 2 };
 

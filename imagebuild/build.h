@@ -47,7 +47,7 @@ struct build_options {
     bool no_parent;
     const struct image_ref *parents;
     size_t parent_count;
-    /* Build only upon a parent that one of these keys has signed, and upon no checkpoint; NULL: whoever made them. */
+    /* Build only upon a parent that one of these keys has signed, and upon no checkpoint; NULL: no key is needed. */
     const struct trust *trust;
     /* Compaction budget: a percentage of the kept bytes plus a number of bytes. Both 0: no compaction. */
     unsigned compact_percent;

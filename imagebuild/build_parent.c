@@ -107,15 +107,8 @@ static bool checkpoints(const struct build *b)
     return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
-/* Refuse a checkpoint with damaged packs. Starting again costs little more than reading a part again, and gives the
- * same image. */
-static int look_at_rest(struct parent *left)
-{
-    int rc = parent_look(&left); /* cannot become NULL: only a parent found by name does */
-    return rc || !left->damage.packs.map.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
-}
-
-/* Without a parent, resume where an earlier run of this build stopped. A damaged checkpoint counts as none. */
+/* Without a parent, resume where an earlier run of this build stopped. A damaged checkpoint counts as none: starting
+ * again costs little more than reading a part again, and gives the same image. */
 static int resume(struct build *b)
 {
     const struct checkpoint_identity id = identity(b);
@@ -126,7 +119,9 @@ static int resume(struct build *b)
         return rc;
     rc = parent_resume(&config, &left, &b->parent);
     if (!rc)
-        rc = look_at_rest(b->parent);
+        rc = parent_look(&b->parent); /* cannot become NULL: only a parent found by name does */
+    if (!rc && b->parent->damage.packs.map.count)
+        rc = error_set(-EBADMSG, "packs of it are missing or damaged");
     if (!rc)
         rc = parent_plan(b->parent, &b->planned);
     if (rc == -EBADMSG || rc == -ENOENT) {

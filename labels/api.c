@@ -1,7 +1,8 @@
-/* Kubernetes' API, of which two requests are needed: GET and PATCH of one node. Both are answered with the node's
- * metadata alone: a node's status has kilobytes of image names.
+/* Two requests of Kubernetes' API: GET and PATCH of one node. Both ask for the node's metadata alone, since its status
+ * has kilobytes of image names.
  *
- * The token that kubelet gives a pod is replaced while the pod runs, and so may the certificates be. */
+ * kubelet replaces a pod's token while the pod runs, and may replace the certificates, so both are read for each
+ * request. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ enum { TOKEN_MAX = 64 << 10, ANSWER_MAX = 4 << 20, URL_MAX = 2048, DEADLINE_MS =
 DEFINE_CLEANUP(http, struct http *, http_free)
 
 /* Make the node's address. */
-static int make_url(const struct label_api *api, struct bytes *out)
+static int node_url(const struct label_api *api, struct bytes *out)
 {
     const char *host = text_of_environment("KUBERNETES_SERVICE_HOST");
     const char *port = text_of_environment("KUBERNETES_SERVICE_PORT");
@@ -50,7 +51,7 @@ static int make_authorization(const char *path, struct bytes *out)
     return bytes_string(out) ? 0 : error_no_memory();
 }
 
-/* A status that is no success, with what the server says about it. */
+/* Return the error for a status that is no success, with the server's reason. */
 static int refuse(const struct label_api *api, const char *method, const struct http_response *resp)
 {
     CLEANUP_JSON json_t *status = json_loadb((const char *)resp->body.data, resp->body.len, 0, NULL);
@@ -79,7 +80,7 @@ static int take_labels(const struct http_response *resp, json_t **out)
     CLEANUP_JSON json_t *node = json_loadb((const char *)resp->body.data, resp->body.len, 0, NULL);
     json_t *metadata = json_object_get(node, "metadata"), *labels = json_object_get(metadata, "labels");
     if (!metadata)
-        return error_set(-EIO, "what answers as the API server sends no node");
+        return error_set(-EIO, "the answer of the API server is not a node");
     *out = labels ? json_incref(labels) : json_object();
     return *out ? 0 : error_no_memory();
 }
@@ -97,7 +98,7 @@ static int request(const struct label_api *api, const char *method, const json_t
         return error_no_memory();
     snprintf(token, sizeof token, "%s/token", api->credentials);
     snprintf(ca, sizeof ca, "%s/ca.crt", api->credentials);
-    int rc = make_url(api, &url);
+    int rc = node_url(api, &url);
     if (!rc)
         rc = make_authorization(token, &authorization);
     if (!rc)

@@ -1,9 +1,9 @@
 /* What a server says about itself and its images, without asking a store.
  *
- * It knows how much is cached of an image only while it serves the image. But pods should come back to the node where
- * the data is, so for an image that is served no more the bound is kept: at least as many of its chunks are there as
- * were then, without all those that have left the cache since. Chunks that have left are those written, without those
- * that are there. */
+ * It says how much of an image is cached only while it serves the image. But pods should come back to the node that has
+ * the data, so an image that is no longer served keeps a lower bound: the chunks that were cached then, minus all
+ * chunks, of any image, that have left the cache since. The chunks that have left it are those that were written minus
+ * those that are there. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,13 +36,13 @@ void label_facts_take_status(struct label_facts *f, const json_t *status)
     const json_t *counters = json_object_get(status, "counters");
     uint64_t capacity = control_number(counters, "granary_cache_capacity_bytes");
     uint64_t filled = control_number(counters, "granary_cache_fills_total");
-    const char *health = "failing"; /* a word of a later version is at least no good news */
+    const char *health = "failing"; /* also for the word of a later version, which this program does not know */
     for (size_t i = 0; i < GR_ARRAY_SIZE(words); i++)
         if (!strcmp(text_of(status, "health"), words[i]))
             health = words[i];
     snprintf(f->health, sizeof f->health, "%s", health);
     f->free = capacity - GR_MIN(capacity, control_number(counters, "granary_cache_used_bytes"));
-    if (filled < f->filled) /* another server, which has the same cache */
+    if (filled < f->filled) /* a new server of the same cache counts from 0 again */
         f->filled_before += f->filled;
     f->filled = filled;
     f->gone = f->filled_before + filled - control_number(counters, "granary_cache_entries");
@@ -61,7 +61,7 @@ static struct label_image *place_of(struct label_facts *f, const struct label_im
     return vec_push(&f->images, *image) ? NULL : &f->images.items[f->images.len - 1];
 }
 
-/* Chunks of which not even the index is cached count as not cached. */
+/* Chunks whose index node is not cached count as not cached. */
 int label_facts_take_image(struct label_facts *f, const json_t *image)
 {
     struct label_image one = {.gone = f->gone};
@@ -71,7 +71,7 @@ int label_facts_take_image(struct label_facts *f, const json_t *image)
     const size_t kind = strlen("sha256:");
     if (strlen(digest) < kind + LABEL_DIGITS || strspn(digest + kind, "0123456789abcdef") < LABEL_DIGITS || !all ||
         all > INT64_MAX / 100)
-        return 0; /* an image without data is nowhere nearer */
+        return 0; /* no label either for an image without data, which every node has */
     label_name(text_of(image, "export"), one.name);
     snprintf(one.digits, sizeof one.digits, "%.*s", LABEL_DIGITS, digest + kind);
     one.cached = (int64_t)GR_MIN(cached, all);
@@ -84,13 +84,14 @@ int label_facts_take_image(struct label_facts *f, const json_t *image)
     return 0;
 }
 
-/* Whatever has left the cache may have been of the image. */
+/* Every chunk that has left the cache may have been one of the image. */
 void label_facts_end(struct label_facts *f)
 {
     size_t kept = 0;
     for (size_t k = 0; k < f->images.len; k++) {
         struct label_image *i = &f->images.items[k];
-        int64_t since = (int64_t)(f->gone - i->gone); /* not read at one moment: perhaps a few less than none */
+        int64_t since =
+            (int64_t)(f->gone - i->gone); /* its parts are read one after the other, so it may be negative */
         int64_t left = i->cached - GR_MAX(since, 0);
         if (i->age)
             i->percent = left > 0 ? (unsigned)(100 * left / i->all) : 0;

@@ -28,7 +28,7 @@ static bool is_in_name(char c)
     return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';
 }
 
-/* What is in the key behind "cached." ends with a letter or digit; it need not begin with one. */
+/* The part of the key after "cached." must end with a letter or digit; it need not begin with one. */
 void label_name(const char *export, char out[LABEL_NAME_MAX + 1])
 {
     char hex[DIGEST_HEX_SIZE];
@@ -64,8 +64,8 @@ static uint64_t power_of_two(uint64_t n)
     return power;
 }
 
-/* Of images with one name that counts which was served last; among these the one of which least is cached, since a pod
- * may read any of them. It comes first. */
+/* Sort by name; of one name, the image that counts comes first: the one served last, and of several such images the one
+ * with the smallest cached share, since a pod may read any of them. */
 static int by_name(const void *a, const void *b)
 {
     const struct label_image *x = a, *y = b;
@@ -75,7 +75,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->percent > y->percent) - (x->percent < y->percent);
 }
 
-/* What most is cached of comes first. The rest of the order is any that is always the same. */
+/* The largest cached share comes first. The rest of the order only has to be the same each time. */
 static int by_share(const void *a, const void *b)
 {
     const struct label_image *x = a, *y = b;
@@ -129,7 +129,7 @@ json_t *labels_make(const struct label_facts *f, const struct label_rules *rules
     return rc ? NULL : steal_ptr(&labels);
 }
 
-/* ---- what becomes of them ---- */
+/* ---- how they are written ---- */
 
 json_t *labels_patch(const json_t *now, const json_t *wanted, bool *out_none)
 {
@@ -151,7 +151,7 @@ json_t *labels_patch(const json_t *now, const json_t *wanted, bool *out_none)
     return rc ? NULL : steal_ptr(&patch);
 }
 
-/* The order of an object's members is that of their making. */
+/* jansson iterates over members in the order in which they were added. */
 int labels_feature_file(const json_t *labels, int64_t expires, struct bytes *out)
 {
     char time[TEXT_TIME_MAX];

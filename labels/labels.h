@@ -34,10 +34,10 @@ enum {
 
 /* An image that the server serves, or has served. */
 struct label_image {
-    char name[LABEL_NAME_MAX + 1]; /* as label_name makes it */
+    char name[LABEL_NAME_MAX + 1]; /* of label_name */
     char digits[LABEL_DIGITS + 1]; /* the first of its digest */
     unsigned age;                  /* rounds since it was served; 0: it is */
-    unsigned percent;              /* of its chunks that are cached, rounded down; with an age, at least these are */
+    unsigned percent;              /* of its chunks are cached, rounded down; a lower bound if it has an age */
     int64_t cached, all;           /* chunks, when it was served */
     uint64_t gone;                 /* label_facts.gone then */
 };
@@ -49,40 +49,40 @@ struct label_facts {
     uint64_t disk_per_s, link_per_s; /* bytes a second; 0: not measured */
     uint64_t filled, filled_before;  /* chunks written by the server, and by earlier ones */
     uint64_t gone;                   /* chunks that have left the cache, counted from any number */
-    VEC(struct label_image) images;  /* at most LABEL_KNOWN_MAX, the one that is known for longest first */
+    VEC(struct label_image) images;  /* at most LABEL_KNOWN_MAX, in the order in which they became known */
 };
 void label_facts_release(struct label_facts *f);
 
-/* Ask the server on a control socket. An image that it serves no more stays, with an age, until nothing of it need be
- * cached any more: so many chunks have left the cache since. After an error, *out is still what it was, or newer. The
- * errors of control_call; -EBUSY: the server has no slot for the request now. */
+/* Ask the server on a control socket. An image that is no longer served stays, with an age, until so many chunks have
+ * left the cache that none of its own may be left. After an error, *out is what it was, or partly newer. The errors of
+ * control_call; -EBUSY: the server has no slot for the request now. */
 GR_MUST_CHECK int label_facts_read(const char *control, struct label_facts *out);
-/* What there is to say when the server does not answer: no images, no room. What was measured stays. */
+/* Note that the server does not answer: no images, no free space. What was measured stays. */
 void label_facts_silent(struct label_facts *f);
 /* Take what `granary bench --json` has written for a cache disk or a store. */
 GR_MUST_CHECK int label_facts_measured(const char *path, struct label_facts *out);
 
 /* The parts of label_facts_read: the document of /status, which begins a round, lines of /cache, and the end of the
- * round. What the server says may be anything. */
+ * round. The JSON may be anything. */
 void label_facts_take_status(struct label_facts *f, const json_t *status);
 GR_MUST_CHECK int label_facts_take_image(struct label_facts *f, const json_t *image);
 void label_facts_end(struct label_facts *f);
 
 /* ---- labels (labels.c) ---- */
 
-/* Write what stands for an export's name in a key: its part before '@'; if that is no label as it is, or too long, with
- * '_' for each other byte, cut, and with digits of its SHA-256. */
+/* Write the name that an export has in a key: its part before '@'. If that is too long or cannot end a key, other bytes
+ * become '_', it is cut, and digits of its SHA-256 follow. */
 void label_name(const char *export, char out[LABEL_NAME_MAX + 1]);
 
 struct label_rules {
     unsigned min_share;  /* percent: an image of which less is cached has no label */
-    unsigned max_images; /* images with labels; those of which most is cached come first */
+    unsigned max_images; /* images with labels: those with the largest cached shares */
 };
 /* Make the labels. NULL: out of memory. */
 json_t *labels_make(const struct label_facts *f, const struct label_rules *rules);
 
-/* Return the JSON merge patch that gives a node with the labels `now` the labels `wanted`, and no others below
- * LABEL_PREFIX; *out_none: there is nothing to change. NULL: out of memory. */
+/* Return the JSON merge patch after which a node with the labels `now` has the labels `wanted`, and no others that
+ * begin with LABEL_PREFIX; *out_none: there is nothing to change. NULL: out of memory. */
 json_t *labels_patch(const json_t *now, const json_t *wanted, bool *out_none);
 
 /* Append the labels as a feature file of node-feature-discovery, which ignores it from expires on (seconds since the
@@ -95,7 +95,7 @@ uint64_t labels_wait_ms(uint64_t interval_ms, unsigned failures, uint32_t random
 
 /* ---- the API server (api.c) ---- */
 
-/* A node, and the way to the API server that a pod has. */
+/* A node, and a pod's credentials for the API server. */
 struct label_api {
     const char *credentials; /* a directory with token and ca.crt; both are read for each request */
     const char *node;

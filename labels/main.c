@@ -29,11 +29,11 @@
 
 enum {
     EXIT_USAGE = 2,
-    SILENT_MS = 60000,           /* a server that is silent for longer has no labels: until then it may be replaced */
+    SILENT_MS = 60000,           /* a server that is silent for longer loses its labels; a restart takes less */
     COUNT_SHARE = 10,            /* the server counts chunks for a tenth of the time at most */
-    LOOK_MS = 300000,            /* how long the node's labels are believed to be as written; others may change them */
-    FILE_LASTS_S = 3600,         /* a feature file, when nobody writes it any more */
-    RETRY_MAX_S = 300,           /* what the API server may ask for */
+    LOOK_MS = 300000,            /* the node's labels are read again after this time; others may change them */
+    FILE_LASTS_S = 3600,         /* a feature file expires when it was not written for this long */
+    RETRY_MAX_S = 300,           /* the longest Retry-After that is obeyed */
     FEATURE_FILE_MAX = 64 << 10, /* NFD's own limit */
 };
 
@@ -70,7 +70,7 @@ static void print_usage(FILE *out)
 
 /* ---- where labels go ---- */
 
-/* NFD reads every file of the directory whose name does not begin with a dot, also one that is half written. */
+/* NFD reads every file in the directory whose name does not begin with a dot, even while it is being written. */
 static int write_file(struct labeller *l, const json_t *wanted)
 {
     const char *slash = strrchr(l->nfd, '/'), *name = slash ? slash + 1 : l->nfd;
@@ -105,7 +105,7 @@ static int write_node(struct labeller *l, const json_t *wanted)
     return rc;
 }
 
-/* Bring the labels to where they go, if they differ from what is there. */
+/* Write the labels to the node or the file, if they differ from what is there. */
 static int apply(struct labeller *l, json_t *wanted)
 {
     if (!l->now || clock_now_ms() - l->now_ms > LOOK_MS) {
@@ -123,7 +123,7 @@ static int apply(struct labeller *l, json_t *wanted)
     return rc;
 }
 
-/* At the end: nobody would remove them later. */
+/* At the end, since nothing else would remove them later. */
 static int remove_all(struct labeller *l)
 {
     if (!l->api.node)
@@ -134,8 +134,8 @@ static int remove_all(struct labeller *l)
 
 /* ---- rounds ---- */
 
-/* -EBUSY, with jobs that may run for hours, is as good as an answer: what is known of images goes on to be true. That
- * the server is silent is told once, and is no failure: it is asked again as soon as otherwise. */
+/* -EBUSY counts as an answer: the server's jobs may run for hours, and what is known of its images stays true. A silent
+ * server is logged once and is no failure, so that it is asked again after the usual interval. */
 static int run_round(struct labeller *l)
 {
     uint64_t began = clock_now_ms();
@@ -232,7 +232,7 @@ static int take_option(struct labeller *l, int option, const char *text)
         return set_number("--max-images", text, LABEL_IMAGES_MAX, &l->rules.max_images);
     case 'i':
         return set_interval(text, &l->interval_ms);
-    default: /* 'b': the server is labelled all the same, without the figures */
+    default: /* 'b': without the figures, there are the other labels */
         if (label_facts_measured(text, &l->facts))
             log_warning("%s", error_text());
         return 0;

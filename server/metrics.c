@@ -29,7 +29,7 @@ struct appending {
 };
 
 /* Return the metric's type, which its name tells. */
-static const char *type_of(const char *name)
+static const char *metric_type(const char *name)
 {
     size_t len = strlen(name);
     return len > 6 && !strcmp(name + len - 6, "_total") ? "counter" : "gauge";
@@ -46,7 +46,7 @@ static void append_counter(void *arg, const struct counter_row *row)
 {
     struct appending *a = arg;
     if (!a->rc)
-        a->rc = append_head(a->out, row->name, row->help, type_of(row->name));
+        a->rc = append_head(a->out, row->name, row->help, metric_type(row->name));
     if (!a->rc)
         a->rc = bytes_printf(a->out, "%s %llu\n", row->name, (unsigned long long)row->value);
 }
@@ -198,7 +198,7 @@ static int append_exports(struct stack *stack, struct bytes *out)
     size_t count = rows.len;
     for (size_t m = 0; !rc && m < GR_ARRAY_SIZE(export_metrics); m++) {
         const struct export_metric *metric = &export_metrics[m];
-        rc = append_head(out, metric->name, metric->help, type_of(metric->name));
+        rc = append_head(out, metric->name, metric->help, metric_type(metric->name));
         for (size_t i = 0; !rc && i < count * metric->count; i++)
             rc = append_export_value(out, metric, i % metric->count, &rows.items[i / metric->count]);
     }

@@ -100,13 +100,13 @@ enum server_health {
 enum {
     SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
     SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
-    /* So many different objects that a store refuses in a row make it failing; fewer, degraded. It may refuse access
+    /* A store that refuses this number of different objects in a row is failing; fewer, degraded. It may refuse access
      * (-EACCES) to single objects, archived or forbidden ones, so that takes more; wrong credentials (-ENOKEY) concern
      * all objects, so one is enough. */
     SERVER_REFUSALS_FAILING = 3,
     SERVER_FORBIDDEN_FAILING = STORE_REFUSED_MAX,
     /* When its last failure or refusal is as old as this, a store is only degraded: nothing was tried since, and it may
-     * be well again. Kubernetes starts a failed job again after 5 minutes at most, so one that always fails keeps the
+     * have recovered. Kubernetes starts a failed job again after 5 minutes at most, so one that always fails keeps the
      * server failing. */
     SERVER_OLD_MS = 600000,
 };

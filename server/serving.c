@@ -29,7 +29,7 @@
 void serving_init(struct serving *s)
 {
     *s = (struct serving){.failures = LOG_LIMIT_INIT};
-    pages_settle_heap();
+    pages_limit_heap();
     stack_options_init(&s->options);
 }
 

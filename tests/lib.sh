@@ -72,7 +72,7 @@ mount_export() {
     : >"$W/nbd/file"
     background nbdfuse -r "$W/nbd/file" --unix "$1"
     wait_for 60 test -s "$W/nbd/file"
-    LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device to be had here: the mount is not tested"
+    LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device here: the mount is not tested"
     mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt" || skip "this kernel does not mount erofs: the mount is not tested"
     MOUNTS+=("$W/mnt")
 }

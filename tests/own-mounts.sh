@@ -7,7 +7,13 @@
 # takes too long: lib.sh ends them in the first case, by own_mounts_end, and a process that waits for the test's end in
 # the second.
 #
+#   needs_fuse      skips a test that cannot mount by FUSE here; called after lib.sh
 #   own_servers     the numbers of granary's processes in this namespace, but for granary-csi
+needs_fuse() {
+    [ "$(id -u)" = 0 ] || skip "mounting needs root"
+    [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+}
+
 if [ -n "${GRANARY_OWN_MOUNTS:-}" ]; then
     for dir in /run/granary /run/mount; do
         mkdir -p $dir

@@ -24,7 +24,7 @@ enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 }; /* bytes */
 static const struct json_text_field texts[] = {TEXT(device), TEXT(mark), TEXT(address), TEXT(export_name)};
 
 /* Return the path of a device's state file. */
-static const char *path_of(const char *device, char out[PATH_SIZE])
+static const char *keep_state_path(const char *device, char out[PATH_SIZE])
 {
     snprintf(out, PATH_SIZE, "%s/%.20s.json", STATE_ROOT, device + strlen("/dev/"));
     return out;
@@ -44,7 +44,7 @@ int keep_state_save(const struct keep_state *s)
         return error_no_memory();
     CLEANUP_FD int lock = -1;
     int rc = node_lock(&lock); /* which makes the directory */
-    return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
+    return rc ? rc : io_write_file_atomic(keep_state_path(s->device, path), text, strlen(text), false);
 }
 
 /* Fill in the state from JSON; false when a member is missing or out of range. */
@@ -71,7 +71,7 @@ int keep_state_load(const char *device, struct keep_state *out)
     char path[PATH_SIZE], mark[DEVICE_MARK_MAX];
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX);
     *out = (struct keep_state){.device = ""};
-    int rc = io_read_file(path_of(device, path), &text);
+    int rc = io_read_file(keep_state_path(device, path), &text);
     if (rc)
         return rc;
     CLEANUP_JSON json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
@@ -84,7 +84,7 @@ int keep_state_load(const char *device, struct keep_state *out)
 void keep_state_remove(const char *device)
 {
     char path[PATH_SIZE];
-    (void)unlink(path_of(device, path)); /* what was never made is absent */
+    (void)unlink(keep_state_path(device, path)); /* what was never made is absent */
 }
 
 /* ---- leftovers ---- */
@@ -123,7 +123,7 @@ static const struct flock whole_file = {.l_type = F_WRLCK, .l_whence = SEEK_SET}
 int keep_claim(const char *device, int *out_fd)
 {
     char path[PATH_SIZE];
-    path_of(device, path);
+    keep_state_path(device, path);
     for (int i = 0; i < CLAIM_TRIES; i++) {
         struct flock lock = whole_file;
         CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -149,7 +149,7 @@ int keep_claim(const char *device, int *out_fd)
 void keep_release(const char *device, int claim_fd)
 {
     char path[PATH_SIZE];
-    if (state_is_at(path_of(device, path), claim_fd))
+    if (state_is_at(keep_state_path(device, path), claim_fd))
         keep_state_remove(device);
 }
 
@@ -158,6 +158,6 @@ pid_t keep_holder(const char *device)
 {
     char path[PATH_SIZE];
     struct flock lock = whole_file;
-    CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
+    CLEANUP_FD int fd = open(keep_state_path(device, path), O_RDWR | O_CLOEXEC);
     return fd < 0 || fcntl(fd, F_GETLK, &lock) || lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 }

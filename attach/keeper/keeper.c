@@ -268,7 +268,7 @@ static int not_the_image(const struct keep_state *s, const char *how)
 
 /* Compare SAMPLES samples, evenly spaced from the first block to the last. device is opened for direct I/O, so that it
  * is the server that answers and not the page cache. */
-static int compare(const struct keep_state *s, int device, int connection)
+static int compare_samples(const struct keep_state *s, int device, int connection)
 {
     uint64_t last = s->size > SAMPLE ? (s->size - SAMPLE) / BLOCK * BLOCK : 0;
     CLEANUP_FREE void *two = NULL; /* room for the device's and the server's bytes */
@@ -327,5 +327,5 @@ int keeper_adopt(struct keep_state *s)
         return rc;
     if (s->size / SECTOR * SECTOR != size)
         return not_the_image(s, "their sizes differ");
-    return s->tagged ? 0 : compare(s, device, connection);
+    return s->tagged ? 0 : compare_samples(s, device, connection);
 }

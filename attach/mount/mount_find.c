@@ -1,5 +1,5 @@
-/* Finding a mount by its directory. By itself, so that the volume driver, which needs no more of this folder, does not
- * link everything that mounts: that tripled its memory. */
+/* Finding a mount by its directory. The volume driver needs nothing else of this folder, so this is a file of its own:
+ * with everything that mounts, the driver would take three times the memory. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -38,7 +38,7 @@ static void record_release(struct record *r)
 #define CLEANUP_RECORD CLEANUP(record_release) struct record
 
 /* The path of a directory's record. */
-static void path_of(const char *dir, char out[PATH_MAX])
+static void server_dir_path(const char *dir, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%s/server", dir);
 }
@@ -53,7 +53,7 @@ static int server_dir_save(const char *dir, const struct process *p, const char 
         rc = bytes_append(&text, *argv, strlen(*argv) + 1);
     if (rc)
         return error_set(rc, "out of memory, or the server's options are too long to be noted");
-    path_of(dir, path);
+    server_dir_path(dir, path);
     return io_write_file_atomic(path, text.data, text.len, false);
 }
 
@@ -63,7 +63,7 @@ static int server_dir_load(const char *dir, struct record *out)
     enum { HEAD = 3 }; /* format, process number and start time; what remains is the command line */
     char path[PATH_MAX];
     *out = (struct record){.text = BYTES_INIT(RECORD_MAX)};
-    path_of(dir, path);
+    server_dir_path(dir, path);
     int rc = io_read_file(path, &out->text);
     if (rc)
         return rc == -ENOENT ? error_set(rc, "%s: no server was started there", dir) : rc;

@@ -21,7 +21,7 @@ daemon() {
     DAEMONS+=($!)
 }
 
-# The processes of the contender, one a line: whoever has the mark in the environment.
+# The processes of the contender, one a line: those with the mark in their environment.
 contender_pids() {
     { grep -lzsx -- $MARK /proc/[0-9]*/environ || true; } | cut -d / -f 3
 }

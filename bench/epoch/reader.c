@@ -1,7 +1,7 @@
 /* reader: reads the files of a data set by several processes, compares what it reads, and says how long each file took.
  *
  *   reader make DIR                          a line "SUM SIZE PATH" for every file below DIR, in order of the paths
- *   reader read LIST DIR READERS ORDER [N]   ORDER: 0 as listed, else the seed of a shuffle; N: only so many of them,
+ *   reader read LIST DIR READERS ORDER [N]   ORDER: 0 as listed, else the seed of a shuffle; N: only N of them,
  *                                            spread evenly over the list, the same ones for every seed
  *
  * The readers take the next file of one common queue, as the workers of a data loader do, open it, read it to its end

@@ -30,7 +30,7 @@
 
 enum {
     SHIFT = 12,                 /* log2 of the smallest size */
-    HEAP_BLOCK_MAX = 128 << 10, /* bytes; larger blocks of malloc are mapped (pages_settle_heap) */
+    HEAP_BLOCK_MAX = 128 << 10, /* bytes; larger blocks of malloc are mapped (pages_limit_heap) */
     SIZES = 11,                 /* sizes that are kept: 4 KiB to 4 MiB */
 };
 
@@ -121,7 +121,7 @@ void pages_trim(void)
             munmap(p, class_bytes(k));
 }
 
-void pages_settle_heap(void)
+void pages_limit_heap(void)
 {
     mallopt(M_MMAP_THRESHOLD, HEAP_BLOCK_MAX);
 }

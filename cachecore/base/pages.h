@@ -34,7 +34,7 @@ void pages_trim(void);
 /* Make malloc, too, use a separate mapping for every block of 128 KiB and more. By default glibc raises that threshold
  * to the size of each mapped block that is freed. For long-running programs with many threads; call it once, at the
  * start. */
-void pages_settle_heap(void);
+void pages_limit_heap(void);
 
 /* A piece that is released at the end of the scope: `CLEANUP_PAGES p = {.len = n}; p.data = pages_get(n);` */
 struct pages {

@@ -48,12 +48,6 @@ void fill_release(struct fill *f)
 
 /* ---- one chunk ---- */
 
-static void wait_for_change_locked(struct cache *c)
-{
-    space_assert(&c->space);
-    pthread_cond_wait(&c->changed, &c->lock);
-}
-
 /* Can any directory take a chunk now? */
 static bool takes_fills(const struct cache *c)
 {
@@ -86,7 +80,8 @@ static int claim_locked(struct cache *c, const struct space_request *request, bo
             if (rc != -EAGAIN || !wait)
                 return rc;
         }
-        wait_for_change_locked(c);
+        space_assert(&c->space);
+        pthread_cond_wait(&c->changed, &c->lock);
     }
 }
 

@@ -56,22 +56,13 @@ DEFINE_CLEANUP(memory_tier, struct memory_tier *, memory_tier_free)
 
 /* ---- life ---- */
 
-static uint64_t crcs_size(const struct cache_geometry *g)
-{
-    return cache_geometry_data_size(g) / BLOCK * sizeof(uint32_t);
-}
-
-static uint64_t digests_size(const struct shard *s)
-{
-    return (uint64_t)s->geometry.slab_count * s->slab_slots * sizeof(struct digest);
-}
-
 /* Map all of a shard's memory at once: pages that are never touched cost nothing, and the kernel refuses here what it
  * could never grant. */
 static int map_shard(struct shard *s)
 {
-    uint64_t data = cache_geometry_data_size(&s->geometry), crcs = crcs_size(&s->geometry);
-    s->map_size = data + crcs + digests_size(s) + HUGE_PAGE;
+    uint64_t data = cache_geometry_data_size(&s->geometry), crcs = data / BLOCK * sizeof *s->crcs;
+    uint64_t digests = (uint64_t)s->geometry.slab_count * s->slab_slots * sizeof *s->digests;
+    s->map_size = data + crcs + digests + HUGE_PAGE;
     void *map = mmap(NULL, s->map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return -errno;
@@ -94,12 +85,6 @@ static int shard_init(struct shard *s, uint64_t memory)
         return rc;
     s->slab_slots = cache_class_slots(&s->geometry, 0);
     return map_shard(s);
-}
-
-static int init_space(struct shard *s, enum evict_policy policy)
-{
-    struct space_config config = {.dirs = {{.geometry = s->geometry}}, .dir_count = 1, .policy = policy};
-    return space_init(&s->space, &config);
 }
 
 static void shard_release(struct shard *s)
@@ -135,8 +120,11 @@ int memory_tier_new(uint64_t memory, enum evict_policy policy, struct memory_tie
     int rc = 0;
     for (unsigned i = 0; !rc && i < n; i++)
         rc = shard_init(&f->shards[i], memory / n);
-    for (unsigned i = 0; !rc && i < n; i++) /* after all that the kernel may refuse: this takes time for large ones */
-        rc = init_space(&f->shards[i], policy);
+    /* after all that the kernel may refuse: this takes time for large ones */
+    for (unsigned i = 0; !rc && i < n; i++) {
+        struct space_config config = {.dirs = {{.geometry = f->shards[i].geometry}}, .dir_count = 1, .policy = policy};
+        rc = space_init(&f->shards[i].space, &config);
+    }
     if (rc == -ENOMEM)
         return error_set(rc, "cache: no %llu bytes of memory for memory=; give less", (unsigned long long)memory);
     if (rc)

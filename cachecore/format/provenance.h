@@ -27,7 +27,7 @@ struct provenance {
     int64_t built;             /* seconds since the epoch */
     struct digest parent;      /* the image it was built upon; zero: none, or several */
     uint64_t parents;          /* images it was built upon; several: they were joined */
-    uint64_t part, part_count; /* the image is part number `part`, from 0, of so many of the source; 0: all of it */
+    uint64_t part, part_count; /* the image is part `part` of part_count of the source, from 0; no parts: count 0 */
     char tool[PROVENANCE_TOOL_MAX];
 };
 

@@ -44,7 +44,7 @@ static void slow_names_say(const struct looking *l, const char *what, int len, c
 }
 
 /* A catalog visitor. 1: the file is found and logged; -ECANCELED: the server ends. Names by hard links are skipped. */
-static int compare(void *arg, const struct catalog_entry *e)
+static int slow_names_visit(void *arg, const struct catalog_entry *e)
 {
     const struct looking *l = arg;
     for (uint32_t i = 0; i < e->extent_count && !e->hard_link; i++)
@@ -66,7 +66,7 @@ static void slow_names_look(struct looking *l)
     }
     if (m->catalog_entries > SLOW_NAMES_ENTRIES_MAX)
         return;
-    if (catalog_walk(l->img->config.store, m, "", 0, compare, l) < 0)
+    if (catalog_walk(l->img->config.store, m, "", 0, slow_names_visit, l) < 0)
         log_debug("the file of a slow read was not found: %s", error_text());
 }
 

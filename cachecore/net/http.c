@@ -237,7 +237,7 @@ static void set_signer(CURL *curl, struct http_transfer *t)
 
 /* Called by curl each time before it sends more of the body, and about once a second while nothing moves: apply the
  * rate to what was sent, and check for cancellation. Not 0 ends the transfer. */
-static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
+static int http_on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
 {
     struct http_transfer *t = arg;
     if (cancel_asked(t->cancel) && clock_now_ms() >= t->cancel_from_ms)
@@ -257,7 +257,7 @@ static void set_cancel(struct http *h, CURL *curl, struct http_transfer *t)
     t->cancel = h->cancel;
     t->cancel_from_ms = cancel_asked(h->cancel) ? clock_now_ms() + CANCELLED_MS : 0;
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, http_on_progress);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
@@ -333,14 +333,6 @@ static int conclude(struct http_transfer *t, const struct http_failure *failure)
                      remedy);
 }
 
-/* Set t->host to "https://host:port" of the URL, for sentences. */
-static void name_host(struct http_transfer *t)
-{
-    const char *begin = strstr(t->req->url, "://");
-    size_t len = begin ? (size_t)(begin + 3 - t->req->url) + strcspn(begin + 3, "/?#") : 0;
-    snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
-}
-
 /* Did the server refuse this version of HTTP? It may answer so, or end a TLS handshake that offers no other version. A
  * broken connection says nothing about versions. */
 static bool version_refused(const struct http_transfer *t, const struct http_failure *failure)
@@ -376,7 +368,10 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
         .req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
     bytes_clear(&resp->body);
     http_answer_begin(&t, "");
-    name_host(&t);
+    /* sentences name "https://host:port" */
+    const char *begin = strstr(req->url, "://");
+    size_t len = begin ? (size_t)(begin + 3 - req->url) + strcspn(begin + 3, "/?#") : 0;
+    snprintf(t.host, sizeof t.host, "%.*s", (int)GR_MIN(len, sizeof t.host - 1), req->url);
     CURL *curl = NULL;
     int rc = take_handle(h, &t, a->fresh || req->fresh, &curl);
     if (rc)

@@ -1,3 +1,5 @@
+/* An image is trusted when the signature of its tag is valid under one of the keys, for this digest under this name and
+ * tag. Which keys and which image is in every sentence, since the user has to decide which of them is wrong. */
 #include "repository/trust.h"
 
 #include <errno.h>

@@ -249,7 +249,7 @@ struct comparison {
     bool differs;
 };
 
-static int compare(void *arg, const void *data, size_t len)
+static int compare_piece(void *arg, const void *data, size_t len)
 {
     struct comparison *c = arg;
     c->differs = memcmp(c->expected, data, len) != 0;
@@ -269,7 +269,7 @@ static int complete_existing(struct store *inner, const struct store_put *put)
         return error_restore(&refused);
     struct comparison c = {.expected = put->data};
     if (!rc && put->len)
-        rc = store_get(inner, put->key, 0, put->len, compare, &c);
+        rc = store_get(inner, put->key, 0, put->len, compare_piece, &c);
     if (c.differs || rc == -ENOENT || rc == -EBADMSG)
         return error_restore(&refused);
     return rc;

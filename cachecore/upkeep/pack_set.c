@@ -6,7 +6,7 @@
 
 enum { PACK_SET_MERGE_MIN = 4096 };
 
-static int compare(const void *a, const void *b)
+static int pack_need_order(const void *a, const void *b)
 {
     return memcmp(&((const struct pack_need *)a)->pack, &((const struct pack_need *)b)->pack, DIGEST_SIZE);
 }
@@ -15,7 +15,7 @@ void pack_set_finish(struct pack_set *set)
 {
     size_t kept = 0;
     if (set->needs.items)
-        qsort(set->needs.items, set->needs.len, sizeof *set->needs.items, compare);
+        qsort(set->needs.items, set->needs.len, sizeof *set->needs.items, pack_need_order);
     for (size_t i = 0; i < set->needs.len; i++) {
         struct pack_need *need = &set->needs.items[i];
         struct pack_need *last = kept ? &set->needs.items[kept - 1] : NULL;

@@ -168,7 +168,7 @@ static int measure_reads(struct bench_world *w, unsigned together, uint32_t len,
 }
 
 /* Fill an open cache and read it. */
-static int measure(struct bench_world *w, uint64_t ms, struct bench_cache_figures *out)
+static int bench_cache_measure(struct bench_world *w, uint64_t ms, struct bench_cache_figures *out)
 {
     const struct bench_work filling = {.threads = FILLERS, .ms = ms / 4, .item = fill_some, .arg = w};
     uint64_t us;
@@ -206,7 +206,7 @@ int bench_cache(const char *dir, uint64_t size, uint64_t ms, struct bench_cache_
     if (!rc)
         rc = cache_open(&config, &w->cache);
     if (!rc)
-        rc = measure(w, ms, out);
+        rc = bench_cache_measure(w, ms, out);
     struct error failed;
     error_take(&failed, rc);
     cache_close(w->cache);

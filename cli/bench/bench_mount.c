@@ -151,7 +151,7 @@ struct rates {
     double files, bytes;
 };
 
-static int measure(struct sample *s, int (*item)(void *, size_t), uint64_t ms, struct rates *out)
+static int bench_mount_measure(struct sample *s, int (*item)(void *, size_t), uint64_t ms, struct rates *out)
 {
     const struct bench_work work = {.threads = READERS, .ms = ms, .item = item, .arg = s};
     uint64_t us;
@@ -181,16 +181,16 @@ static int measure_all(struct bench_report *r, struct sample *s, const struct mo
 {
     struct rates first, again, raw = {BENCH_NONE, BENCH_NONE};
     double before = fetched(m);
-    int rc = measure(s, read_file, ms / SHARES, &first);
+    int rc = bench_mount_measure(s, read_file, ms / SHARES, &first);
     double after = fetched(m);
     s->count = atomic_load(&s->files_read);
     s->again = true;
     if (!rc && !s->count)
         rc = error_set(-ETIMEDOUT, "no file could be read within %u ms", (unsigned)(ms / SHARES));
     if (!rc)
-        rc = measure(s, read_file, ms / SHARES, &again);
+        rc = bench_mount_measure(s, read_file, ms / SHARES, &again);
     if (!rc && s->device >= 0)
-        rc = measure(s, read_device, ms / SHARES, &raw);
+        rc = bench_mount_measure(s, read_device, ms / SHARES, &raw);
     if (rc)
         return rc;
     bench_add(r, "first_files", "files, first read", BENCH_PER_S, BENCH_NONE, first.files);

@@ -21,7 +21,7 @@ enum {
 };
 
 /* Find the image's packs, and measure. */
-static int measure(struct doctor_report *r, struct open_image *image)
+static int doctor_store_measure(struct doctor_report *r, struct open_image *image)
 {
     struct bench_link link;
     CLEANUP_FREE struct bench_times *times = calloc(1, sizeof *times);
@@ -109,7 +109,7 @@ void doctor_check_image(struct doctor_report *r, const char *image, const struct
         rc = check_skew(r, &opened);
     }
     if (!rc)
-        rc = measure(r, &opened);
+        rc = doctor_store_measure(r, &opened);
     if (!rc && writes)
         check_writes(r, &opened);
     if (rc)

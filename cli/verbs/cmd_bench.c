@@ -51,7 +51,7 @@ static bool is_read_only(const char *path)
 }
 
 /* Find out what the operand is, and measure it. */
-static int measure(struct bench_report *r, const char *operand, const struct bench_values *v)
+static int cmd_bench_measure(struct bench_report *r, const char *operand, const struct bench_values *v)
 {
     uint64_t ms = v->seconds * 1000;
     struct mount_state state;
@@ -78,7 +78,7 @@ static int cmd_bench_run(const struct invocation *inv)
     uint64_t start = clock_now_ms();
     interrupt_watch();
     log_to(NULL, LOG_LEVEL_WARNING); /* nothing of the server that is measured */
-    int rc = measure(&r, inv->operands[0], v);
+    int rc = cmd_bench_measure(&r, inv->operands[0], v);
     if (!rc && v->json)
         rc = print_json(bench_json(&r, (double)(clock_now_ms() - start) / 1000));
     else if (!rc)

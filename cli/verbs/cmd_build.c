@@ -103,7 +103,7 @@ static const struct option_row rows[] = {
 };
 
 /* While the source is listed, the number of files is not known yet; files listed so far stand in. */
-static void on_progress(void *arg, const struct build_progress *p)
+static void build_on_progress(void *arg, const struct build_progress *p)
 {
     struct progress_state state = {.phase = p->phase,
                                    .bytes_done = p->bytes_done,
@@ -338,7 +338,7 @@ static int build(const struct build_values *v, const char *url, const struct bui
                                           .scrub = v->scrub,
                                           .provenance = &provenance,
                                           .checkpoint_bytes = v->checkpoint ? v->checkpoint : BUILD_CHECKPOINT_BYTES,
-                                          .progress = on_progress,
+                                          .progress = build_on_progress,
                                           .progress_arg = &progress,
                                           .cancel = interrupt_watch()};
     struct build_result result = {0};

@@ -56,7 +56,7 @@ static void on_bad(void *arg, const struct cache_fsck_bad *bad)
                                     "slot", (json_int_t)bad->place->slot, "why", bad->why, "repaired", bad->repaired));
 }
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void fsck_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct reporting *r = arg;
     progress_update(&r->progress,
@@ -71,7 +71,7 @@ static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v
     const struct cache_fsck_options options = {.threads = (unsigned)v->jobs,
                                                .repair = v->repair,
                                                .bad = on_bad,
-                                               .progress = on_progress,
+                                               .progress = fsck_on_progress,
                                                .arg = &reporting,
                                                .cancel = interrupt_watch()};
     struct cache_fsck_result r;

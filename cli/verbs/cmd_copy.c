@@ -33,7 +33,7 @@ static const struct option_row rows[] = {
 };
 
 /* The total is unknown until the target's objects were listed. */
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void copy_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     const struct progress_state state = {
         .phase = total ? "copying" : "looking", .bytes_done = done, .bytes_total = total};
@@ -117,7 +117,7 @@ static int cmd_copy_run(const struct invocation *inv)
     const struct copy_options options = {.place = place,
                                          .threads = (unsigned)v->jobs,
                                          .strict_tags = v->strict_tags,
-                                         .progress = on_progress,
+                                         .progress = copy_on_progress,
                                          .progress_arg = &progress,
                                          .cancel = cancel};
     bool renamed = strcmp(image.tag.name, target.name) != 0 || strcmp(image.tag.tag, target.tag) != 0;

@@ -49,7 +49,7 @@ static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
 }
 
 /* Compare the entries of one path. A directory's time changes with its entries, so it is not compared. */
-static enum change compare(const struct catalog_entry *a, const struct catalog_entry *b)
+static enum change compare_entries(const struct catalog_entry *a, const struct catalog_entry *b)
 {
     bool content = (a->mode & S_IFMT) == (b->mode & S_IFMT) && digest_equal(&a->content, &b->content);
     if (content && S_ISLNK(a->mode))
@@ -106,7 +106,7 @@ static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cur
         if (order)
             rc = order < 0 ? cmd_diff_take(d, a, REMOVED) : cmd_diff_take(d, b, ADDED);
         else
-            rc = cmd_diff_take(d, b, compare(a, b));
+            rc = cmd_diff_take(d, b, compare_entries(a, b));
         if (!rc && order <= 0)
             rc = advance(from, &a);
         if (!rc && order >= 0)

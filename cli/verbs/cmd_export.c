@@ -32,7 +32,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void export_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
@@ -58,8 +58,10 @@ static int cmd_export_run(const struct invocation *inv)
         return rc;
     struct progress progress;
     progress_init(&progress, "export", v->quiet);
-    const struct export_options options = {
-        .threads = (unsigned)v->jobs, .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
+    const struct export_options options = {.threads = (unsigned)v->jobs,
+                                           .progress = export_on_progress,
+                                           .progress_arg = &progress,
+                                           .cancel = interrupt_watch()};
     if (to_stdout) /* a pipe cannot leave holes: every byte is written */
         rc = export_stream(image.store, &image.manifest, STDOUT_FILENO, "standard output", &options);
     else

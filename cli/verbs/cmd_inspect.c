@@ -294,7 +294,7 @@ static void print_parents(const struct inspection *in)
 
 /* ------------------------------------------------------------------ the verb */
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void inspect_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     progress_update(arg, &(struct progress_state){.phase = "reading", .files_done = done, .files_total = total});
 }
@@ -327,7 +327,7 @@ static int cmd_inspect_run(const struct invocation *inv)
     struct progress progress;
     progress_init(&progress, "inspect", v->quiet);
     const struct image_stats_options options = {
-        .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
+        .progress = inspect_on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
     rc = image_stats(image.store, &image.manifest, &options, &in.stats);
     progress_end(&progress);
     if (rc)

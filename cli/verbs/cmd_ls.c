@@ -56,7 +56,7 @@ static const struct type {
 };
 
 /* Anything else counts as a socket, the last. */
-static const struct type *type_of(uint32_t mode)
+static const struct type *ls_type_of(uint32_t mode)
 {
     size_t i = 0;
     while (i + 1 < GR_ARRAY_SIZE(types) && types[i].mode != (mode & S_IFMT))
@@ -68,7 +68,7 @@ static const struct type *type_of(uint32_t mode)
 static void mode_text(uint32_t mode, char out[11])
 {
     static const char bits[] = "rwxrwxrwx";
-    out[0] = type_of(mode)->letter;
+    out[0] = ls_type_of(mode)->letter;
     for (int i = 0; i < 9; i++)
         out[1 + i] = mode & (0400u >> i) ? bits[i] : '-';
     if (mode & S_ISUID)
@@ -107,7 +107,7 @@ static int print_entry_json(const struct catalog_entry *e)
         json_array_append_new(extents, json_pack("{s:I,s:I}", "offset", (json_int_t)e->extents[i].offset, "length",
                                                  (json_int_t)e->extents[i].len));
     json_t *object =
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "type", type_of(e->mode)->name, "mode",
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "type", ls_type_of(e->mode)->name, "mode",
                   (json_int_t)(e->mode & 07777), "uid", (json_int_t)e->uid, "gid", (json_int_t)e->gid, "size",
                   (json_int_t)e->size, "mtime", (json_int_t)e->mtime, "mtime_nsec", (json_int_t)e->mtime_nsec,
                   "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents);

@@ -40,7 +40,7 @@ struct work {
     json_t *stores; /* the result for --json; NULL: print text */
 };
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void unnest_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     const struct progress_state state = {.phase = "unnesting", .bytes_done = done, .bytes_total = total};
     progress_update(arg, &state);
@@ -106,7 +106,7 @@ static int cmd_unnest_run(const struct invocation *inv)
                                         .copy = {.place = {.options = &store_options, .is_store = true},
                                                  .threads = (unsigned)v->jobs,
                                                  .strict_tags = v->strict_tags,
-                                                 .progress = on_progress,
+                                                 .progress = unnest_on_progress,
                                                  .progress_arg = &w.progress,
                                                  .cancel = interrupt_watch()}};
     rc = unnest_find(store, unnest, &w);

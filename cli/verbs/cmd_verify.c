@@ -92,14 +92,14 @@ static void on_bad_pack(void *arg, const struct digest *pack)
         v->collect_rc = rc;
 }
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+static void verify_on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct verifying *v = arg;
     progress_update(&v->progress,
                     &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
-/* Progress of comparing; on_progress: of checking. */
+/* Progress of comparing; verify_on_progress: of checking. */
 static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_t bytes)
 {
     struct verifying *v = arg;
@@ -182,7 +182,7 @@ static int check_image(struct verifying *v)
                                            .threads = (unsigned)v->values->jobs,
                                            .problem = on_problem,
                                            .bad_pack = v->values->repair ? on_bad_pack : NULL,
-                                           .progress = on_progress,
+                                           .progress = verify_on_progress,
                                            .arg = v,
                                            .cancel = v->cancel};
     int rc = verify_image(v->image.store, &v->image.manifest, &options, &v->result);
@@ -212,7 +212,7 @@ static int repair(struct verifying *v)
 }
 
 /* Compare files of SOURCE with the catalog's digests. Changed files are no problem of the image, damaged ones are. */
-static int compare(struct verifying *v)
+static int compare_source(struct verifying *v)
 {
     const struct verify_values *values = v->values;
     const struct verify_source_options options = {.sample = values->all      ? 0
@@ -248,7 +248,7 @@ static int cmd_verify_check_all(struct verifying *v, const char *image)
     if (!rc && values->repair && v->bad_packs.map.count)
         rc = repair(v);
     if (!rc && values->against && (!values->repair || values->all || values->sample))
-        rc = compare(v);
+        rc = compare_source(v);
     progress_end(&v->progress);
     return rc;
 }

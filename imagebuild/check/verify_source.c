@@ -87,7 +87,7 @@ static int verify_source_look_at(struct comparing *c, const struct job *job, enu
 }
 
 /* Compare one file. A stale or missing one is an outcome, not an error. */
-static int compare(struct comparing *c, const struct job *job, uint8_t *piece, struct hasher *h, enum outcome *out)
+static int compare_file(struct comparing *c, const struct job *job, uint8_t *piece, struct hasher *h, enum outcome *out)
 {
     int rc = 0;
     *out = SAME;
@@ -131,7 +131,7 @@ static void *compare_main(void *arg)
         verify_source_fail(c, error_no_memory());
     for (struct job *job; (job = queue_pop(c->todo)); free(job)) {
         enum outcome outcome = DAMAGED;
-        int rc = atomic_load(&c->stopped) ? 0 : compare(c, job, piece, h, &outcome);
+        int rc = atomic_load(&c->stopped) ? 0 : compare_file(c, job, piece, h, &outcome);
         if (rc)
             verify_source_fail(c, rc);
         else if (!atomic_load(&c->stopped))

@@ -102,12 +102,6 @@ void content_reader_give_back_locked(struct content_reader *b, const struct cont
     pthread_cond_signal(&b->budget_freed);
 }
 
-static void content_reader_append_locked(struct content_reader *b, struct content_claim *c)
-{
-    *b->last_next = c;
-    b->last_next = &c->next;
-}
-
 struct content_claim *content_reader_unlink_first_locked(struct content_reader *b)
 {
     struct content_claim *c = b->first;
@@ -138,7 +132,8 @@ static struct content_claim *cut_locked(struct content_reader *b)
     b->node_offset += c->len;
     b->have_node = b->node_offset < n->size;
     b->used += content_claim_cost(c);
-    content_reader_append_locked(b, c);
+    *b->last_next = c;
+    b->last_next = &c->next;
     return c;
 }
 

@@ -248,13 +248,6 @@ static void count(struct manifest_counts *c, const struct node *n)
         c->bytes += n->size;
 }
 
-/* Let new files share the blocks of a kept one. */
-static void note_kept(struct content_writer *w, const struct node *n)
-{
-    if (S_ISREG(n->mode) && n->address && n->size <= DEDUPE_SIZE_MAX)
-        dedupe_add(w->dedupe, &n->content, n->size, n->address);
-}
-
 /* Add a final node, whose data is written, to the checkpoint. Data continues where the checkpoint says. */
 static int reach_checkpoint(struct content_writer *w, const struct node *n)
 {
@@ -276,8 +269,9 @@ static int take_node(struct content_writer *w, struct node *n)
     int rc = further ? take_further(w, n, &vanished) : read ? take_content(w, n, &vanished) : 0;
     if (rc)
         return rc;
-    if (!further && !read)
-        note_kept(w, n);
+    /* new files may share the blocks of a kept one */
+    if (!further && !read && S_ISREG(n->mode) && n->address && n->size <= DEDUPE_SIZE_MAX)
+        dedupe_add(w->dedupe, &n->content, n->size, n->address);
     if (!further && n->linked)
         rc = remember(w, n, vanished);
     if (!rc)

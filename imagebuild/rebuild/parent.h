@@ -32,7 +32,7 @@ struct parent_config {
     const struct image_ref *images; /* which images of this store */
     size_t image_count;             /* at least 1; several: must_be is set */
     struct digest source;           /* digest of the source's address (struct tag) */
-    const struct trust *trust;      /* one of these keys must have signed each; NULL: whoever made them */
+    const struct trust *trust;      /* one of these keys must have signed each; NULL: no key is needed */
     /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
      * this is false and the image does not exist, the newest image of its name from this source is taken
      * (lineage_newest). If there is none, or it is damaged, differs or is not signed, the build has no parent. */

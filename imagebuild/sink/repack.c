@@ -116,7 +116,7 @@ static int note_pack(void *arg, const struct store_item *item)
 }
 
 /* Order by live share, the smallest first; equal shares by name. */
-static int compare(const void *a, const void *b)
+static int candidate_order(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     const double left = (double)x->live / (double)x->size, right = (double)y->live / (double)y->size;
@@ -136,7 +136,7 @@ static int repack_choose(struct repack *r)
         rc = store_list(s, "packs/", note_pack, r);
     if (rc || !r->candidates.len || (!erase && r->size <= r->live + r->live / 100 * REPACK_DEAD_PERCENT))
         return rc;
-    qsort(r->candidates.items, r->candidates.len, sizeof *r->candidates.items, compare);
+    qsort(r->candidates.items, r->candidates.len, sizeof *r->candidates.items, candidate_order);
     for (size_t i = 0; i < r->candidates.len; i++) {
         if (r->candidates.items[i].live > left)
             continue;

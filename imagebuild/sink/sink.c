@@ -354,13 +354,6 @@ static void describe(const struct sink *s, uint64_t image_size, const struct ind
                              .repacked = s->repacked};
 }
 
-/* Bring everything that was submitted into the index, closing the last pack. */
-static int sink_drain(struct sink *s)
-{
-    int rc = chunker_drain(s->chunker);
-    return rc ? rc : packer_finish(s->packer);
-}
-
 int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out)
 {
     struct section *data_section = &s->sections[SINK_DATA];
@@ -370,8 +363,11 @@ int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out)
         return misuse(SINK_DATA, address, "where no checkpoint can be");
     int rc = close_section(s, data_section, s->config.chunk_size);
     data_section->end = address;
+    /* bring everything that was submitted into the index, closing the last pack */
     if (!rc)
-        rc = sink_drain(s);
+        rc = chunker_drain(s->chunker);
+    if (!rc)
+        rc = packer_finish(s->packer);
     for (int i = 0; i < SINK_SECTIONS; i++)
         only = only && (i == SINK_DATA || !s->sections[i].used);
     if (rc || !only)

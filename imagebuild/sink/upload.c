@@ -64,12 +64,6 @@ struct upload {
     pthread_t threads[];
 };
 
-static void job_free(struct job *job)
-{
-    bytes_release(&job->bytes);
-    free(job);
-}
-
 /* Keep the memory of a stored pack for the next one. One spare is enough, because packs are filled one at a time. */
 static void keep_spare_locked(struct upload *u, struct job *job)
 {
@@ -101,13 +95,6 @@ static int check_object(struct upload *u, const struct object_name *name)
     return rc;
 }
 
-/* Put the object unless the store has it whole; *out_found: what the store had. */
-static int put_object(struct upload *u, const struct job *job, enum repository_found *out_found)
-{
-    return repository_put_object(u->store, job->name.kind, job->bytes.data, job->bytes.len, &job->name.digest, NULL,
-                                 out_found);
-}
-
 /* Count a put and remember the object. */
 static int count_put_locked(struct upload *u, const struct job *job, enum repository_found found)
 {
@@ -120,13 +107,6 @@ static int count_put_locked(struct upload *u, const struct job *job, enum reposi
     u->counts.objects_healed += found == REPOSITORY_DAMAGED;
     u->counts.bytes += existed ? 0 : job->bytes.len;
     return vec_push(&u->done, name);
-}
-
-/* Keep the first error; later ones mostly follow from it. */
-static void fail_locked(struct upload *u, int rc)
-{
-    if (rc && !u->error.code)
-        error_take(&u->error, rc);
 }
 
 /* Take the oldest job, waiting for one. NULL: stop, and no jobs are left. *out_skip: drop it without working on it. */
@@ -151,7 +131,8 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enu
     SCOPED_LOCK(&u->lock);
     if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
         rc = error_no_memory();
-    fail_locked(u, rc);
+    if (rc && !u->error.code) /* later errors mostly follow from the first */
+        error_take(&u->error, rc);
     u->pending--;
     u->pending_bytes -= job->bytes.len;
     keep_spare_locked(u, job);
@@ -176,12 +157,16 @@ static void *upload_main(void *arg)
     while ((job = take_job(u, &skip))) {
         enum repository_found found = REPOSITORY_ABSENT;
         int rc = 0;
-        if (!skip)
-            rc = job->check ? check_object(u, &job->name) : put_object(u, job, &found);
+        if (!skip && job->check)
+            rc = check_object(u, &job->name);
+        else if (!skip)
+            rc = repository_put_object(u->store, job->name.kind, job->bytes.data, job->bytes.len, &job->name.digest,
+                                       NULL, &found);
         if (!rc && found == REPOSITORY_DAMAGED)
             warn_of_healed(u, &job->name);
         end_job(u, job, rc, skip, found);
-        job_free(job);
+        bytes_release(&job->bytes);
+        free(job);
     }
     return NULL;
 }

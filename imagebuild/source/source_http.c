@@ -162,7 +162,7 @@ static int source_http_refusal(const char *name, const struct http_response *res
 }
 
 /* Make the address of a path. An empty path is the base, whose address always ends with a slash. */
-static int make_url(const struct source_http *s, const char *path, size_t len, bool directory, struct bytes *out)
+static int source_http_url(const struct source_http *s, const char *path, size_t len, bool directory, struct bytes *out)
 {
     int rc = bytes_printf(out, "%s/", s->url);
     if (!rc)
@@ -257,7 +257,7 @@ static int http_source_stat(struct source *base, const char *path, size_t len, s
     struct source_http *s = http_of(base);
     CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
     struct source_try try = {0};
-    int rc = make_url(s, path, len, false, &url);
+    int rc = source_http_url(s, path, len, false, &url);
     if (rc)
         return rc;
     while ((rc = ask_version(s, (const char *)url.data, out)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
@@ -299,7 +299,7 @@ static int get_page(struct source_http *s, const struct walk_place *place, struc
     CLEANUP_FREE char *to = NULL;
     const size_t limit = resp->body.max;
     struct source_try try = {0};
-    int rc = make_url(s, place->path, place->path_len, true, out_url);
+    int rc = source_http_url(s, place->path, place->path_len, true, out_url);
     if (rc)
         return rc;
     const struct http_request req = {.method = "GET", .url = (const char *)out_url->data};
@@ -521,7 +521,7 @@ static int http_source_read(struct source *base, const struct source_read *r)
     CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
     const struct version v = version_of(r);
     struct source_try try = {0};
-    int rc = make_url(s, r->path, r->path_len, false, &url);
+    int rc = source_http_url(s, r->path, r->path_len, false, &url);
     if (rc)
         return rc;
     while ((rc = read_once(s, r, (const char *)url.data, &v)) && !(rc = source_retry_wait(&s->retry, &try, rc)))

@@ -42,12 +42,6 @@ static int shard_set_add(struct shard_set *set, const char *path, size_t len, co
 
 /* ------------------------------------------------------------------ numbered sets */
 
-static int bad_range(const char *pattern)
-{
-    return error_set(-EINVAL, "source: '%s': braces are for one range of numbers here, for example {0000..0099}",
-                     pattern);
-}
-
 /* Parse a number; *digits: how many digits it has. Returns what follows; NULL: no number, or more than nine digits. */
 static const char *scan_number(const char *p, unsigned long *out, size_t *digits)
 {
@@ -73,7 +67,8 @@ static int parse_range(const char *pattern, struct range *out)
     const char *p = out->open ? scan_number(out->open + 1, &out->first, &out->digits) : NULL;
     p = p && !strncmp(p, "..", 2) ? scan_number(p + 2, &out->last, &last_digits) : NULL;
     if (!p || *p != '}' || strpbrk(p + 1, "{}") || out->first > out->last || out->last - out->first >= SET_MAX)
-        return bad_range(pattern);
+        return error_set(-EINVAL, "source: '%s': braces are for one range of numbers here, for example {0000..0099}",
+                         pattern);
     out->rest = p + 1;
     return 0;
 }
@@ -119,7 +114,7 @@ static int take_listed(void *arg, const struct source_entry *e)
 }
 
 /* Order by path: the order in which shards are unpacked, and part of what the image's digest depends on. */
-static int compare(const void *a, const void *b)
+static int shard_order(const void *a, const void *b)
 {
     const struct shard *x = a, *y = b;
     return catalog_path_compare(x->path, x->path_len, y->path, y->path_len);
@@ -133,7 +128,7 @@ int shard_set_list(struct shard_set *set)
     if (!set->shards.len)
         return error_set(-ENOENT, "source: there is no tar shard (.tar, .tar.gz, .tgz, .tar.zst) in %s",
                          set->source->url);
-    qsort(set->shards.items, set->shards.len, sizeof *set->shards.items, compare);
+    qsort(set->shards.items, set->shards.len, sizeof *set->shards.items, shard_order);
     return 0;
 }
 

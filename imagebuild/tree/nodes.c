@@ -50,12 +50,8 @@ struct nodes {
     char last[CATALOG_PATH_MAX];
 };
 
-/* window[pos .. len) is read and not used yet. */
 struct nodes_cursor {
-    const struct nodes *nodes;
-    uint64_t at; /* position in the scratch after the window */
-    uint8_t *window;
-    size_t cap, pos, len;
+    struct scratch_reader in;
     size_t path_len;
     char path[CATALOG_PATH_MAX];
 };
@@ -236,12 +232,9 @@ int nodes_cursor_new(const struct nodes *n, struct nodes_cursor **out)
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = calloc(1, sizeof *c);
     if (!c)
         return error_no_memory();
-    c->nodes = n;
-    /* small sequences get a small window */
-    c->cap = (size_t)GR_MIN(scratch_len(n->scratch), (uint64_t)WINDOW);
-    c->window = malloc(c->cap + 1); /* malloc(0) may be NULL */
-    if (!c->window)
-        return error_no_memory();
+    int rc = scratch_reader_init(&c->in, n->scratch, 0, scratch_len(n->scratch), WINDOW);
+    if (rc)
+        return rc;
     *out = steal_ptr(&c);
     return 0;
 }
@@ -250,35 +243,8 @@ void nodes_cursor_free(struct nodes_cursor *c)
 {
     if (!c)
         return;
-    free(c->window);
+    scratch_reader_release(&c->in);
     free(c);
-}
-
-/* Make at least `need` bytes available in one piece at the window's position. */
-static int nodes_fill(struct nodes_cursor *c, size_t need)
-{
-    if (c->len - c->pos >= need)
-        return 0;
-    /* keep what is not used yet at the front, and fill up after it */
-    memmove(c->window, c->window + c->pos, c->len - c->pos);
-    c->len -= c->pos;
-    c->pos = 0;
-    if (need > c->cap) {
-        uint8_t *fresh = realloc(c->window, need);
-        if (!fresh)
-            return error_no_memory();
-        c->window = fresh;
-        c->cap = need;
-    }
-    struct scratch *from = c->nodes->scratch;
-    size_t n = (size_t)GR_MIN((uint64_t)(c->cap - c->len), scratch_len(from) - c->at);
-    assert(c->len + n >= need);
-    int rc = scratch_read(from, c->at, c->window + c->len, n);
-    if (rc)
-        return rc;
-    c->at += n;
-    c->len += n;
-    return 0;
 }
 
 /* Step over len bytes; NULL if there are none. */
@@ -316,19 +282,19 @@ static struct node node_of(const struct head *h)
 /* The strings of *out point into the window and the cursor's path, which the next call changes. */
 int nodes_next(struct nodes_cursor *c, struct node *out)
 {
-    if (c->pos == c->len && c->at == scratch_len(c->nodes->scratch))
+    if (scratch_reader_ended(&c->in))
         return 0;
     struct head h;
-    int rc = nodes_fill(c, sizeof h);
+    int rc = scratch_reader_fill(&c->in, sizeof h);
     if (rc)
         return rc;
-    memcpy(&h, c->window + c->pos, sizeof h);
+    memcpy(&h, c->in.window + c->in.pos, sizeof h);
     /* may move the window, so pointers into it are taken only afterwards */
-    rc = nodes_fill(c, h.len);
+    rc = scratch_reader_fill(&c->in, h.len);
     if (rc)
         return rc;
-    const uint8_t *p = c->window + c->pos + sizeof h;
-    c->pos += h.len;
+    const uint8_t *p = c->in.window + c->in.pos + sizeof h;
+    c->in.pos += h.len;
     *out = node_of(&h);
     if (h.flags & CONTENT)
         memcpy(&out->content, nodes_take(&p, DIGEST_SIZE), DIGEST_SIZE);

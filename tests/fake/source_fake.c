@@ -345,6 +345,21 @@ void source_fake_file(struct source *s, const char *path, uint64_t size, unsigne
     f->files.items[f->files.len - 1]->versions.items[0].seed = seed;
 }
 
+void source_fake_linked(struct source *s)
+{
+    static const char *const names[] = {"b", "a/first", "c/last"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
+        const struct source_entry e = {.path = names[i],
+                                       .path_len = strlen(names[i]),
+                                       .mode = S_IFREG | 0644,
+                                       .size = 50,
+                                       .link_dev = 1,
+                                       .link_ino = 2};
+        source_fake_entry(s, &e);
+    }
+    source_fake_file(s, "d", 10, 0);
+}
+
 void source_fake_link(struct source *s, const char *path, const char *file)
 {
     struct source_fake *f = fake_of(s);

@@ -29,6 +29,8 @@ void source_fake_file(struct source *s, const char *path, uint64_t size, unsigne
 void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed);
 /* Another name of a file, whatever version that is in now. */
 void source_fake_link(struct source *s, const char *path, const char *file);
+/* One file of 50 bytes with three names (b, a/first and c/last, listed in this order), and the file d of 10 bytes. */
+void source_fake_linked(struct source *s);
 /* Any other entry; strings are copied. */
 void source_fake_entry(struct source *s, const struct source_entry *e);
 /* rc: of FAKE_READ_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */

@@ -65,7 +65,7 @@ void store_fake_set_conditional(struct store_fake *f, bool honoured);
 /* What stat says of MD5s: nothing (the default), the truth, or what is none but looks so, as of encrypted objects. */
 enum store_fake_md5 { FAKE_MD5_NONE, FAKE_MD5_TRUE, FAKE_MD5_OTHER };
 void store_fake_set_md5(struct store_fake *f, enum store_fake_md5 how);
-/* Gets hand on at most so many bytes at once (0: all at once, the default). */
+/* Gets hand on at most this many bytes at once (0: all at once, the default). */
 void store_fake_set_piece(struct store_fake *f, size_t bytes);
 /* While held, calls of op (FAKE_ANY: all) wait inside the store, after being counted. wait_held returns when n
  * calls wait: what a test uses instead of sleeping. */

@@ -9,7 +9,7 @@ for tool in jq curl mkfs.ext4 losetup; do command -v $tool >/dev/null || skip "n
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 faulty "$W/device" "$W/behind"
 truncate -s 200M "$W/behind/blocks"
-LOOP=$(losetup --direct-io=on -f --show "$W/device/blocks") || skip "no loop device to be had here"
+LOOP=$(losetup --direct-io=on -f --show "$W/device/blocks") || skip "no loop device here"
 # Without a journal: while the commit of one hangs, a write that wants to note the file's time there is held by the
 # kernel, and its process with it, until the disk answers (docs/internals/cache.md). Whether one is under way is a
 # matter of chance.

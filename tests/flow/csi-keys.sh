@@ -5,17 +5,12 @@
 # ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
-. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-keys.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-csi.sh"
 
-eval "$(ceph_s3 env)"
-unset http_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE
-export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
 export GRANARY_CACHE=$W/cache:64M
 
-ID=$$ # what makes this run's users other than an earlier one's
 PAD=$(printf 'p%.0s' {1..40}) # before each secret: the first bytes of freed memory are soon others
-image() { echo "s3://lake-$1-$ID/faces"; }
 staging() { echo "$KUBELET_DIR/plugins/kubernetes.io/csi/csi.granary.io/$1/globalmount"; }
 target() { echo "$KUBELET_DIR/pods/p/volumes/kubernetes.io~csi/$1/mount"; }
 # secrets USER NUMBER: a pair of keys, as a call has them
@@ -27,17 +22,8 @@ publish() { echo "publish('$1', '$(staging "$1")', '$(target "$1")', attributes=
 inline() {
     echo "publish('$1', '', '$(target "$1")', attributes={'csi.storage.k8s.io/ephemeral': 'true', 'image': '$(image "$2")'}, secrets=$3)"
 }
-# with USER NUMBER COMMAND...: the command with these keys in its environment
-with() { AWS_ACCESS_KEY_ID=$1$2-$ID AWS_SECRET_ACCESS_KEY=${PAD}hidden$1$2-$ID "${@:3}"; }
 
-for user in alice bob; do
-    ceph_s3 admin user create --uid "$user-$ID" --display-name "$user" \
-        --access-key "${user}1-$ID" --secret-key "${PAD}hidden${user}1-$ID" >"$W/out"
-    ACCESS=${user}1-$ID SECRET=${PAD}hidden${user}1-$ID ceph_s3 bucket "lake-$user-$ID"
-    mkdir "$W/$user"
-    head -c 2000000 /dev/urandom >"$W/$user/file"
-    with $user 1 "$GRANARY" build -q "$W/$user" "$(image $user)" >"$W/out"
-done
+two_users 2000000
 for volume in a b c w; do mkdir -p "$(staging $volume)" "$(dirname "$(target $volume)")"; done
 
 # The granary that the driver runs: it notes how, then is granary.
@@ -67,15 +53,13 @@ echo "== no volume gets by another's keys what its own do not open"
 answers_with "INVALID_ARGUMENT the secret AWS_SECRET_ACCESS_KEY is missing" "$(stage c alice "{'AWS_ACCESS_KEY_ID': 'alice1-$ID'}")"
 
 echo "== kubelet publishes again: the keys are replaced, or stay"
-ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "${PAD}hiddenbob2-$ID" >"$W/out"
+new_keys bob 2
 answers_with "UNAVAILABLE the volume keeps its earlier keys: " "$(publish b bob "$(secrets alice 1)")"
 answers_with "UNAVAILABLE the volume keeps its earlier keys: " "$(stage b bob "$(secrets alice 1)")"
 answers_with OK "$(publish b bob None)"
 answers_with OK "$(publish b bob "$(secrets bob 2)")"
 answers_with OK "$(publish b bob "$(secrets bob 2)")"
-ceph_s3 admin key rm --uid "bob-$ID" --access-key "bob1-$ID" >"$W/out"
-old_refused() { ! with bob 1 "$GRANARY" inspect "$(image bob)" >"$W/out" 2>&1; }
-wait_for 60 old_refused
+end_keys bob 1
 "$GRANARY" cache evict --all --control "$control" >"$W/out"
 echo 3 >/proc/sys/vm/drop_caches
 cmp "$W/bob/file" "$(target b)/file" || fail "bob's volume with the new keys"

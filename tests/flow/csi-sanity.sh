@@ -5,8 +5,7 @@
 . "$GRANARY_SOURCE/tests/lib.sh"
 
 VERSION=v5.6.0
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 CSI=$GRANARY_BUILD/csi/granary-csi
 [ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
 sanity=$GRANARY_BUILD/tests/csi-sanity-$VERSION/csi-sanity

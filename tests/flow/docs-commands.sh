@@ -4,8 +4,7 @@
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 for tool in jq python3 minisign; do
     command -v $tool >"$W/null" || skip "no $tool here (apt-get install jq python3 minisign)"
 done

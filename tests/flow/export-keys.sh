@@ -4,16 +4,10 @@
 # is killed gets them again, a new server waits for them; and they are nowhere but in the server's memory.
 # ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
-eval "$(ceph_s3 env)"
-unset http_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE
-export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
+. "$GRANARY_SOURCE/tests/flow/lib-keys.sh"
 
 control="$W/nbd.sock.control"
 uri() { echo "nbd+unix:///$1?socket=$W/nbd.sock"; }
-# keys USER NUMBER: the file with a pair of keys; ID has what makes this run's users other than an earlier one's
-ID=$$
-keys() { printf 'AWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=hidden%s\n' "$1$2-$ID" "$1$2-$ID" >"$W/$1$2"; }
 # put NAME IMAGE [KEYS]: an export with these keys of its own
 put() {
     local body=()
@@ -24,23 +18,12 @@ delete() { curl -sS -X DELETE --unix-socket "$control" "http://granary/exports/$
 done_well() { grep -q '"ok":true' "$W/answer" || fail "$1: $(cat "$W/answer")"; }
 removed() { grep -q '"removed":true' "$W/answer" || fail "$1: $(cat "$W/answer")"; }
 refused() { grep -q "\"error\":.*$2" "$W/answer" || fail "$1: $(cat "$W/answer")"; }
-# with KEYS COMMAND...: the command with these keys in its environment
-# shellcheck source=/dev/null
-with() { (set -a && . "$W/$1" && shift && "$@"); }
 names() { curl -sS --unix-socket "$control" http://granary/status | jq -c '.exports | map(.name)'; }
 
 echo "== two users, each with a bucket that the other cannot read"
-for user in alice bob; do
-    keys $user 1
-    ceph_s3 admin user create --uid "$user-$ID" --display-name "$user" \
-        --access-key "${user}1-$ID" --secret-key "hidden${user}1-$ID" >"$W/out"
-    ACCESS=${user}1-$ID SECRET=hidden${user}1-$ID ceph_s3 bucket "lake-$user-$ID"
-    mkdir "$W/$user"
-    head -c 3000000 /dev/urandom >"$W/$user/file"
-    with ${user}1 "$GRANARY" build -q "$W/$user" "s3://lake-$user-$ID/faces" >"$W/out"
-    with ${user}1 "$GRANARY" export -q "s3://lake-$user-$ID/faces" "$W/$user.img"
-done
-! with alice1 "$GRANARY" inspect "s3://lake-bob-$ID/faces" >"$W/out" 2>&1 || fail "alice reads bob's bucket: the test proves nothing"
+two_users 3000000
+for user in alice bob; do with ${user}1 "$GRANARY" export -q "$(image $user)" "$W/$user.img"; done
+! with alice1 "$GRANARY" inspect "$(image bob)" >"$W/out" 2>&1 || fail "alice reads bob's bucket: the test proves nothing"
 
 # An image of a directory is what the server is started with: it has no S3 keys itself.
 "$GRANARY" build -q "$W/alice" "$W/store/own" >"$W/out"
@@ -54,8 +37,8 @@ serve() {
 serve
 
 echo "== both are served by one server"
-put alice "s3://lake-alice-$ID/faces" alice1 && done_well "alice's export"
-put bob "s3://lake-bob-$ID/faces" bob1 && done_well "bob's export"
+put alice "$(image alice)" alice1 && done_well "alice's export"
+put bob "$(image bob)" bob1 && done_well "bob's export"
 for user in alice bob; do
     nbdcopy "$(uri $user)" - | cmp - "$W/$user.img" || fail "$user's image is another"
 done
@@ -65,19 +48,19 @@ curl -sS --unix-socket "$control" http://granary/metrics >"$W/metrics"
 grep -q "^granary_store_up{store=\"s3://lake-alice-$ID\",export=\"alice\"} 1" "$W/metrics" || fail "metrics: $(grep store_up "$W/metrics")"
 
 echo "== the keys of one open nothing of the other, also not what is in the cache"
-digest=$(with bob1 "$GRANARY" inspect --json "s3://lake-bob-$ID/faces" | jq -r .digest)
-put third "s3://lake-bob-$ID/faces" alice1 && refused "bob's tag with alice's keys" "refuses these credentials"
-put third "s3://lake-bob-$ID/faces@$digest" alice1 && refused "bob's digest with alice's keys" "refuses these credentials"
-put bob "s3://lake-bob-$ID/faces@$digest" alice1 && refused "bob's export with alice's keys" "refuses these credentials"
-put third "s3://lake-bob-$ID/faces@$digest" && refused "bob's digest with the server's keys" "no S3 credentials"
-put bob "s3://lake-bob-$ID/faces@$digest" && refused "bob's export with the server's keys" "no S3 credentials"
+digest=$(with bob1 "$GRANARY" inspect --json "$(image bob)" | jq -r .digest)
+put third "$(image bob)" alice1 && refused "bob's tag with alice's keys" "refuses these credentials"
+put third "$(image bob)@$digest" alice1 && refused "bob's digest with alice's keys" "refuses these credentials"
+put bob "$(image bob)@$digest" alice1 && refused "bob's export with alice's keys" "refuses these credentials"
+put third "$(image bob)@$digest" && refused "bob's digest with the server's keys" "no S3 credentials"
+put bob "$(image bob)@$digest" && refused "bob's export with the server's keys" "no S3 credentials"
 put own "$W/store/own" alice1 && refused "keys for a directory" "keys of an export's own are for s3"
 [ "$(names)" = '["own","alice","bob"]' ] || fail "exports: $(names)"
 nbdcopy "$(uri bob)" - | cmp - "$W/bob.img" || fail "bob's image after the attempts"
 printf 'AWS_ACCESS_KEY_ID=alice1\nAWS_SECRET_KEY=hidden\n' >"$W/wrong"
-put third "s3://lake-alice-$ID/faces" wrong && refused "a misspelt name" "line 2 is wrong"
+put third "$(image alice)" wrong && refused "a misspelt name" "line 2 is wrong"
 head -c 20000 /dev/zero >"$W/wrong"
-put third "s3://lake-alice-$ID/faces" wrong && refused "a large body" "at most 16.0 KiB"
+put third "$(image alice)" wrong && refused "a large body" "at most 16.0 KiB"
 
 echo "== keys are replaced under a reader, and the old ones end"
 evict() { "$GRANARY" cache evict --control "$control" bob >"$W/out"; }
@@ -87,12 +70,9 @@ background bash -c "while [ -e '$W/reading' ]; do
     nbdcopy '$(uri bob)' - 2>>'$W/reader.err' | cmp - '$W/bob.img' 2>>'$W/reader.err' || exit 1
 done"
 READER=$BACKGROUND_PID
-keys bob 2
-ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "hiddenbob2-$ID" >"$W/out"
-put bob "s3://lake-bob-$ID/faces" bob2 && done_well "bob's new keys"
-ceph_s3 admin key rm --uid "bob-$ID" --access-key "bob1-$ID" >"$W/out"
-old_refused() { ! with bob1 "$GRANARY" inspect "s3://lake-bob-$ID/faces" >"$W/out" 2>&1; }
-wait_for 60 old_refused
+new_keys bob 2
+put bob "$(image bob)" bob2 && done_well "bob's new keys"
+end_keys bob 1
 evict
 nbdcopy "$(uri bob)" - | cmp - "$W/bob.img" || fail "bob's image with the new keys"
 rm "$W/reading"
@@ -143,9 +123,9 @@ grep -q "^failing: the export 'alice' waits for its keys" "$W/status" && grep -q
     fail "status: $(cat "$W/status")"
 curl -sS --unix-socket "$control" http://granary/metrics >"$W/metrics"
 grep -q '^granary_health 2' "$W/metrics" || fail "the metrics are healthy"
-put bob "s3://lake-bob-$ID/faces@$digest" && refused "without keys" "waits for its keys"
-put bob "s3://lake-bob-$ID/faces@$digest" alice1 && refused "with alice's keys" "refuses these credentials"
-put bob "s3://lake-bob-$ID/faces@$digest" bob2 && done_well "bob's keys again"
+put bob "$(image bob)@$digest" && refused "without keys" "waits for its keys"
+put bob "$(image bob)@$digest" alice1 && refused "with alice's keys" "refuses these credentials"
+put bob "$(image bob)@$digest" bob2 && done_well "bob's keys again"
 nbdcopy "$(uri bob)" - | cmp - "$W/bob.img" || fail "bob's image with the keys again"
 delete alice && removed "an export that waits"
 "$GRANARY" status --json "$W/nbd.sock" | jq -e '.health == "healthy" and .waiting_exports == []' >"$W/out" || fail "status: $("$GRANARY" status "$W/nbd.sock")"
@@ -153,8 +133,8 @@ nowhere
 
 echo "== removed: gone from memory, and the place is another's"
 delete bob && removed "bob's export"
-put bob "s3://lake-bob-$ID/faces@$digest" && refused "after the removal" "no S3 credentials"
-put alice "s3://lake-alice-$ID/faces" alice1 && done_well "alice again"
+put bob "$(image bob)@$digest" && refused "after the removal" "no S3 credentials"
+put alice "$(image alice)" alice1 && done_well "alice again"
 nbdcopy "$(uri alice)" - | cmp - "$W/alice.img" || fail "alice's image"
 for pid in "$SERVE" $(pgrep -P "$SERVE"); do
     [ "$(python3 "$GRANARY_SOURCE/tests/tools/memory.py" "$pid" "hiddenbob2-$ID")" = "" ] || fail "the removed keys are in the memory of $(cat "/proc/$pid/comm")"
@@ -168,12 +148,12 @@ grep -qF "hiddenalice1-$ID" "${kept:?no memory for keys}" || fail "alice's keys 
 
 echo "== what the server's own keys have read proves nothing for others: not its table, not its cache"
 control="$W/second.sock.control"
-background bash -c "set -a; . '$W/alice1'; exec '$GRANARY' serve 's3://lake-alice-$ID/faces' --socket '$W/second.sock' \
+background bash -c "set -a; . '$W/alice1'; exec '$GRANARY' serve '$(image alice)' --socket '$W/second.sock' \
     --cache '$W/cache-2:64M' --disk-timeout '$DISK_TIMEOUT'" >"$W/serve2.out" 2>"$W/serve2.err"
 wait_for 60 grep -q '^serving' "$W/serve2.out"
 nbdcopy "nbd+unix:///faces?socket=$W/second.sock" - | cmp - "$W/alice.img" || fail "alice's image, with the server's keys"
-digest=$(with alice1 "$GRANARY" inspect --json "s3://lake-alice-$ID/faces" | jq -r .digest)
+digest=$(with alice1 "$GRANARY" inspect --json "$(image alice)" | jq -r .digest)
 grep -qF "${digest#sha256:}" "$W/cache-2/exports" || fail "the table does not have the image: the test proves nothing"
-put bob "s3://lake-alice-$ID/faces@$digest" bob2 && refused "alice's digest with bob's keys" "refuses these credentials"
-put faces "s3://lake-alice-$ID/faces@$digest" alice1 && refused "keys for an export without" "without keys of its own"
-put bob "s3://lake-alice-$ID/faces@$digest" && done_well "the server's keys"
+put bob "$(image alice)@$digest" bob2 && refused "alice's digest with bob's keys" "refuses these credentials"
+put faces "$(image alice)@$digest" alice1 && refused "keys for an export without" "without keys of its own"
+put bob "$(image alice)@$digest" && done_well "the server's keys"

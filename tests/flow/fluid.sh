@@ -7,16 +7,13 @@
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 mkdir "$W/etc"
 mount -t tmpfs tmpfs "$W/etc"
 mkdir "$W/etc/upper" "$W/etc/work"
 mount -t overlay -o "lowerdir=/etc,upperdir=$W/etc/upper,workdir=$W/etc/work" overlay /etc 2>"$W/err" ||
     skip "no overlay to put /etc/fluid into: $(cat "$W/err")"
-eval "$(ceph_s3 env)"
-unset http_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE
-export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
+no_keys
 export GRANARY_CACHE=$W/cache:64M PATH=$GRANARY_BUILD/cli:$PATH
 FLUID_MOUNT=$GRANARY_SOURCE/deploy/fluid/fluid-mount
 CONFIG=/etc/fluid/config

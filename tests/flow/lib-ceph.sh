@@ -13,3 +13,10 @@ use_ceph() {
     unset http_proxy
     for bucket in "$@"; do ceph_s3 bucket "$bucket" || fail "cannot make the bucket $bucket"; done
 }
+
+# no_keys: its endpoint in the environment, and no keys that a program could find
+no_keys() {
+    eval "$(ceph_s3 env)"
+    unset http_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE
+    export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
+}

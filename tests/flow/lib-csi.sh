@@ -8,8 +8,7 @@
 #   answers_with TEXT PYTHON    the answer begins with that text
 #   nothing_left                no mount, no state, no server, no loop device
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 CSI=$GRANARY_BUILD/csi/granary-csi
 [ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
 /usr/bin/python3 -c "import grpc" 2>"$W/null" || skip "no gRPC for Python: apt-get install python3-grpcio"

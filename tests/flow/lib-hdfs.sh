@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # For tests of HDFS: lib.sh, and a NameNode and a DataNode of Hadoop's that run until the test ends (with HA set, two
-# NameNodes); hdfs VERB drives them. Skips where they are not to be had.
+# NameNodes); hdfs VERB drives them. Skips where they cannot be started.
 . "$GRANARY_SOURCE/tests/lib.sh"
 
 command -v java >/dev/null && command -v mvn >/dev/null ||

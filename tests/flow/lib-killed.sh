@@ -2,8 +2,7 @@
 # For tests that kill granary at its steps: system calls that make or change something outside the process; strace kills
 # it when it makes its N-th.
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 command -v strace >"$W/null" || skip "no strace here (apt-get install strace)"
 strace -o "$W/trace" true 2>"$W/null" || skip "this container does not let processes be traced"
 

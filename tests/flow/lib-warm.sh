@@ -57,7 +57,7 @@ is_not_cached() {
 }
 
 # serve_store: by an HTTP server of ranges, at the address STORE; no get was counted yet. While there is a file
-# $W/limit, so many gets of packs are answered, the others wait, or are refused where there is a file $W/limit.refuse.
+# $W/limit, that number of gets of packs are answered, the others wait, or are refused where there is a file $W/limit.refuse.
 serve_store() {
     cat >"$W/server.py" <<'PY'
 import os, sys, threading, time

@@ -5,35 +5,16 @@
 # ctest: needs=ceph
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
-. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-keys.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-eval "$(ceph_s3 env)"
-unset http_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE
-export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
+needs_fuse
 
-ID=$$ # what makes this run's users other than an earlier one's
 extra_cleanup() { for d in "$W/a" "$W/b" "$W/c"; do "$GRANARY" umount --force "$d" 2>"$W/null"; done; }
 mkdir "$W/a" "$W/b" "$W/c"
-# keys USER NUMBER: the file with a pair of keys
-keys() { printf 'AWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=hidden%s\n' "$1$2-$ID" "$1$2-$ID" >"$W/$1$2"; }
-# with KEYS COMMAND...: the command with these keys in its environment
-# shellcheck source=/dev/null
-with() { (set -a && . "$W/$1" && shift && "$@"); }
 # mount_it KEYS IMAGE DIR: with the keys from a pipe
 mount_it() { "$GRANARY" mount --fuse --json --cache "$W/cache:64M" --keys <(cat "$W/$1") "$2" "$3" >"$W/mount.json"; }
-image() { echo "s3://lake-$1-$ID/faces"; }
 
-for user in alice bob; do
-    keys $user 1
-    ceph_s3 admin user create --uid "$user-$ID" --display-name "$user" \
-        --access-key "${user}1-$ID" --secret-key "hidden${user}1-$ID" >"$W/out"
-    ACCESS=${user}1-$ID SECRET=hidden${user}1-$ID ceph_s3 bucket "lake-$user-$ID"
-    mkdir "$W/$user"
-    head -c 2000000 /dev/urandom >"$W/$user/file"
-    with ${user}1 "$GRANARY" build -q "$W/$user" "$(image $user)" >"$W/out"
-done
+two_users 2000000
 digest=$(with bob1 "$GRANARY" inspect --json "$(image bob)" | jq -r .digest)
 
 echo "== two mounts with keys of their own, of a server that has none"
@@ -80,17 +61,14 @@ cmp "$W/bob/file" "$W/c/file"
 "$GRANARY" umount "$W/c"
 
 echo "== new keys for a mount, and the old ones end"
-keys bob 2
-ceph_s3 admin key create --uid "bob-$ID" --access-key "bob2-$ID" --secret-key "hiddenbob2-$ID" >"$W/out"
+new_keys bob 2
 if mount_it alice1 "$(image bob)" "$W/b" 2>"$W/err"; then fail "bob's mount took alice's keys"; fi
 grep -q "refuses these credentials" "$W/err" || fail "alice's keys for bob's mount: $(cat "$W/err")"
 if mount_it bob2 "$(image alice)" "$W/b" 2>"$W/err"; then fail "another image with new keys"; fi
 grep -q "is mounted on $W/b; umount it first" "$W/err" || fail "another image: $(cat "$W/err")"
 mount_it bob2 "$(image bob)" "$W/b" || fail "bob's new keys"
 [ "$(jq -r .dir "$W/mount.json")" = "$W/b" ] || fail "the answer: $(cat "$W/mount.json")"
-ceph_s3 admin key rm --uid "bob-$ID" --access-key "bob1-$ID" >"$W/out"
-old_refused() { ! with bob1 "$GRANARY" inspect "$(image bob)" >"$W/out" 2>&1; }
-wait_for 60 old_refused
+end_keys bob 1
 "$GRANARY" cache evict --all --control "$control" >"$W/out"
 echo 3 >/proc/sys/vm/drop_caches
 cmp "$W/bob/file" "$W/b/file" || fail "bob's mount with the new keys"

@@ -4,8 +4,7 @@
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 unset http_proxy https_proxy
 
 STORE=$GRANARY_SOURCE/tests/servers/slow-store.py

@@ -13,7 +13,7 @@ head -c 60000000 /dev/urandom >"$W/tree/large"
 
 serve_silent "$W/store"
 
-# SOCKET OFFSET COUNT: so many clients ask for 64 KiB there and shut their sending direction; what each gets, or how
+# SOCKET OFFSET COUNT: COUNT clients ask for 64 KiB there and shut their sending direction; what each gets, or how
 # many were disconnected
 cat >"$W/leaving.py" <<'PY'
 import socket, struct, sys

@@ -136,7 +136,7 @@ touch "$W/dead"
 refused 1 "Input/output error" past_cache "$dir/one"
 rm "$W/dead"
 answered() { past_cache "$dir/one" >"$W/copy"; }
-wait_for 120 answered # whoever asks before the store was tried again may have to wait for longer than that
+wait_for 120 answered # a read that comes before the store is tried again may have to wait for longer than that
 cmp "$W/copy" "$W/one"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"

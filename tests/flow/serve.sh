@@ -64,7 +64,7 @@ wait_for 60 gone "$TOP"
 wait "$TOP" || fail "top: exit $?"
 
 echo "== top shows as many exports as the terminal has room for"
-# on_terminal ROWS [COLUMNS]: the lines of a table on one that has so many
+# on_terminal ROWS [COLUMNS]: the lines of a table on a terminal of that size
 on_terminal() { script -qec "stty rows $1 cols ${2:-100}; '$GRANARY' top '$W/nbd.sock' --once --interval 1" "$W/typescript" >"$W/null" </dev/null; grep -ac ' [0-9].* B  ' "$W/typescript"; }
 [ "$(on_terminal 8)" = 3 ] || fail "a terminal with room for all: $(cat -v "$W/typescript")"
 [ "$(on_terminal 7)" = 1 ] && grep -qa '^2 that are read less are not shown' "$W/typescript" || fail "seven rows: $(cat -v "$W/typescript")"
@@ -83,7 +83,7 @@ latency_shown() {
 }
 wait_for 60 latency_shown
 kill "$READER"
-# lines_on COLUMNS: the table on a terminal that has so many, without its commands to the terminal
+# lines_on COLUMNS: the table on a terminal that has these columns, without its commands to the terminal
 lines_on() {
     on_terminal 24 "$1" >"$W/null"
     tr -d '\r' <"$W/typescript" | sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' | grep -av '^Script ' | grep -a . >"$W/top"

@@ -143,7 +143,7 @@ refused "$N/loop/: it is redirected more than 10 times, the last time to '$N/loo
 refused "check its access rules" "$N/forbidden/"
 nothing_refused_is_there
 
-# Nobody listens: whoever waits is told why
+# Nothing listens: the user who waits is told why
 "$GRANARY" build --quiet http://127.0.0.1:1/data "$W/store/refused" >"$W/out" 2>"$W/waiting" &
 waiting=$!
 wait_for 60 grep -q "warning: source: http://127.0.0.1:1/data: .*trying again for up to 300 s" "$W/waiting"

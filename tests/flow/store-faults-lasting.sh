@@ -91,6 +91,6 @@ echo "$errors reads failed after 1 s each, $(grep -c . "$W/log") lines of log, $
 [ "$(grep -c . "$W/log")" -le $((errors + 20)) ] || fail "more than a line for each: $(head -50 "$W/log")"
 line '{"mode": "none"}'
 answered() { "$PROBE" "$URI" read 12582912 4096 >"$W/null" 2>&1; }
-wait_for 120 answered # whoever asks before it was tried again may have to wait for longer than 1 s
+wait_for 120 answered # a read that comes before the next try may have to wait for longer than 1 s
 read_everything "the store is alive again"
 stop

@@ -4,8 +4,7 @@
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 
-[ "$(id -u)" = 0 ] || skip "mounting needs root"
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+needs_fuse
 
 dir=$W/mnt
 extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; umount -l "$W/files" 2>/dev/null; }
@@ -109,7 +108,7 @@ jq -se 'last | .cached_chunks < .chunks and .failed_files > 0 and .error == ""' 
 jq -se 'any(.path != null and (.why | test("too small")))' "$W/out" >"$W/null" || fail "$(cat "$W/out")"
 "$GRANARY" umount "$dir"
 
-echo "== --bwlimit: so many bytes take so long at least"
+echo "== --bwlimit: the bytes take as long as the rate says, at least"
 mount_it --cache "$W/cache4:96M" --disk-timeout "$DISK_TIMEOUT" --bwlimit 4M
 begin=$(date +%s%N)
 cat "$dir"/train/{1,2,3,4}.jpg | cmp - <(cat "$W/tree"/train/{1,2,3,4}.jpg)

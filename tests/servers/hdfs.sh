@@ -190,7 +190,7 @@ signal() { # signal NAME SIGNAL: and wait for its end, if it is to end
     case $2 in STOP | CONT) return 0 ;; esac
     wait_for 10 bash -c "! kill -0 $pid" && return 0
     kill -KILL "$pid"
-    wait_for 60 bash -c "! kill -0 $pid" # whoever starts it again finds ports and directories free
+    wait_for 60 bash -c "! kill -0 $pid" # the next start finds ports and directories free
 }
 
 web() { curl -sf --noproxy '*' --max-time 60 "http://$IP:$1"; }

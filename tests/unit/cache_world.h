@@ -169,7 +169,7 @@ static inline void world_settle(struct world *w)
     counter_wait_zero(cache_counters, w->cache, "granary_fetch_in_flight");
 }
 
-/* world_settle, and there were so many fills. */
+/* world_settle, and there was this number of fills. */
 static inline void world_settle_fills(struct world *w, uint64_t fills)
 {
     world_settle(w);

@@ -39,7 +39,7 @@ static inline void counter_pause(uint64_t *since_ms, const char *name)
     uint64_t now = clock_now_ms();
     *since_ms = *since_ms ? *since_ms : now;
     if (now - *since_ms > 120000)
-        fail_msg("waited in vain for %s", name);
+        fail_msg("waited for %s without success", name);
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 

@@ -11,7 +11,7 @@ static inline struct image *image_named(struct stack *s, const char *name)
     return e ? stack_export_image(e) : NULL;
 }
 
-/* The i-th, in the order of their coming; NULL: there are not so many. */
+/* The i-th, in the order in which they came; NULL: there are fewer. */
 static inline struct image *image_at(struct stack *s, size_t i)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = stack_next(s, NULL);

@@ -37,7 +37,7 @@ static struct server {
     int fault_call;
     bool fault_always, slow;
     _Atomic int list_calls, running, most_running;
-    _Atomic int fail_reads; /* so many reads fail first, with fail_rc */
+    _Atomic int fail_reads; /* reads that fail first, with fail_rc */
     int fail_rc;
     bool short_once;
     bool hides_etag;

@@ -27,7 +27,7 @@ read_hits() {
         echo $reads $failed $longest >/hits
     done
 }
-# crowd N: so many reads at a time, of pieces all over the image; /crowd/I.ok when one was right
+# crowd N: N reads at a time, of pieces all over the image; /crowd/I.ok when one was right
 crowd() {
     rm -rf /crowd
     mkdir /crowd

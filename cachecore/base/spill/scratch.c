@@ -152,3 +152,41 @@ uint64_t scratch_len(const struct scratch *s)
 {
     return s->len;
 }
+
+int scratch_reader_init(struct scratch_reader *r, struct scratch *from, uint64_t start, uint64_t end, size_t window)
+{
+    *r = (struct scratch_reader){
+        .from = from, .at = start, .end = end, .cap = (size_t)GR_MIN(end - start, (uint64_t)window)};
+    r->window = malloc(r->cap + 1); /* malloc(0) may be NULL */
+    return r->window ? 0 : error_no_memory();
+}
+
+void scratch_reader_release(struct scratch_reader *r)
+{
+    free(r->window);
+}
+
+int scratch_reader_fill(struct scratch_reader *r, size_t need)
+{
+    if (r->len - r->pos >= need)
+        return 0;
+    /* keep what is not used yet at the front, and fill up after it */
+    memmove(r->window, r->window + r->pos, r->len - r->pos);
+    r->len -= r->pos;
+    r->pos = 0;
+    if (need > r->cap) {
+        uint8_t *fresh = realloc(r->window, need);
+        if (!fresh)
+            return error_no_memory();
+        r->window = fresh;
+        r->cap = need;
+    }
+    size_t n = (size_t)GR_MIN((uint64_t)(r->cap - r->len), r->end - r->at);
+    assert(r->len + n >= need);
+    int rc = scratch_read(r->from, r->at, r->window + r->len, n);
+    if (rc)
+        return rc;
+    r->at += n;
+    r->len += n;
+    return 0;
+}

@@ -7,6 +7,7 @@
 #ifndef GRANARY_BASE_SPILL_SCRATCH_H
 #define GRANARY_BASE_SPILL_SCRATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,5 +37,26 @@ GR_MUST_CHECK int scratch_write(struct scratch *s, uint64_t at, const void *data
 GR_MUST_CHECK int scratch_read(struct scratch *s, uint64_t at, void *dst, size_t len);
 /* Return the end of the last byte written. */
 uint64_t scratch_len(const struct scratch *s);
+
+/* Reads a part of a scratch in order, through a window in memory. One thread; the scratch outlives it. */
+struct scratch_reader {
+    struct scratch *from;
+    uint64_t at, end;     /* the part that is not in the window yet */
+    uint8_t *window;      /* cap bytes, grown for a record that is longer */
+    size_t cap, pos, len; /* the window holds len bytes; those before pos have been used */
+};
+
+/* Begin to read [start, end) by a window of `window` bytes, or less where there is less to read. Release it also after
+ * an error. -ENOMEM with a sentence. */
+GR_MUST_CHECK int scratch_reader_init(struct scratch_reader *r, struct scratch *from, uint64_t start, uint64_t end,
+                                      size_t window);
+void scratch_reader_release(struct scratch_reader *r);
+/* Have the next `need` bytes, which must not go beyond the end, in one piece at window + pos. That may move the window.
+ * The caller adds to pos what it uses. -ENOMEM, or as scratch_read. */
+GR_MUST_CHECK int scratch_reader_fill(struct scratch_reader *r, size_t need);
+static inline bool scratch_reader_ended(const struct scratch_reader *r)
+{
+    return r->pos == r->len && r->at == r->end;
+}
 
 #endif

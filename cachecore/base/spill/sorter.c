@@ -44,12 +44,10 @@ struct run {
     uint64_t start, end; /* offsets in the scratch */
 };
 
-/* Reads one run through a window. */
+/* Reads one run. */
 struct reader {
-    uint64_t at, end;     /* the part of the run that is not in the window yet */
-    uint8_t *window;      /* cap bytes, grown for a record that is longer */
-    size_t cap, pos, len; /* the window holds len bytes; those before pos have been read */
-    struct sorter_record record;
+    struct scratch_reader in;
+    struct sorter_record record; /* the last one read */
 };
 
 struct sorter {
@@ -87,7 +85,7 @@ int sorter_new(const struct sorter_config *config, struct sorter **out)
 static void readers_free(struct sorter *s)
 {
     for (size_t i = 0; i < s->reader_count; i++)
-        free(s->readers[i].window);
+        scratch_reader_release(&s->readers[i].in);
     free(steal_ptr(&s->readers));
     free(steal_ptr(&s->heap));
     s->reader_count = s->heap_len = 0;
@@ -240,46 +238,21 @@ int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *va
 
 /* ------------------------------------------------------------------ merging */
 
-/* Have at least `need` bytes of the run in one piece at the window's position. */
-static int reader_fill(struct reader *r, struct scratch *from, size_t need)
-{
-    if (r->len - r->pos >= need)
-        return 0;
-    memmove(r->window, r->window + r->pos, r->len - r->pos);
-    r->len -= r->pos;
-    r->pos = 0;
-    if (need > r->cap) {
-        uint8_t *fresh = realloc(r->window, need);
-        if (!fresh)
-            return error_no_memory();
-        r->window = fresh;
-        r->cap = need;
-    }
-    size_t n = (size_t)GR_MIN((uint64_t)(r->cap - r->len), r->end - r->at);
-    assert(r->len + n >= need);
-    int rc = scratch_read(from, r->at, r->window + r->len, n);
-    if (rc)
-        return rc;
-    r->at += n;
-    r->len += n;
-    return 0;
-}
-
 /* Go to the reader's next record. Returns 1, 0 at the end of the run, or -errno. */
-static int reader_next(struct reader *r, struct scratch *from)
+static int reader_next(struct reader *r)
 {
-    if (r->pos == r->len && r->at == r->end)
+    if (scratch_reader_ended(&r->in))
         return 0;
-    int rc = reader_fill(r, from, HEADER);
+    int rc = scratch_reader_fill(&r->in, HEADER);
     if (rc)
         return rc;
-    struct sorter_record lens = record_at(r->window + r->pos);
+    struct sorter_record lens = record_at(r->in.window + r->in.pos);
     size_t len = HEADER + lens.key_len + lens.value_len;
-    rc = reader_fill(r, from, len);
+    rc = scratch_reader_fill(&r->in, len);
     if (rc)
         return rc;
-    r->record = record_at(r->window + r->pos);
-    r->pos += len;
+    r->record = record_at(r->in.window + r->in.pos);
+    r->in.pos += len;
     return 1;
 }
 
@@ -317,12 +290,9 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
     size_t window = GR_MIN(GR_MAX(s->memory / count, (size_t)WINDOW_MIN), (size_t)WINDOW_MAX);
     for (size_t i = 0; i < count; i++) {
         struct reader *r = &s->readers[i];
-        r->at = runs[i].start;
-        r->end = runs[i].end;
-        r->cap = (size_t)GR_MIN((uint64_t)window, r->end - r->at);
-        if (!(r->window = malloc(r->cap)))
-            return error_no_memory();
-        int rc = reader_next(r, s->scratch);
+        int rc = scratch_reader_init(&r->in, s->scratch, runs[i].start, runs[i].end, window);
+        if (!rc)
+            rc = reader_next(r);
         if (rc < 0)
             return rc;
         assert(rc);
@@ -338,7 +308,7 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
 static int merge_next(struct sorter *s, struct sorter_record *out)
 {
     if (s->started && s->heap_len) {
-        int rc = reader_next(&s->readers[s->heap[0]], s->scratch);
+        int rc = reader_next(&s->readers[s->heap[0]]);
         if (rc < 0)
             return rc;
         if (!rc)

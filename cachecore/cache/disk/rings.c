@@ -34,12 +34,6 @@ enum {
     FAREWELL_STEP_MS = 10, /* and how often it looks */
 };
 
-static void close_fds(struct rings *rs)
-{
-    for (size_t i = 0; i < rs->fd_count; i++)
-        close(rs->fds[i]);
-}
-
 /* ---- a ring's memory: | bounce buffer | struct ring | ---- */
 
 enum { HUGE_PAGE = 2 << 20, IDLE_KEPT = HUGE_PAGE / RING_SIZE };
@@ -112,13 +106,6 @@ static void ring_unmap(void *arg)
     struct ring *r = arg;
     buf_unref(r->held);
     munmap(r->bounce, RING_SIZE);
-}
-
-static void destroy(struct ring *r)
-{
-    io_thread_free(r->thread);
-    ring_drop_uring(r);
-    ring_unmap(r);
 }
 
 /* ---- the pool ---- */
@@ -194,7 +181,9 @@ static void destroy_list(struct ring *list)
     while (list) {
         struct ring *r = list;
         list = r->next;
-        destroy(r);
+        io_thread_free(r->thread);
+        ring_drop_uring(r);
+        ring_unmap(r);
     }
 }
 
@@ -263,8 +252,8 @@ void rings_free(struct rings *rs)
     if (rs->zombie_count)
         log_warning("cache: %u reads or writes have had no answer from their disk; leaving without it",
                     rs->zombie_count);
-    else
-        close_fds(rs);
+    for (size_t i = 0; !rs->zombie_count && i < rs->fd_count; i++)
+        close(rs->fds[i]);
     while (rs->zombies) {
         struct ring *z = rs->zombies;
         rs->zombies = z->next;

@@ -31,12 +31,6 @@ int space_load_slab(struct space *s, unsigned dir, const struct cache_place *pla
     return 0;
 }
 
-/* Sort key: the low 32 bits of the fill's number above, the slot's id below. */
-static uint64_t loaded_of(uint64_t seq, uint32_t id)
-{
-    return seq << 32 | id;
-}
-
 /* Return the quota that a record's owner has now; 0: none. */
 static uint8_t group_of(const struct space *s, uint64_t owner)
 {
@@ -51,7 +45,8 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
 {
     uint32_t id = (s->dirs[dir].first + place->slab) << SPACE_SLOT_BITS | place->slot;
     struct slot *slot = space_slot_at(s, id);
-    if (vec_push(&load->slots, loaded_of(record->seq, id)))
+    /* sort key: the low 32 bits of the fill's number above, the slot's id below */
+    if (vec_push(&load->slots, record->seq << 32 | id))
         return error_no_memory();
     slot->recorded = true;
     slot->key = space_key_of(&record->digest);

@@ -151,13 +151,6 @@ static bool never_busy(void *arg, uint32_t slot)
     return false;
 }
 
-static void give_up(struct sim *s, uint32_t chunk)
-{
-    evict_remove(s->e, 0, chunk, s->t->chunks.items[chunk].key);
-    s->in[chunk] = false;
-    s->used -= s->t->chunks.items[chunk].len;
-}
-
 /* Read a chunk; true: a hit. */
 static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_sim_result *r)
 {
@@ -172,8 +165,12 @@ static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_s
         r->not_admitted++;
         return false;
     }
-    for (; s->used + c->len > s->size; r->evictions++)
-        give_up(s, evict_victim(s->e, 0));
+    for (; s->used + c->len > s->size; r->evictions++) {
+        uint32_t victim = evict_victim(s->e, 0);
+        evict_remove(s->e, 0, victim, s->t->chunks.items[victim].key);
+        s->in[victim] = false;
+        s->used -= s->t->chunks.items[victim].len;
+    }
     evict_insert(s->e, 0, chunk, c->key);
     s->in[chunk] = true;
     s->used += c->len;

@@ -13,16 +13,10 @@ static const uint32_t nothing = UINT32_MAX; /* not found; by digest, chunk numbe
 struct table {
     const struct trace *t;
     uint32_t *order; /* entries sorted by digest, then as listed */
-    uint32_t
-        *found; /* the chunk of each entry, or `nothing`; of equal entries only the first is set until the walk ends */
+    /* the chunk of each entry, or `nothing`; of equal entries only the first is set until the walk ends */
+    uint32_t *found;
     uint32_t left; /* digests not found yet */
 };
-
-static void warm_trace_table_release(struct table *table)
-{
-    free(table->order);
-    free(table->found);
-}
 
 /* Compare an entry's digest, of which a trace keeps the first TRACE_ID_SIZE bytes. */
 static int compare_id(const struct trace *t, uint32_t i, const uint8_t id[TRACE_ID_SIZE])
@@ -151,6 +145,7 @@ int warm_trace(struct image *img, struct store *store, const struct trace *t, wa
         rc = look_for_all(img, store, &table, step, arg);
     if (!rc)
         rc = add_found(&table, plan, out_absent);
-    warm_trace_table_release(&table);
+    free(table.order);
+    free(table.found);
     return rc;
 }

@@ -102,7 +102,7 @@ static int take_text(char *text, struct aws_profile *p)
 }
 
 /* Make a file's path, from the variable or below HOME; *out is NULL if HOME is not set. */
-static int path_of(const char *variable, const char *below_home, char **out)
+static int credentials_path(const char *variable, const char *below_home, char **out)
 {
     const char *given = text_of_environment(variable), *home = getenv("HOME");
     *out = NULL;
@@ -132,9 +132,9 @@ int aws_profile_load(const char *configured, struct aws_profile *out)
     if (!name)
         name = configured;
     *out = (struct aws_profile){.named = name};
-    int rc = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", &out->file);
+    int rc = credentials_path("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", &out->file);
     if (!rc)
-        rc = path_of("AWS_CONFIG_FILE", ".aws/config", &config);
+        rc = credentials_path("AWS_CONFIG_FILE", ".aws/config", &config);
     if (!rc && !(out->name = strdup(name ? name : "default")))
         rc = error_no_memory();
     if (!rc && out->file)

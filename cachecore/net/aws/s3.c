@@ -55,11 +55,6 @@ static int set_credentials(struct s3 *s, struct s3_keys *given)
     return credential_chain_new(&config, &s->credentials);
 }
 
-static char *copy_of(const char *text)
-{
-    return text ? strdup(text) : NULL;
-}
-
 int s3_new(const struct s3_config *config, struct s3 **out)
 {
     struct s3 *s = calloc(1, sizeof *s);
@@ -70,7 +65,7 @@ int s3_new(const struct s3_config *config, struct s3 **out)
     if (!rc) {
         atomic_store(&s->address, s->first);
         s->bucket = strdup(config->bucket);
-        s->endpoint = copy_of(config->endpoint);
+        s->endpoint = config->endpoint ? strdup(config->endpoint) : NULL;
         rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s, config->keys) : error_no_memory();
     }
     if (!rc)

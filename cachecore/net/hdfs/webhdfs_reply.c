@@ -64,7 +64,7 @@ static int number_of(const json_t *object, const char *key, bool required, int64
     return 0;
 }
 
-static int type_of(const json_t *object, enum webhdfs_type *out)
+static int webhdfs_type_of(const json_t *object, enum webhdfs_type *out)
 {
     static const char *const types[] = {
         [WEBHDFS_FILE] = "FILE", [WEBHDFS_DIRECTORY] = "DIRECTORY", [WEBHDFS_SYMLINK] = "SYMLINK"};
@@ -105,7 +105,7 @@ static int take_status(struct webhdfs_page *page, const json_t *object, bool lis
     s.name_len = strlen(s.name);
     if (!name_ok(&s, listed))
         return strange("pathSuffix");
-    int rc = type_of(object, &s.type);
+    int rc = webhdfs_type_of(object, &s.type);
     if (!rc)
         rc = permission_of(object, &s.permission);
     if (!rc)

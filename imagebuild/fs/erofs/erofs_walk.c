@@ -140,12 +140,6 @@ static void erofs_dir_begin(struct erofs_dir *d, uint32_t self, uint32_t up, ero
     *d = (struct erofs_dir){.self = self, .up = up, .write = write, .arg = arg, .entries = entries, .names = names};
 }
 
-static void erofs_dir_release(struct erofs_dir *d)
-{
-    bytes_release(&d->entries);
-    bytes_release(&d->names);
-}
-
 /* After the end: write the last block, padded with zeros. */
 static void erofs_dir_last(const struct erofs_dir *d, uint8_t out[EROFS_BLOCK])
 {
@@ -260,7 +254,8 @@ struct walk {
 static void walk_release(struct walk *w)
 {
     for (size_t i = 0; i < w->dirs.len; i++) {
-        erofs_dir_release(&w->dirs.items[i]->entries);
+        bytes_release(&w->dirs.items[i]->entries.entries);
+        bytes_release(&w->dirs.items[i]->entries.names);
         free(w->dirs.items[i]);
     }
     vec_release(&w->dirs);

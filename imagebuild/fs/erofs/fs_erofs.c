@@ -223,13 +223,6 @@ static uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank)
     return link ? link->names : 1;
 }
 
-static void erofs_plan_release(struct erofs_plan *p)
-{
-    vec_release(&p->links);
-    free(p->nids);
-    free(p->blocks);
-}
-
 /* ------------------------------------------------------------------ the region */
 
 enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 }; /* bytes */
@@ -519,7 +512,9 @@ static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_e
 static void erofs_free(struct fs *f)
 {
     struct erofs *e = (struct erofs *)f;
-    erofs_plan_release(&e->plan);
+    vec_release(&e->plan.links);
+    free(e->plan.nids);
+    free(e->plan.blocks);
     scratch_free(e->region);
     bytes_release(&e->gathered);
     bytes_release(&e->xattrs);

@@ -54,7 +54,7 @@ struct ext4_dirs {
 /* ------------------------------------------------------------------ sorting */
 
 /* Return ext4's file type (EXT2_FT_*). */
-static uint8_t type_of(mode_t mode)
+static uint8_t ext4_dir_type(mode_t mode)
 {
     switch (mode & S_IFMT) {
     case S_IFREG:
@@ -103,7 +103,7 @@ static int add_entry(struct ext4_dirs *d, const struct node *n)
     put_be32(key + 4, hash);
     put_be32(key + 8, minor);
     le32_put(value, ext4_ino(n->link));
-    value[4] = type_of(n->mode);
+    value[4] = ext4_dir_type(n->mode);
     memcpy(value + VALUE_NAME, n->name, n->name_len);
     return sorter_add(d->sorter, key, sizeof key, value, VALUE_NAME + n->name_len);
 }

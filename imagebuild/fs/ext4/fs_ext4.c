@@ -117,18 +117,6 @@ static int ext4_geometry_choose(const struct fs_config *config, struct ext4_geom
     return rc;
 }
 
-/* Return the first address of file data, and the address that no file data may end after, because the rest is for
- * metadata. */
-static uint64_t ext4_geometry_data(const struct ext4_geometry *g, const struct fs_config *config)
-{
-    return GR_ALIGN_UP(g->front_end * EXT4_BLOCK, (uint64_t)config->chunk_size);
-}
-
-static uint64_t ext4_geometry_data_max(const struct ext4_geometry *g, const struct fs_config *config)
-{
-    return (g->groups * EXT4_GROUP_BLOCKS - region_blocks(config)) * EXT4_BLOCK;
-}
-
 static struct ext4 *ext4_of(struct fs *f)
 {
     return (struct ext4 *)f;
@@ -481,8 +469,9 @@ int fs_ext4_new(const struct fs_config *config, struct fs **out)
     initialize_ext2_error_table(); /* texts for error_message */
     e->fs.ops = &ext4_ops;
     e->config = *config;
-    e->fs.data_begin = ext4_geometry_data(&e->geometry, config);
-    e->fs.data_max = ext4_geometry_data_max(&e->geometry, config);
+    e->fs.data_begin = GR_ALIGN_UP(e->geometry.front_end * EXT4_BLOCK, (uint64_t)config->chunk_size);
+    /* the rest is for metadata */
+    e->fs.data_max = (e->geometry.groups * EXT4_GROUP_BLOCKS - region_blocks(config)) * EXT4_BLOCK;
     e->fs.limit = "the room this ext4 image has, chosen by what was listed";
     *out = &steal_ptr(&e)->fs;
     return 0;

@@ -19,7 +19,7 @@ static void test_rate__bytes_take_their_time_behind_a_burst(void **state)
     const uint64_t now = 5000 * MS;
     assert_int_equal(rate_charge(&r, RATE_BURST_MS, now), now); /* 1 byte a millisecond: the burst */
     assert_int_equal(rate_charge(&r, 50, now), now + 50 * MS);
-    assert_int_equal(rate_charge(&r, 50, now), now + 100 * MS); /* whoever comes next waits behind */
+    assert_int_equal(rate_charge(&r, 50, now), now + 100 * MS); /* the next one waits behind */
     assert_int_equal(rate_charge(&r, 10, now + 105 * MS), now + 110 * MS);
     /* time that nobody used comes back as the burst alone */
     assert_int_equal(rate_charge(&r, RATE_BURST_MS + 7, 100 * now), 100 * now + 7 * MS);

@@ -4,9 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -106,17 +104,11 @@ static void test_scratch__no_room_is_an_error_with_a_remedy(void **state)
     CLEANUP(cleanup_scratch) struct scratch *s = make(dir, 1);
     static char block[64 << 10];
     assert_int_equal(scratch_write(s, 0, "begin", 5), 0);
-    struct rlimit old, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small = old;
-    small.rlim_cur = 100 << 10;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const struct rlimit old = scratch_limit(100 << 10);
     int rc = 0;
     for (uint64_t at = 5; !rc && at < 10 * sizeof block; at += sizeof block)
         rc = scratch_write(s, at, block, sizeof block);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    signal(SIGXFSZ, SIG_DFL);
+    scratch_unlimit(&old);
     assert_int_equal(rc, -EFBIG);
     assert_non_null(strstr(error_text(), dir));
     assert_non_null(strstr(error_text(), "--tmpdir"));

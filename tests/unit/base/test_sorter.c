@@ -2,13 +2,12 @@
 #include "base/spill/sorter.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/error.h"
 #include "unit/cmocka_all.h"
+#include "unit/scratch.h"
 
 static struct sorter *make(size_t memory)
 {
@@ -143,18 +142,12 @@ static void test_sorter__nothing_is_sorted_too(void **state)
 static void test_sorter__no_room_is_an_error(void **state)
 {
     CLEANUP(cleanup_sorter) struct sorter *s = make(64 << 10);
-    struct rlimit old, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small = old;
-    small.rlim_cur = 100 << 10;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const struct rlimit old = scratch_limit(100 << 10);
     int rc = 0;
     static const char value[1000];
     for (uint32_t i = 0; !rc && i < 1000; i++)
         rc = sorter_add(s, &i, sizeof i, value, sizeof value);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    signal(SIGXFSZ, SIG_DFL);
+    scratch_unlimit(&old);
     assert_int_equal(rc, -EFBIG);
     assert_non_null(strstr(error_text(), "--tmpdir"));
 }

@@ -45,7 +45,7 @@ enum {
 
 /* ---- a wire between the reader and the store ---- */
 
-/* While armed, the bit after so many bits of all that passes is turned over: as many as there are countdowns. */
+/* While armed, one bit is flipped for each countdown, after that many bits of all that passes. */
 struct wire {
     struct store base;
     struct store *inner;

@@ -252,7 +252,7 @@ static ssize_t write_in_any_order(int fd, const void *data, size_t len, off_t of
     return pwrite(fd, data, len, off);
 }
 
-/* Whoever of two comes last, the disk says what memory does. */
+/* Whichever of two changes comes last, the disk says what memory says. */
 static void test_cache_admin__pinned_and_unpinned_at_once_is_one_of_them(void **state)
 {
     struct world w;

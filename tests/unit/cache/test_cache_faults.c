@@ -1,11 +1,9 @@
 /* The cache when its disk lies, refuses or is damaged: every read is right, and what happened is counted. */
 #include "unit/cache_world.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include "base/clock.h"
 #include "base/io.h"
+#include "unit/scratch.h"
 
 #define K 1024u
 static const uint32_t mixed_lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7};
@@ -356,23 +354,13 @@ static void test_cache_faults__a_record_older_than_its_data_is_a_miss(void **sta
     world_release(&w);
 }
 
-/* Writes beyond `bytes` of a file fail from now on (EFBIG), as a full or broken disk's would. */
-static void limit_writes(rlim_t bytes)
-{
-    struct rlimit limit;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
 static void test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits(void **state)
 {
     struct world w;
     world_init(&w, 24, MIXED, 32 << 20);
     world_in_child({
         world_open(&w);
-        limit_writes(4096);
+        scratch_limit(4096);
         world_expect_all(&w);
         wait_for(&w, "writing_down", 1); /* after some errors nothing is tried any more */
         assert_true(count_of(&w, "fill_errors_total") > 0);
@@ -382,7 +370,7 @@ static void test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits(void 
         assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), -EIO);
         assert_non_null(strstr(error_text(), "no directory of the cache"));
         world_check(&w);
-        limit_writes(RLIM_INFINITY);
+        scratch_limit(RLIM_INFINITY);
         world_wait_until_back(&w);
         world_warm(&w);
         store_fake_set_dead(w.fake, -EIO);

@@ -82,7 +82,7 @@ static uint64_t disk_usage(const char *path)
     return sum;
 }
 
-/* The budget test reads until there were so many misses: several times what the budget holds. */
+/* The budget test reads until there were this many misses: several times what the budget holds. */
 static unsigned misses(void)
 {
     return full_or(500, 200);

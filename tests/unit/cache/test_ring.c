@@ -242,7 +242,7 @@ static void test_ring__zombies_leave_the_pool_to_others_up_to_a_bound(void **sta
     bench_release(&b);
 }
 
-/* Lose every ring that is to be had at one time. */
+/* Lose every ring that there may be at one time. */
 static unsigned lose_all(struct bench *b)
 {
     struct ring *rings[8];

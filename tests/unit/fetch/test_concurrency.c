@@ -12,9 +12,9 @@ struct link {
     double rtt_ms, bytes_per_ms;
     uint32_t get_bytes;
     unsigned offered; /* gets wanted at a time; 0: without end */
-    unsigned burst;   /* 0: none; else so many gets at once, and the next ones pause_ms after all have ended */
+    unsigned burst;   /* 0: none; else the number of gets at once; the next ones pause_ms after all have ended */
     unsigned pause_ms;
-    bool shaped; /* nothing stands in a queue: whoever comes too often is slowed down */
+    bool shaped; /* nothing stands in a queue: a client that sends too often is slowed down */
 };
 
 struct get {
@@ -112,7 +112,7 @@ static double run(struct sim *s, unsigned ms)
     return s->delivered / (s->link.bytes_per_ms * ms);
 }
 
-/* Whoever opens an image reads one node of its index first. */
+/* A reader that opens an image reads one node of its index first. */
 static void sim_init(struct sim *s, struct link link, unsigned most)
 {
     *s = (struct sim){.link = link, .now_us = 1};

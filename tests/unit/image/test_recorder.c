@@ -1,5 +1,5 @@
-/* Each chunk that is read is listed once, whoever reads it first; who is behind loses entries, which are counted, and a
- * recording can end at any moment under its readers. */
+/* Each chunk that is read is listed once, whichever thread reads it first; a recorder that is behind loses entries,
+ * which are counted, and a recording can end at any moment under its readers. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>

@@ -208,23 +208,6 @@ static void test_build__what_changed_is_taken_as_it_is_now(void **state)
     source_close(source);
 }
 
-static struct source *linked_source(void)
-{
-    static const char *const names[] = {"b", "a/first", "c/last"};
-    struct source *s = source_fake_new();
-    for (int i = 0; i < 3; i++) {
-        struct source_entry e = {.path = names[i],
-                                 .path_len = strlen(names[i]),
-                                 .mode = S_IFREG | 0644,
-                                 .size = 50,
-                                 .link_dev = 1,
-                                 .link_ino = 2};
-        source_fake_entry(s, &e);
-    }
-    source_fake_file(s, "d", 10, 0);
-    return s;
-}
-
 /* Each name of the file says the same. */
 static int check_linked(void *arg, const struct catalog_entry *e)
 {
@@ -259,7 +242,8 @@ static void test_build__names_of_one_file_change_and_leave_together(void **state
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct build_options o = options();
     struct build_result r;
-    struct source *source = linked_source();
+    struct source *source = source_fake_new();
+    source_fake_linked(source);
     unsigned names = 0;
     source_fake_version(source, "a/first", 77000, 3);
     source_fake_rule(source, "a/first", 0, FAKE_CHANGE, 0);
@@ -272,7 +256,8 @@ static void test_build__names_of_one_file_change_and_leave_together(void **state
     assert_int_equal(catalog_walk(store_fake_store(store), &r.manifest, NULL, 0, check_linked, &names), 0);
     assert_int_equal(names, 3);
     source_close(source);
-    source = linked_source();
+    source = source_fake_new();
+    source_fake_linked(source);
     o.no_parent = true;
     source_fake_rule(source, "a/first", 0, FAKE_VANISH, 0);
     source_fake_vanish(source, "b");
@@ -348,7 +333,8 @@ static void test_build__names_of_one_file_that_part_are_not_mixed_up(void **stat
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct build_options o = options();
         struct build_result r;
-        struct source *source = linked_source();
+        struct source *source = source_fake_new();
+        source_fake_linked(source);
         source_fake_version(source, "a/first", 77000, 3);
         source_fake_rule(source, "a/first", 0, gone ? FAKE_VANISH : FAKE_CHANGE, 0);
         assert_int_equal(run(source, store, &o, &r), -ESTALE);

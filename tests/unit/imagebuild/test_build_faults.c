@@ -142,7 +142,7 @@ static void test_build_faults__a_listing_that_repeats_is_refused_by_name_or_left
 
 enum { LONG_PATHS = 1800, LONG_PATH = 60000 };
 
-/* So many bytes of paths that they do not stay in memory. */
+/* Paths of more bytes than stay in memory. */
 static int list_long_paths(struct source *s, source_visit *visit, void *arg)
 {
     static char path[LONG_PATH + 1];

@@ -305,17 +305,7 @@ static void test_content_reader__what_is_read_again_may_do_anything(void **state
 static void test_content_reader__hard_links_are_read_once(void **state)
 {
     struct setup s = {.source = source_fake_new()};
-    static const char *const names[] = {"b", "a/first", "c/last"};
-    for (int i = 0; i < 3; i++) {
-        struct source_entry e = {.path = names[i],
-                                 .path_len = strlen(names[i]),
-                                 .mode = S_IFREG | 0644,
-                                 .size = 50,
-                                 .link_dev = 1,
-                                 .link_ino = 2};
-        source_fake_entry(s.source, &e);
-    }
-    source_fake_file(s.source, "d", 10, 0);
+    source_fake_linked(s.source);
     load(&s);
     start_with(&s, 4, MEMORY, false);
     unsigned parts;

@@ -427,7 +427,8 @@ static void take_snapshot(struct pipeline *w, const struct image *m, uint64_t ch
     check_image(w->store, out);
 }
 
-/* Snapshots disturb nothing, describe what they should, and whoever goes on upon one ends up with the same index. */
+/* Snapshots disturb nothing, describe what they should, and a build that continues from one ends up with the same
+ * index. */
 static void test_index_writer__snapshots_can_be_gone_on_from(void **state)
 {
     static const uint64_t ends[][3] = {

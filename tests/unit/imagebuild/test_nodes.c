@@ -2,16 +2,15 @@
 #include "imagebuild/tree/nodes.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/thread.h"
 #include "format/catalog.h"
 #include "unit/cmocka_all.h"
+#include "unit/scratch.h"
 
 enum { COUNT = 20000 };
 
@@ -182,20 +181,14 @@ static void test_nodes__no_room_is_an_error(void **state)
 {
     CLEANUP(cleanup_nodes) struct nodes *n = NULL;
     assert_int_equal(nodes_new(&(struct scratch_config){.memory = 1}, &n), 0);
-    struct rlimit old, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small = old;
-    small.rlim_cur = 300 << 10;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const struct rlimit old = scratch_limit(300 << 10);
     int rc = 0;
     char path[64];
     for (uint32_t i = 0; !rc && i < COUNT; i++) {
         struct node node = sample(i, path);
         rc = nodes_add(n, &node);
     }
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    signal(SIGXFSZ, SIG_DFL);
+    scratch_unlimit(&old);
     assert_int_equal(rc, -EFBIG);
     assert_non_null(strstr(error_text(), "--tmpdir"));
 }

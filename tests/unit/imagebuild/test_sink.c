@@ -68,7 +68,7 @@ static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
 }
 
 /* Every section in pieces, interleaved; two worker counts give the same digest. */
-static void test_sink__lanes_interleave(void **state)
+static void test_sink__sections_interleave(void **state)
 {
     static const struct {
         enum sink_section section;
@@ -449,7 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink__what_was_written_is_read_back),
         cmocka_unit_test(test_sink__result_does_not_depend_on_threads_or_pieces),
-        cmocka_unit_test(test_sink__lanes_interleave),
+        cmocka_unit_test(test_sink__sections_interleave),
         cmocka_unit_test(test_sink__the_sections_rules_are_checked),
         cmocka_unit_test(test_sink__a_chunk_written_twice_is_noticed),
         cmocka_unit_test(test_sink__zeros_are_holes),

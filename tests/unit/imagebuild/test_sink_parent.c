@@ -370,7 +370,7 @@ static void write_rest(struct pipeline *w, struct model *m, uint64_t from, struc
     assert_int_equal(upload_flush(w->upload), 0);
 }
 
-/* Whoever goes on upon a snapshot gets the same packs and the same index. */
+/* A build that continues from a snapshot makes the same packs and the same index. */
 static void test_sink__a_snapshot_is_gone_on_from(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
@@ -406,7 +406,7 @@ static void test_sink__a_snapshot_is_gone_on_from(void **state)
     free(m.data);
 }
 
-static void test_sink__no_snapshot_beside_other_lanes(void **state)
+static void test_sink__no_snapshot_beside_other_sections(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct pipeline w = open_pipeline(store, 1, 1, PACK);
@@ -429,7 +429,7 @@ int main(void)
         cmocka_unit_test(test_repack__other_packs_do_not_count),
         cmocka_unit_test(test_repack__a_damaged_chunk_ends_it_and_not_the_build),
         cmocka_unit_test(test_sink__a_snapshot_is_gone_on_from),
-        cmocka_unit_test(test_sink__no_snapshot_beside_other_lanes),
+        cmocka_unit_test(test_sink__no_snapshot_beside_other_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

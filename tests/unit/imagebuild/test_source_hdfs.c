@@ -32,10 +32,10 @@ struct world {
     VEC(struct listed) entries;
     int stop_after; /* entries; 0: never */
     /* what the hook does */
-    atomic_int fail_lists; /* so many pages fail first */
+    atomic_int fail_lists; /* pages that fail first */
     const char *vanish;    /* a directory that goes when it is to be listed */
     const char *replace;   /* a file replaced once the DataNode is asked for it */
-    atomic_int cut_reads;  /* so many answers are cut in their middle */
+    atomic_int cut_reads;  /* answers that are cut in their middle */
     atomic_int datanode_seen;
 };
 

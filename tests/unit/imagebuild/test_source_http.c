@@ -17,7 +17,7 @@ static const char body[] = "0123456789";
 /* How the server misbehaves from now on. */
 static struct {
     const char *etag, *modified;
-    unsigned failures; /* so many answers are 503 first */
+    unsigned failures; /* answers that are 503 first */
     bool ignores_range, loops, gone;
     const char *leads_to; /* what is below /base/ is there */
     bool get_alone;       /* HEAD is forbidden there */

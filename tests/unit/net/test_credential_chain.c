@@ -26,7 +26,7 @@
 static struct service {
     struct http_fake *http;
     _Atomic int issued;     /* sets of keys so far: the last one's number */
-    _Atomic int failures;   /* so many requests for keys are answered with 503 first */
+    _Atomic int failures;   /* requests for keys that are answered with 503 first */
     _Atomic int lifetime_s; /* of what is issued */
     _Atomic int requests;   /* for keys */
     bool absent;            /* 404 to everything */

@@ -33,20 +33,37 @@ static void expect_keys(struct s3_keys *k, const char *name)
     assert_string_equal(bytes_string(&text), expected);
 }
 
-/* The image faces as if in a bucket; and a table that shows it, since there is no server. */
-static void image_in_bucket(struct world *w, char ref[256], struct bytes *proof)
+/* The image faces as if in a bucket; a table that shows it, since there is no server; and two pairs of keys. */
+struct bucket {
+    struct world w;
+    char ref[256];
+    struct bytes proof;
+    struct s3_keys *one, *two;
+};
+
+static void bucket_init(struct bucket *b)
 {
     CLEANUP_BYTES manifest = BYTES_INIT(MANIFEST_MAX);
     CLEANUP_EXPORT_TABLE t = {0};
     struct export_entry e = {.resolved = 0};
     char hex[DIGEST_HEX_SIZE];
     size_t kept;
-    snprintf(ref, 256, "s3://lake/faces@sha256:%s", digest_hex(&w->faces.digest, hex));
-    assert_int_equal(image_ref_parse(ref, &e.ref), 0);
-    assert_int_equal(manifest_encode(&w->faces.manifest, &manifest), 0);
+    *b = (struct bucket){.proof = BYTES_INIT(EXPORT_TABLE_MAX), .one = keys_of("one"), .two = keys_of("two")};
+    world_init(&b->w);
+    snprintf(b->ref, sizeof b->ref, "s3://lake/faces@sha256:%s", digest_hex(&b->w.faces.digest, hex));
+    assert_int_equal(image_ref_parse(b->ref, &e.ref), 0);
+    assert_int_equal(manifest_encode(&b->w.faces.manifest, &manifest), 0);
     e.manifest = manifest;
     assert_int_equal(export_table_put(&t, &e), 0);
-    assert_int_equal(export_table_encode(&t, proof, &kept), 0);
+    assert_int_equal(export_table_encode(&t, &b->proof, &kept), 0);
+}
+
+static void bucket_release(struct bucket *b)
+{
+    bytes_release(&b->proof);
+    s3_keys_unref(b->one);
+    s3_keys_unref(b->two);
+    world_release(&b->w);
 }
 
 static struct stack_export *add(struct stack *s, const char *ref, const char *name, struct s3_keys *k,
@@ -74,119 +91,102 @@ static void expect_stores(struct stack *s, const char *expected)
 /* Shared cache proxies serve one store; other keys for it are no second one. */
 static void test_kept_keys__are_replaced_with_proxies_too(void **state)
 {
-    struct world w;
-    char ref[256];
-    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
-    struct s3_keys *one = keys_of("one"), *two = keys_of("two");
-    world_init(&w);
-    image_in_bucket(&w, ref, &proof);
+    struct bucket b;
+    bucket_init(&b);
     const struct stack_config config = {.store = {.timeout_ms = 1}, .l2 = {"http://127.0.0.1:1"}, .l2_count = 1};
     struct stack *s = NULL;
     assert_int_equal(stack_open(&config, &s), 0);
     assert_int_equal(stack_start_threads(s), 0);
-    struct stack_export *a = add(s, ref, "a", one, &proof, true);
-    stack_put(add(s, ref, "a", two, &proof, false));
+    struct stack_export *a = add(s, b.ref, "a", b.one, &b.proof, true);
+    stack_put(add(s, b.ref, "a", b.two, &b.proof, false));
     expect_keys(stack_export_keys(a), "two");
     stack_put(a);
     stack_close(s);
-    s3_keys_unref(one);
-    s3_keys_unref(two);
-    world_release(&w);
+    bucket_release(&b);
 }
 
 static void test_kept_keys__an_export_with_keys_has_a_store_which_the_next_one_gets(void **state)
 {
-    struct world w;
-    char ref[256];
-    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
-    struct s3_keys *one = keys_of("one"), *two = keys_of("two");
-    world_init(&w);
-    image_in_bucket(&w, ref, &proof);
-    const struct stack_image images[] = {{.ref = w.faces_ref}};
-    struct stack *s = start(&w, images, 1, true);
-    struct stack_export *a = add(s, ref, "a", one, &proof, true), *b = add(s, ref, "b", one, &proof, true);
+    struct bucket b;
+    bucket_init(&b);
+    const struct stack_image images[] = {{.ref = b.w.faces_ref}};
+    struct stack *s = start(&b.w, images, 1, true);
+    struct stack_export *a = add(s, b.ref, "a", b.one, &b.proof, true),
+                        *other = add(s, b.ref, "b", b.one, &b.proof, true);
     expect_stores(s, ",a,b,");
     struct stack_export *first = stack_get(s, "faces");
     assert_null(stack_export_keys(first));
     stack_put(first);
 
-    stack_put(add(s, ref, "a", two, &proof, false)); /* the same image: its keys are replaced, and no other's */
+    stack_put(add(s, b.ref, "a", b.two, &b.proof, false)); /* the same image: its keys are replaced, and no other's */
     expect_keys(stack_export_keys(a), "two");
-    expect_keys(stack_export_keys(b), "one");
-    expect_keys(one, "one");
+    expect_keys(stack_export_keys(other), "one");
+    expect_keys(b.one, "one");
     struct stack_export *e;
     bool added;
-    assert_int_equal(stack_add(s, &(struct stack_image){.ref = w.faces_ref, .keys = one}, NULL, &e, &added), -EINVAL);
+    assert_int_equal(stack_add(s, &(struct stack_image){.ref = b.w.faces_ref, .keys = b.one}, NULL, &e, &added),
+                     -EINVAL);
     assert_non_null(strstr(error_text(), "for s3://"));
 
     assert_int_equal(stack_remove(s, "a"), 0);
     expect_keys(stack_export_keys(a), NULL); /* at once, though a reference is held */
     stack_put(a);
     expect_stores(s, ",b,");
-    struct stack_export *c = add(s, ref, "c", two, &proof, true);
+    struct stack_export *c = add(s, b.ref, "c", b.two, &b.proof, true);
     expect_stores(s, ",c,b,");
     expect_keys(stack_export_keys(c), "two");
-    expect_keys(stack_export_keys(b), "one");
-    stack_put(b);
+    expect_keys(stack_export_keys(other), "one");
+    stack_put(other);
     stack_put(c);
     stack_close(s);
-    s3_keys_unref(one);
-    s3_keys_unref(two);
-    world_release(&w);
+    bucket_release(&b);
 }
 
 static void test_kept_keys__what_tables_know_proves_nothing_for_keys(void **state)
 {
-    struct world w;
-    char ref[256];
-    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
-    struct s3_keys *one = keys_of("one");
+    struct bucket b;
     struct stack_export *e = NULL;
     bool added;
-    world_init(&w);
-    image_in_bucket(&w, ref, &proof);
-    const struct stack_image images[] = {{.ref = w.faces_ref}};
-    struct stack *s = start(&w, images, 1, true);
+    bucket_init(&b);
+    const struct stack_image images[] = {{.ref = b.w.faces_ref}};
+    struct stack *s = start(&b.w, images, 1, true);
     CLEANUP_FREE char *table = NULL;
-    assert_true(asprintf(&table, "%s/exports", w.cache) > 0);
-    assert_int_equal(io_write_file_owned(table, proof.data, proof.len), 0);
+    assert_true(asprintf(&table, "%s/exports", b.w.cache) > 0);
+    assert_int_equal(io_write_file_owned(table, b.proof.data, b.proof.len), 0);
     setenv("AWS_ACCESS_KEY_ID", "server", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    stack_put(add(s, ref, "by-table", NULL, NULL, true)); /* the server's keys: the table stands in for the store */
+    stack_put(add(s, b.ref, "by-table", NULL, NULL, true)); /* the server's keys: the table stands in for the store */
     assert_int_not_equal(
-        stack_add(s, &(struct stack_image){.ref = ref, .export_name = "other", .keys = one}, NULL, &e, &added), 0);
+        stack_add(s, &(struct stack_image){.ref = b.ref, .export_name = "other", .keys = b.one}, NULL, &e, &added), 0);
     assert_non_null(strstr(error_text(), "127.0.0.1"));
     /* And the table gets nothing that keys of an export's own have read. */
     assert_int_equal(stack_remove(s, "by-table"), 0);
     assert_int_equal(unlink(table), 0);
-    stack_put(add(s, ref, "own", one, &proof, true));
-    stack_put(add(s, w.cars_ref, "cars", NULL, NULL, true));
+    stack_put(add(s, b.ref, "own", b.one, &b.proof, true));
+    stack_put(add(s, b.w.cars_ref, "cars", NULL, NULL, true));
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     assert_int_equal(io_read_file(table, &text), 0);
     assert_null(strstr(bytes_string(&text), "s3://lake"));
     stack_close(s);
-    s3_keys_unref(one);
-    world_release(&w);
+    bucket_release(&b);
 }
 
 static void test_kept_keys__what_is_written_is_found_unless_it_is_torn(void **state)
 {
-    struct world w;
-    char ref[256];
-    CLEANUP_BYTES proof = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct bucket b;
     struct bytes kept CLEANUP(bytes_wipe) = BYTES_INIT(1 << 20), again CLEANUP(bytes_wipe) = BYTES_INIT(1 << 20), found;
-    struct s3_keys *one = keys_of("one"), *two = keys_of("two"), *k = NULL;
+    struct s3_keys *k = NULL;
     CLEANUP_FD int fd = memfd_create("keys", MFD_CLOEXEC);
-    world_init(&w);
-    image_in_bucket(&w, ref, &proof);
-    const struct stack_image images[] = {{.ref = w.faces_ref}};
-    struct stack *s = start(&w, images, 1, true);
-    struct stack_export *a = add(s, ref, "a", one, &proof, true), *b = add(s, ref, "b", two, &proof, true);
+    bucket_init(&b);
+    const struct stack_image images[] = {{.ref = b.w.faces_ref}};
+    struct stack *s = start(&b.w, images, 1, true);
+    struct stack_export *a = add(s, b.ref, "a", b.one, &b.proof, true),
+                        *other = add(s, b.ref, "b", b.two, &b.proof, true);
     assert_int_equal(kept_keys_read(fd, &again), 0); /* of a first start */
     assert_int_equal(kept_keys_find(&again, "a", &k, &found), -ENOENT);
     assert_int_equal(kept_keys_add(&kept, a), 0);
-    assert_int_equal(kept_keys_add(&kept, b), 0);
-    assert_true(kept.len <= kept_keys_size(a) + kept_keys_size(b));
+    assert_int_equal(kept_keys_add(&kept, other), 0);
+    assert_true(kept.len <= kept_keys_size(a) + kept_keys_size(other));
     assert_int_equal(kept_keys_write(fd, &kept), 0);
     assert_int_equal(kept_keys_read(fd, &again), 0);
     assert_int_equal(kept_keys_find(&again, "c", &k, &found), -ENOENT);
@@ -194,10 +194,10 @@ static void test_kept_keys__what_is_written_is_found_unless_it_is_torn(void **st
     expect_keys(k, "two");
     s3_keys_unref(k);
     stack_put(a);
-    stack_put(b);
+    stack_put(other);
     assert_int_equal(stack_remove(s, "b"), 0);
     k = keys_of("two");
-    stack_put(add(s, ref, "b", k, &found, true)); /* what is found is a proof */
+    stack_put(add(s, b.ref, "b", k, &found, true)); /* what is found is a proof */
     s3_keys_unref(k);
 
     bytes_clear(&again);
@@ -209,9 +209,7 @@ static void test_kept_keys__what_is_written_is_found_unless_it_is_torn(void **st
     assert_int_equal(kept_keys_read(fd, &again), 0);
     assert_int_equal(again.len, 0);
     stack_close(s);
-    s3_keys_unref(one);
-    s3_keys_unref(two);
-    world_release(&w);
+    bucket_release(&b);
 }
 
 static void test_kept_keys__an_export_without_them_waits_and_the_server_is_failing(void **state)

@@ -225,7 +225,7 @@ static void test_breaker__the_first_bytes_of_a_probe_let_the_others_go_on(void *
     pthread_t thread;
     store_fake_put(w.fake, "slow", "0123", 4);
     open_by_all(&w);
-    /* only "slow" is there for whoever asks: so it is the slow get that ends it */
+    /* only "slow" is there, so it is the slow get that ends it */
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_ANY, .key_prefix = "k", .code = -EAGAIN});
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_ANY, .key_prefix = "put", .code = -EAGAIN});
     store_fake_set_dead(w.fake, 0);

@@ -20,10 +20,10 @@ struct world {
     struct hdfs_fake *f;
     struct store *plain, *patient; /* as it is, and as store_open wraps it */
     struct webhdfs *client;
-    atomic_int rivals;       /* so many times somebody else puts /store/k while our bytes are written */
-    atomic_int lost_renames; /* so many renames are done, and the answer lost */
-    atomic_int short_writes; /* so many writes keep their first half */
-    atomic_int lost_pages;   /* so many pages of listings fail, every second one */
+    atomic_int rivals;       /* times that somebody else puts /store/k while our bytes are written */
+    atomic_int lost_renames; /* renames that are done, and whose answer is lost */
+    atomic_int short_writes; /* writes that keep only their first half */
+    atomic_int lost_pages;   /* pages of listings that fail, every second one */
     atomic_int pages;
 };
 

@@ -1,18 +1,18 @@
 #!/bin/bash
-# lanes.sh [MIB] [SECONDS]: two images of MIB (1536) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
+# priorities.sh [MIB] [SECONDS]: two images of MIB (1536) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
 #
 # 1. The link's use, at 10 and at 200 ms round trip: a plain download over 32 kept-alive connections, `granary warm
 #    --all` of one image, 64 threads of random reads of 64 KiB for SECONDS (8), and 256 threads with connections=256.
 #    MB/s that crossed the link: over all, and from the 5th second to the last but one, when TCP has opened its windows.
 #    ROUND_TRIPS="10 200" sets others, "" leaves this part out.
 # 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS,
-#    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS="8 1": by so many
-#    threads; "" leaves this part out.
+#    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS="8 1" sets other numbers
+#    of threads, "" leaves this part out.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 mib=${1:-1536} seconds=${2:-8}
 
 # shellcheck disable=SC2046
-cc -O2 -Wall -D_GNU_SOURCE -o "$W/lanes" "$BENCH/lanes.c" $(pkg-config --cflags --libs libnbd) -pthread
+cc -O2 -Wall -D_GNU_SOURCE -o "$W/priorities" "$BENCH/priorities.c" $(pkg-config --cflags --libs libnbd) -pthread
 mkdir -p "$W/data"
 SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
 for name in one two; do
@@ -55,7 +55,7 @@ unserve() {
 }
 
 uri() { echo "nbd+unix:///$1?socket=$W/sock"; }
-lanes() { "${PREFIX[@]}" "$W/lanes" "$(uri "$1")" "${@:2}"; }
+priorities() { "${PREFIX[@]}" "$W/priorities" "$(uri "$1")" "${@:2}"; }
 
 # Half of what there is, which is as much as one image, by 32 connections that ask for 4 MiB at a time.
 download() {
@@ -99,7 +99,7 @@ served() {
 }
 
 warm_one() { "${PREFIX[@]}" "$GRANARY" warm --all --quiet "$(uri one)"; }
-read_many() { lanes two read "$1" "$seconds"; }
+read_many() { priorities two read "$1" "$seconds"; }
 
 printf '%-8s %-34s %10s %10s\n' "ms" "1 Gbit/s, which is 125 MB/s" "MB/s" "steady"
 for rtt in ${ROUND_TRIPS-10 200}; do
@@ -119,10 +119,10 @@ beside() {
     echo 0 >"$W/warmed"
     serve 2 64
     if [ "$2" != none ]; then
-        "${PREFIX[@]}" "$W/lanes" "$(uri two)" cache 32 "$seconds" "$2" >"$W/warmed" &
+        "${PREFIX[@]}" "$W/priorities" "$(uri two)" cache 32 "$seconds" "$2" >"$W/warmed" &
         warmer=$!
     fi
-    result=$(lanes one read "$1" "$seconds")
+    result=$(priorities one read "$1" "$seconds")
     [ -z "$warmer" ] || wait "$warmer"
     unserve
     echo "$result $([ ! -s "$W/warmed" ] || cat "$W/warmed")"

@@ -1,7 +1,7 @@
-/* lanes URI read THREADS SECONDS         random reads of 64 KiB, none twice, each thread over a connection of its own:
- *                                        prints reads, median and 99th percentile in ms, MB/s. The first second, in
- *                                        which connections are made and the index is read, is not counted
- * lanes URI cache THREADS SECONDS RATE   has the export cached from its front on, RATE bytes a second (0: no limit)
+/* priorities URI read THREADS SECONDS        random reads of 64 KiB, none twice, each thread over a connection of its
+ * own: prints reads, median and 99th percentile in ms, MB/s. The first second, in which connections are made and the
+ * index is read, is not counted priorities URI cache THREADS SECONDS RATE  has the export cached from its front on,
+ * RATE bytes a second (0: no limit)
  */
 #include <libnbd.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { READ = 64 << 10, CACHE = 2 << 20, READS_MAX = 1 << 20, SETTLE_S = 1 };
+enum { READ = 64 << 10, CACHE = 2 << 20, READS_MAX = 1 << 20, SKIPPED_S = 1 };
 
 static struct {
     const char *uri;
@@ -33,30 +33,30 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void lanes_check(bool good)
+static void priorities_check(bool good)
 {
     if (good)
         return;
-    fprintf(stderr, "lanes: %s\n", nbd_get_error() ? nbd_get_error() : "out of memory");
+    fprintf(stderr, "priorities: %s\n", nbd_get_error() ? nbd_get_error() : "out of memory");
     exit(1);
 }
 
-static struct nbd_handle *lanes_connect_to(void)
+static struct nbd_handle *priorities_connect_to(void)
 {
     struct nbd_handle *nbd = nbd_create();
-    lanes_check(nbd && nbd_connect_uri(nbd, run.uri) == 0);
+    priorities_check(nbd && nbd_connect_uri(nbd, run.uri) == 0);
     return nbd;
 }
 
 static void *read_some(void *arg)
 {
     static _Thread_local uint8_t buf[READ];
-    struct nbd_handle *nbd = lanes_connect_to();
+    struct nbd_handle *nbd = priorities_connect_to();
     uint32_t i;
     while (now() - run.began < run.seconds && (i = atomic_fetch_add(&run.next, 1)) < run.parts) {
         double began = now();
-        lanes_check(nbd_pread(nbd, buf, READ, (uint64_t)run.order[i] * READ, 0) == 0);
-        run.ms[i] = began < run.began + SETTLE_S ? 0 : (now() - began) * 1e3;
+        priorities_check(nbd_pread(nbd, buf, READ, (uint64_t)run.order[i] * READ, 0) == 0);
+        run.ms[i] = began < run.began + SKIPPED_S ? 0 : (now() - began) * 1e3;
     }
     nbd_close(nbd);
     return NULL;
@@ -64,13 +64,13 @@ static void *read_some(void *arg)
 
 static void *cache_some(void *arg)
 {
-    struct nbd_handle *nbd = lanes_connect_to();
+    struct nbd_handle *nbd = priorities_connect_to();
     uint32_t i;
     while (now() - run.began < run.seconds && (i = atomic_fetch_add(&run.next, 1)) < run.parts) {
         double due = run.rate ? run.began + i * (double)CACHE / run.rate : 0, wait = due - now();
         if (wait > 0)
             nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (time_t)wait) * 1e9)}, NULL);
-        lanes_check(nbd_cache(nbd, CACHE, (uint64_t)i * CACHE, 0) == 0);
+        priorities_check(nbd_cache(nbd, CACHE, (uint64_t)i * CACHE, 0) == 0);
         atomic_fetch_add(&run.bytes, CACHE);
     }
     nbd_close(nbd);
@@ -87,7 +87,7 @@ static void shuffle(void)
 {
     uint64_t seed = 88172645463325252u;
     run.order = malloc(run.parts * sizeof *run.order);
-    lanes_check(run.order);
+    priorities_check(run.order);
     for (uint32_t i = 0; i < run.parts; i++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
         uint32_t k = (uint32_t)(seed % (i + 1));
@@ -105,13 +105,13 @@ int main(int argc, char **argv)
     run.uri = argv[1];
     run.seconds = strtod(argv[4], NULL);
     run.rate = argc > 5 ? strtod(argv[5], NULL) : 0;
-    struct nbd_handle *nbd = lanes_connect_to();
+    struct nbd_handle *nbd = priorities_connect_to();
     run.parts = (uint32_t)(nbd_get_size(nbd) / (reads ? READ : CACHE));
     run.parts = run.parts > READS_MAX ? READS_MAX : run.parts;
     nbd_close(nbd);
     shuffle();
     pthread_t *ids = calloc(threads, sizeof *ids);
-    lanes_check(ids);
+    priorities_check(ids);
     run.began = now();
     for (unsigned i = 0; i < threads; i++)
         pthread_create(&ids[i], NULL, reads ? read_some : cache_some, NULL);
@@ -125,8 +125,8 @@ int main(int argc, char **argv)
             first++;
         const double *ms = run.ms + first;
         uint32_t n = all - first;
-        lanes_check(n > 0);
-        printf("%u %.1f %.1f %.1f\n", n, ms[n / 2], ms[n * 99ull / 100], n * (double)READ / (took - SETTLE_S) / 1e6);
+        priorities_check(n > 0);
+        printf("%u %.1f %.1f %.1f\n", n, ms[n / 2], ms[n * 99ull / 100], n * (double)READ / (took - SKIPPED_S) / 1e6);
     } else {
         printf("%.1f\n", (double)run.bytes / took / 1e6);
     }
