@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/bytes.h"
 #include "base/counter.h"
@@ -78,11 +79,14 @@ struct store_health {
 };
 
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
+enum { STORE_FROM_MAX = 128 };
 struct request_context {
-    uint64_t deadline_ms; /* on clock_now_ms; no retry starts after this time */
-    bool fresh;           /* use a new connection: bytes that came over a kept-alive one were wrong */
-    unsigned tries;       /* tries so far, including those of shared cache proxies */
-    const char *from;     /* URL of the server that got the last request; lives as long as the store; NULL: none yet */
+    uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
+    bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
+    unsigned tries;            /* tries so far, including those of shared cache proxies */
+    bool from_l2;              /* the last request went to a shared cache proxy */
+    char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
+                                  yet. A copy, since a proxy may be gone when it is shown. */
 };
 
 enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 }; /* bytes, with and without the NUL */
@@ -138,13 +142,15 @@ struct store_ops {
 struct store {
     const struct store_ops *ops;
     const char *url; /* for messages; contains no secret */
+    bool l2;         /* it is a shared cache proxy's */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
 static inline void store_note_try(const struct store *s, struct request_context *context)
 {
     context->tries++;
-    context->from = s->url;
+    context->from_l2 = s->l2;
+    snprintf(context->from, sizeof context->from, "%s", s->url);
 }
 
 /* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */

@@ -405,8 +405,10 @@ int store_l2_open(struct store *origin, struct store *const *proxies, size_t n, 
     t->base = (struct store){.ops = &ops, .url = origin->url};
     t->origin = origin;
     pthread_mutex_init(&t->lock, NULL);
-    for (t->n = 0; t->n < n; t->n++)
+    for (t->n = 0; t->n < n; t->n++) {
         t->proxies[t->n].store = proxies[t->n];
+        proxies[t->n]->l2 = true;
+    }
     *out = &t->base;
     return 0;
 }
