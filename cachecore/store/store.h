@@ -293,12 +293,13 @@ struct store_l2_reports {
     struct proxy_list *list;                        /* keeps the strings */
 };
 
-/* Make the proxies of n lists (1 to STORE_L2_LISTS_MAX), each of them the URL of a proxy or the absolute path of a file
- * of URLs. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later. A
- * proxy in two lists has the higher weight. Connecting may take 2 s, and a proxy that sends nothing for 5 s has failed.
- * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy).
- * The caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or
- * an URL given twice; -ENOMEM. */
+/* Make the proxies of n lists (1 to STORE_L2_LISTS_MAX), each of them the URL of a proxy, the absolute path of a file
+ * of URLs, or dns+http://NAME:PORT/PATH for a proxy at each address of a name. A proxy in two lists has the higher
+ * weight. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later.
+ * Names are looked up by the thread. Connecting to a proxy may take 2 s, and one that sends nothing for 5 s has failed.
+ * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). The
+ * caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or an
+ * URL given twice; -ENOMEM. */
 GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
                                      struct store_proxies **out);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.

@@ -2,7 +2,8 @@
  *
  *   store_l2.c     a get from the key's proxy, and from the store what the proxy does not send
  *   proxies.c      which proxies there are now, which of them has a key, and how each is
- *   follow.c       where the proxies come from: URLs and files; the thread that reads the files again
+ *   follow.c       where the proxies come from: URLs, files, names; the thread that follows files and names
+ *   names.c        the addresses of a name
  *   members.c      lists of members, and the lines of such a file
  */
 #ifndef GRANARY_STORE_L2_L2_INTERNAL_H
@@ -114,6 +115,48 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
 /* Visit the counters; fallen_through: the gets that went to the store. */
 void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg);
 
+/* ---- the addresses of a name (names.c) ---- */
+
+#define NAME_SCHEME "dns+"
+
+/* "dns+http://HOST:PORT/PATH": the host, and what follows it. */
+struct name_url {
+    char *host, *rest; /* owned */
+};
+/* -EINVAL: another form; -ENOMEM. */
+GR_MUST_CHECK int name_url_parse(const char *text, struct name_url *out);
+void name_url_release(struct name_url *n);
+
+/* An address as an URL has it: "10.0.0.1", "[fd00::1]". */
+struct address {
+    char text[48];
+};
+/* A growable array, for vec.h. */
+struct addresses {
+    struct address *items;
+    size_t len, cap;
+};
+
+/* Append a host's addresses, in any order. Blocks for as long as it likes; any thread. Any negative errno with a
+ * sentence. */
+typedef int name_look_up(void *arg, const char *host, struct addresses *out);
+/* By the system's name service; arg is not used. */
+int name_look_up_system(void *arg, const char *host, struct addresses *out);
+
+/* Make the addresses the members, in an order that depends on them alone; sorts `found`. -ENOENT: there is none;
+ * -EINVAL: too many; -ENOMEM. *out is to be released also then. */
+GR_MUST_CHECK int name_members(const struct name_url *name, struct addresses *found, struct members *out);
+
+/* A look-up that runs in a thread of its own. One of the two must follow: look_up_end, or look_up_abandon. arg lives as
+ * long as the look-up may run. -ENOMEM, errors of thread_start. */
+struct look_up;
+GR_MUST_CHECK int look_up_start(name_look_up *look, void *arg, const char *host, struct look_up **out);
+bool look_up_ended(const struct look_up *l);
+/* Take the result of a look-up that has ended, and free it. *out is the caller's, also on failure. */
+GR_MUST_CHECK int look_up_end(struct look_up *l, struct addresses *out);
+/* Leave it to itself; does not wait. */
+void look_up_abandon(struct look_up *l);
+
 /* ---- where they come from (follow.c) ---- */
 
 /* store_proxies_open with what the tests replace. */
@@ -123,7 +166,11 @@ struct follow_config {
     struct store_options options; /* of every proxy */
     proxy_open *open;             /* NULL: store_http_open */
     void *open_arg;               /* lives as long as the proxies */
+    name_look_up *look_up;        /* NULL: name_look_up_system */
+    void *look_up_arg;            /* lives as long as a look-up may run */
     unsigned file_ms;             /* between two looks at a file; 0: 1 s */
+    unsigned name_ms, answer_ms;  /* from a look-up's end to the next one; how long one may take until the list is
+                                     failing; 0: 5 s */
 };
 GR_MUST_CHECK int follow_open(const struct follow_config *config, struct store_proxies **out);
 
