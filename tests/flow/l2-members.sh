@@ -32,7 +32,7 @@ write_list() {
 members() { of_proxies "$1" length; }
 members_are() { [ "$(members "$1")" = "$2" ]; }
 list_of() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2_lists[0] | $2"; }
-list_says() { list_of "$1" '.error // ""' | grep -qF -- "$2"; }
+list_says() { [[ "$(list_of "$1" '.error // ""')" = *"$2"* ]]; }
 list_is_well() { [ "$(list_of "$1" '.error // ""')" = "" ]; }
 
 images=()

@@ -63,7 +63,7 @@ members_are() { # members_are N...
     for n in "$@"; do wanted="$wanted${wanted:+ }http://127.0.0.$n:$PORT/lake"; done
     [ "$(members)" = "$wanted" ]
 }
-list_says() { curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r '.l2_lists[0].error // ""' | grep -qF -- "$1"; }
+list_says() { [[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r '.l2_lists[0].error // ""')" = *"$1"* ]]; }
 wait_for 60 members_are 1 2
 background read_on a
 READER_PID=$BACKGROUND_PID
