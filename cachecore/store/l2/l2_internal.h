@@ -55,8 +55,7 @@ struct proxy_counts {
 /* One proxy. It lives as long as a list or a get refers to it. */
 struct proxy {
     _Atomic unsigned refs;
-    struct store *store; /* owned; constant, as `seed` is */
-    uint64_t seed;       /* the hash of its URL, from which that of URL and key goes on */
+    struct store *store; /* owned; constant */
     struct proxy_counts counts;
 
     /* When it may be asked, on clock_now_ms: 0: now, it is up; UINT64_MAX: not while its trial runs. Written under the

@@ -50,32 +50,53 @@ struct proxy_list {
     size_t n;
     struct ranked {
         struct proxy *proxy; /* a reference */
+        uint64_t seed;       /* the hash of its URL, from which that of URL and key goes on */
         unsigned weight;
     } ranked[];
 };
 
 /* ---- whose key it is ---- */
 
-static uint64_t fnv1a(uint64_t hash, const char *text)
+/* A step of FNV-1a. */
+static uint64_t fnv1a(uint64_t hash, char c)
 {
-    for (; *text; text++)
-        hash = (hash ^ (uint8_t)*text) * 0x100000001b3u;
-    return hash;
+    return (hash ^ (uint8_t)c) * 0x100000001b3u;
 }
 
 static uint64_t seed_of(const char *url)
 {
-    return fnv1a(0xcbf29ce484222325u, url) * 0x9e3779b97f4a7c15u;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *url; url++)
+        hash = fnv1a(hash, *url);
+    return hash * 0x9e3779b97f4a7c15u;
 }
 
-/* Hash the URL and the key, with the finalizer of MurmurHash3. All nodes must agree on the score, also those that run
- * other versions: never change it. */
-static uint64_t score(const struct proxy *proxy, const char *key)
+/* MurmurHash3's. */
+static uint64_t finalize(uint64_t x)
 {
-    uint64_t x = fnv1a(proxy->seed, key);
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
     x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
     return x ^ (x >> 33);
+}
+
+/* Hash the URLs of up to LANES proxies, each with the key. One hash is a chain of multiplications that wait for each
+ * other, and four are computed in the time of one. All nodes must agree on the score, also those that run other
+ * versions: never change it. */
+enum { LANES = 4 };
+static void scores(const struct ranked *ranked, size_t n, const char *key, uint64_t out[LANES])
+{
+    uint64_t a = ranked[0].seed, b = ranked[n > 1 ? 1 : 0].seed;
+    uint64_t c = ranked[n > 2 ? 2 : 0].seed, d = ranked[n > 3 ? 3 : 0].seed;
+    for (; *key; key++) {
+        a = fnv1a(a, *key);
+        b = fnv1a(b, *key);
+        c = fnv1a(c, *key);
+        d = fnv1a(d, *key);
+    }
+    out[0] = finalize(a);
+    out[1] = finalize(b);
+    out[2] = finalize(c);
+    out[3] = finalize(d);
 }
 
 /* -ln(u)/weight, for u = (score + 1/2) / 2^64. By log1p(), because the scores that matter are those next to 1. */
@@ -91,31 +112,40 @@ static bool may_be_asked(struct proxy *proxy, uint64_t now)
     return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
 }
 
+/* The best proxy of one weight, or of all; proxy NULL: none is available. */
+struct candidate {
+    struct proxy *proxy;
+    uint64_t score;
+    unsigned weight;
+};
+
+static void keep_better(struct candidate *best, const struct candidate *other)
+{
+    if (other->proxy && (!best->proxy || cost_of(other->score, other->weight) < cost_of(best->score, best->weight)))
+        *best = *other;
+}
+
 /* Return the available proxy with the best score, or NULL. Compares within each weight first, so that rounding plays no
  * part where all weights are equal. */
 static struct proxy *best_of(const struct proxy_list *list, const char *key, uint64_t now)
 {
-    struct proxy *best = NULL;
-    double best_cost = 0;
-    for (size_t i = 0; i < list->n;) {
-        unsigned weight = list->ranked[i].weight;
-        struct proxy *first = NULL;
-        uint64_t most = 0;
-        for (; i < list->n && list->ranked[i].weight == weight; i++) {
-            struct proxy *proxy = list->ranked[i].proxy;
-            uint64_t s = score(proxy, key);
-            if (may_be_asked(proxy, now) && (!first || s > most)) {
-                first = proxy;
-                most = s;
-            }
+    struct candidate best = {0}, first = {0};
+    uint64_t s[LANES];
+    for (size_t i = 0; i < list->n; i++) {
+        const struct ranked *r = &list->ranked[i];
+        if (i % LANES == 0)
+            scores(r, list->n - i, key, s);
+        if (first.weight != r->weight) {
+            keep_better(&best, &first);
+            first = (struct candidate){.weight = r->weight};
         }
-        double cost = first ? cost_of(most, weight) : 0;
-        if (first && (!best || cost < best_cost)) {
-            best = first;
-            best_cost = cost;
+        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now)) {
+            first.proxy = r->proxy;
+            first.score = s[i % LANES];
         }
     }
-    return best;
+    keep_better(&best, &first);
+    return best.proxy;
 }
 
 /* ---- references ---- */
@@ -262,7 +292,7 @@ static struct proxy *list_find(const struct proxy_list *list, const char *url)
     uint64_t seed = seed_of(url);
     for (size_t i = 0; i < list->n; i++) {
         struct proxy *proxy = list->ranked[i].proxy;
-        if (proxy->seed == seed && !strcmp(proxy->store->url, url))
+        if (list->ranked[i].seed == seed && !strcmp(proxy->store->url, url))
             return proxy;
     }
     return NULL;
@@ -278,7 +308,6 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = true;
-    proxy->seed = seed_of(proxy->store->url);
     *out = steal_ptr(&proxy);
     return 0;
 }
@@ -289,7 +318,7 @@ static void list_insert(struct proxy_list *list, struct proxy *proxy, unsigned w
     size_t at = list->n++;
     for (; at && list->ranked[at - 1].weight > weight; at--)
         list->ranked[at] = list->ranked[at - 1];
-    list->ranked[at] = (struct ranked){.proxy = proxy, .weight = weight};
+    list->ranked[at] = (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight};
 }
 
 static int list_new(size_t n, struct proxy_list **out)
