@@ -259,7 +259,7 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
  * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
  * and reports the proxy by store_report_bad(). */
 
-/* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 10 us for 500
+/* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
 enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
 
