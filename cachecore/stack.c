@@ -2,8 +2,8 @@
  *
  *   digests   resolve each reference, once: a tag that moves later changes nothing here. If the store is away, the
  *             table of exports beside the cache answers (resolver.h)
- *   stores    one for each URL and for each export with keys of its own, with retries (store_open), behind its shared
- *             cache proxies if there are any (store_l2_open_urls); no request is made yet
+ *   stores    one for each URL and for each export with keys of its own, with retries (store_open), behind the shared
+ *             cache proxies if there are any (store_proxies_open, store_l2_open); no request is made yet
  *   cache     lock and load the directories, set up the fetch scheduler; no thread yet
  *   ahead     background completion of images, unless it is turned off
  *   images    read manifests from the table or the store, verify them; then write the table
@@ -126,7 +126,9 @@ int stack_open(const struct stack_config *config, struct stack **out)
         return error_no_memory();
     init(s, config);
     struct stack_resolving resolving;
-    int rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
+    int rc = config->l2_count ? store_proxies_open(config->l2, config->l2_count, &s->store, &s->proxies) : 0;
+    if (!rc)
+        rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
     if (!rc)
         rc = open_all(s, resolver);
     s->config.resolved = 0; /* tags resolved later have their own time */
@@ -140,6 +142,8 @@ int stack_start_threads(struct stack *s)
     int rc = cache_start_threads(s->cache);
     if (!rc && s->names)
         rc = slow_names_start_thread(s->names);
+    if (!rc && s->proxies)
+        rc = store_proxies_start_thread(s->proxies);
     return rc || !s->ahead ? rc : ahead_start_threads(s->ahead);
 }
 
@@ -160,6 +164,7 @@ void stack_close(struct stack *s)
         free(s->stores.items[i].url);
         free(s->stores.items[i].of);
     }
+    store_proxies_close(s->proxies);
     vec_release(&s->exports);
     vec_release(&s->stores);
     http_slots_release(&s->slots);

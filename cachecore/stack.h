@@ -29,7 +29,8 @@ struct stack_config {
     const struct stack_image *images;
     size_t image_count;
     struct store_options store;
-    const char *l2[STORE_L2_MAX]; /* URLs of shared cache proxies; all images must then be in one store */
+    const char *l2[STORE_L2_LISTS_MAX]; /* lists of shared cache proxies (store_proxies_open); all images must then be
+                                           in one store */
     size_t l2_count;
     struct cache_config cache;
     size_t index_memory;   /* bytes for index nodes, shared evenly by the images; 0: 64 MiB */
@@ -123,8 +124,9 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_exp
  * been waiting for it; of: the export whose own keys it uses, or "". */
 const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
 
-/* Fill in the reports of the shared cache proxies (store_l2_reports) and return their number; 0 without proxies. */
-size_t stack_l2(struct stack *s, struct store_l2_report out[STORE_L2_MAX]);
+/* Fill in the reports of the shared cache proxies (store_proxies_reports); the caller releases *out with
+ * store_l2_reports_release. */
+void stack_l2(struct stack *s, struct store_l2_reports *out);
 
 /* Milliseconds since the stack was opened. */
 uint64_t stack_age_ms(const struct stack *s);

@@ -200,16 +200,15 @@ int stack_open_store(const struct stack *s, const struct stack_export *e, uint64
 /* Open a store, behind its proxies if there are any. */
 static int open_store(const struct stack *s, const char *url, struct s3_keys *keys, struct store **out)
 {
-    const struct stack_config *config = &s->config;
     struct store_options options = s->store;
     struct store *origin = NULL;
     options.keys = keys;
     int rc = store_open(url, &options, &origin);
-    if (rc || !config->l2_count) {
+    if (rc || !s->proxies) {
         *out = origin;
         return rc;
     }
-    return store_l2_open_urls(origin, config->l2, config->l2_count, &s->store, out);
+    return store_l2_open(origin, s->proxies, out);
 }
 
 /* Find the store of a URL that an export may use; NULL: none. own: for an export with keys, thus one that such an
@@ -227,7 +226,7 @@ static struct stack_store *find_store_locked(struct stack *s, const char *url, b
 /* May another store be opened? */
 static int check_store_locked(struct stack *s, const char *url)
 {
-    if (s->config.l2_count && s->stores.len)
+    if (s->proxies && s->stores.len)
         return error_set(
             -EINVAL,
             "shared cache proxies serve one store, and the images are in two, or have keys of their own: %s and %s; "

@@ -205,13 +205,17 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
 {
     struct stack_config *c = &o->stack;
     /* The sentence does not show the address, since it may contain a password. */
-    if (!text_begins_with(value, "http://") && !text_begins_with(value, "https://"))
-        return error_set(-EINVAL,
-                         "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
-                         "%shttp://cache1:8080/faces",
-                         what, what);
-    if (c->l2_count == STORE_L2_MAX)
-        return error_set(-EINVAL, "%s...: more than %d shared cache proxies", what, STORE_L2_MAX);
+    if (*value != '/' && !text_begins_with(value, "http://") && !text_begins_with(value, "https://") &&
+        !text_begins_with(value, "dns+"))
+        return error_set(
+            -EINVAL,
+            "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
+            "%shttp://cache1:8080/faces, the absolute path of a file of such addresses, or dns+http://NAME:8080/faces "
+            "for all addresses of a name",
+            what, what);
+    if (c->l2_count == STORE_L2_LISTS_MAX)
+        return error_set(-EINVAL, "%s...: it may be repeated up to %d times; a file may have %d addresses", what,
+                         STORE_L2_LISTS_MAX, STORE_L2_MAX);
     c->l2[c->l2_count] = stack_options_keep(o, value, strlen(value));
     return c->l2[c->l2_count++] ? 0 : error_no_memory();
 }

@@ -72,8 +72,9 @@ enum stack_option_type {
         "granary serve and mount); none (that of the nbdkit plugin)")                                                  \
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
-    OWN(l2, LIST, "l2", "l2", "URL", set_l2,                                                                           \
-        "a shared cache proxy in front of the store, asked first for packs; may be repeated")                          \
+    OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
+        "a shared cache proxy in front of the store, asked first for packs; dns+URL: a proxy at each address of the "  \
+        "name; or a file of URLs; may be repeated")                                                                    \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \

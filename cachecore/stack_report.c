@@ -75,11 +75,11 @@ size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_
     return cache_dir_reports(s->cache, out);
 }
 
-/* With proxies there is exactly one store. */
-size_t stack_l2(struct stack *s, struct store_l2_report out[STORE_L2_MAX])
+void stack_l2(struct stack *s, struct store_l2_reports *out)
 {
-    struct stack_store at;
-    return s->config.l2_count && store_at(s, 0, &at) ? store_l2_reports(at.store, out) : 0;
+    *out = (struct store_l2_reports){0};
+    if (s->proxies)
+        store_proxies_reports(s->proxies, out);
 }
 
 uint64_t stack_age_ms(const struct stack *s)

@@ -178,19 +178,41 @@ static json_t *stores_json(struct stack *stack)
 }
 
 /* Describe the shared cache proxies. */
-static json_t *l2_json(struct stack *stack)
+static json_t *l2_json(const struct store_l2_reports *reports)
 {
-    struct store_l2_report reports[STORE_L2_MAX];
-    size_t n = stack_l2(stack, reports);
     json_t *proxies = json_array();
-    for (size_t i = 0; i < n; i++) {
-        const struct store_l2_report *t = &reports[i];
-        json_array_append_new(proxies, json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url), "state",
-                                                 t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
-                                                 (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
-                                                 (json_int_t)t->wrong));
+    for (size_t i = 0; i < reports->len; i++) {
+        const struct store_l2_report *t = &reports->items[i];
+        json_array_append_new(proxies, json_pack("{s:o, s:I, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url),
+                                                 "weight", (json_int_t)t->weight, "state", t->down ? "down" : "up",
+                                                 "requests", (json_int_t)t->requests, "bytes", (json_int_t)t->bytes,
+                                                 "failures", (json_int_t)t->failures, "wrong", (json_int_t)t->wrong));
     }
     return proxies;
+}
+
+/* Describe the lists that they come from, of those that can change. */
+static json_t *l2_lists_json(const struct store_l2_reports *reports)
+{
+    json_t *lists = json_array();
+    for (size_t i = 0; i < reports->list_count; i++) {
+        const struct store_l2_list *l = &reports->lists[i];
+        json_t *list = json_pack("{s:o, s:I}", "list", json_lossy(l->list), "proxies", (json_int_t)l->len);
+        if (l->failing_ms) {
+            json_object_set_new(list, "failing_s", json_real((double)l->failing_ms / 1000));
+            json_name_set(list, "error", l->failure, strlen(l->failure));
+        }
+        json_array_append_new(lists, list);
+    }
+    return lists;
+}
+
+static void add_l2(json_t *root, struct stack *stack)
+{
+    CLEANUP(store_l2_reports_release) struct store_l2_reports reports;
+    stack_l2(stack, &reports);
+    json_object_set_new(root, "l2", l2_json(&reports));
+    json_object_set_new(root, "l2_lists", l2_lists_json(&reports));
 }
 
 /* The counters' object, and the totals that are computed from the same rows. */
@@ -257,7 +279,7 @@ int control_status(struct stack *stack, struct added_exports *added, struct hist
     json_object_set_new(root, "waiting_exports", waiting_json(added));
     json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "stores", stores_json(stack));
-    json_object_set_new(root, "l2", l2_json(stack));
+    add_l2(root, stack);
     enum server_health health = server_health(stack, added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)

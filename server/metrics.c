@@ -235,6 +235,7 @@ static int append_ups(struct stack *stack, struct bytes *out)
         const char *name, *help;
     } directory = {"granary_cache_directory_up", "Whether a cache directory is read and written"};
     static const struct up_metric proxy = {"granary_l2_up", "Whether a shared cache proxy is in use"};
+    static const struct up_metric list = {"granary_l2_list_up", "Whether a list of shared cache proxies is up to date"};
     static const struct up_metric store = {"granary_store_up", "Whether a store answers"};
 
     struct cache_dir_report dirs[CACHE_DIRS_MAX];
@@ -246,12 +247,16 @@ static int append_ups(struct stack *stack, struct bytes *out)
             rc = append_up(out, directory.name, "directory", dir->path, "as", "writing", is_used(dir->writing));
     }
 
-    struct store_l2_report proxies[STORE_L2_MAX];
-    n = stack_l2(stack, proxies);
+    CLEANUP(store_l2_reports_release) struct store_l2_reports proxies;
+    stack_l2(stack, &proxies);
     if (!rc)
         rc = append_head(out, proxy.name, proxy.help, "gauge");
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = append_up(out, proxy.name, "l2", proxies[i].url, NULL, NULL, !proxies[i].down);
+    for (size_t i = 0; !rc && i < proxies.len; i++)
+        rc = append_up(out, proxy.name, "l2", proxies.items[i].url, NULL, NULL, !proxies.items[i].down);
+    if (!rc)
+        rc = append_head(out, list.name, list.help, "gauge");
+    for (size_t i = 0; !rc && i < proxies.list_count; i++)
+        rc = append_up(out, list.name, "list", proxies.lists[i].list, NULL, NULL, !proxies.lists[i].failing_ms);
 
     struct store_health health;
     const char *url;

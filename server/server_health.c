@@ -104,10 +104,14 @@ enum server_health server_health(struct stack *stack, struct added_exports *adde
                      dir->reading, dir->writing);
     }
 
-    struct store_l2_report proxies[STORE_L2_MAX];
-    n = stack_l2(stack, proxies);
-    for (size_t i = 0; i < n; i++)
-        if (is_worst(&worst, server_health_of_l2(&proxies[i])))
-            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", proxies[i].url);
+    CLEANUP(store_l2_reports_release) struct store_l2_reports l2;
+    stack_l2(stack, &l2);
+    for (size_t i = 0; i < l2.len; i++)
+        if (is_worst(&worst, server_health_of_l2(&l2.items[i])))
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "shared cache proxy %s is down", l2.items[i].url);
+    for (size_t i = 0; i < l2.list_count; i++)
+        if (l2.lists[i].failing_ms && is_worst(&worst, SERVER_DEGRADED))
+            snprintf(why, SERVER_HEALTH_WHY_MAX, "a list of shared cache proxies is not up to date: %s",
+                     l2.lists[i].failure);
     return worst;
 }

@@ -106,14 +106,13 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
     histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
-    bool from_l2 = t.from && strcmp(t.from, miss->piece->store->url) != 0;
-    enum cache_source source = from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
+    enum cache_source source = t.from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
     if (t.queued_us + t.get_us < served->slowest_us)
         return source;
     served->slowest_us = t.queued_us + t.get_us;
     served->slowest = miss->piece->ref;
     served->store.tries = t.tries;
-    served->store.from = t.from;
+    memcpy(served->store.from, t.from, sizeof served->store.from);
     return source;
 }
 

@@ -116,7 +116,8 @@ struct buf *inflight_stored(struct inflight *inflight);
 struct inflight_times {
     uint64_t queued_us, get_us; /* until the GET was sent; in the GET, retries, decoding and verification included */
     unsigned tries;             /* attempts of the GET that delivered the chunk */
-    const char *from; /* URL of the server of the last attempt, valid as long as the store; NULL: none was sent */
+    bool from_l2;               /* the last attempt was sent to a shared cache proxy */
+    char from[STORE_FROM_MAX];  /* URL of the server of the last attempt, perhaps cut; empty: none was sent */
 };
 /* Report the times of a landed fetch to a waiter that began to wait at since_us (clock_now_us). */
 void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out);

@@ -200,7 +200,8 @@ struct inflight {
     struct error error;
     uint64_t sent_us, landed_us; /* sent_us 0: no GET was sent */
     unsigned tries;              /* see inflight_times */
-    const char *from;
+    bool from_l2;
+    char from[STORE_FROM_MAX];
 };
 
 enum {

@@ -89,7 +89,8 @@ void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct req
     SCOPED_LOCK(&inflight->lock);
     inflight->sent_us = sent_us;
     inflight->tries = context->tries;
-    inflight->from = context->from;
+    inflight->from_l2 = context->from_l2;
+    memcpy(inflight->from, context->from, sizeof inflight->from);
 }
 
 void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
@@ -101,7 +102,8 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
     *out = (struct inflight_times){.queued_us = sent_us - since_us,
                                    .get_us = landed_us - sent_us,
                                    .tries = inflight->tries,
-                                   .from = inflight->from};
+                                   .from_l2 = inflight->from_l2};
+    memcpy(out->from, inflight->from, sizeof out->from);
 }
 
 void inflight_land(struct inflight *inflight, int rc, struct buf *plain, struct buf *stored)

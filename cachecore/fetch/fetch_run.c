@@ -87,7 +87,8 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     if (!run->second)
         run->context.deadline_ms = deadline_locked(run);
     run->context.tries = 0;
-    run->context.from = NULL;
+    run->context.from_l2 = false;
+    *run->context.from = 0;
     run->context.fresh = false;
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
@@ -230,12 +231,6 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     return rc;
 }
 
-/* Did a shared cache proxy answer last? Then the store itself is left to try. */
-static bool came_from_l2(const struct fetch_run *run)
-{
-    return run->context.from && strcmp(run->context.from, store_origin(run->store)->url);
-}
-
 /* Log chunks recovered by a refetch; the waiter reports errors. A proxy that delivered wrong bytes is reported bad. */
 static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
 {
@@ -258,7 +253,7 @@ static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
     struct buf *plain = NULL;
     counter_add(&f->counters.refetches, 1);
     int rc = read_again(run, i, run->store, &plain);
-    if (worth_again(rc) && came_from_l2(run) && clock_now_ms() < run->context.deadline_ms) {
+    if (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms) {
         from_l2 = true;
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
@@ -276,7 +271,7 @@ static void carry_out(struct fetch_run *run)
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
-    bool from_l2 = came_from_l2(run); /* of a GET that a proxy broke off, the store delivered the rest */
+    bool from_l2 = run->context.from_l2; /* of a GET that a proxy broke off, the store delivered the rest */
     histogram_add(from_l2 ? &run->f->l2_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)

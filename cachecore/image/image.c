@@ -285,7 +285,7 @@ static void describe_slowest(const struct cache_served *served, char *out, size_
     }
     snprintf(out, size, "; longest for chunk %s in %s: asked %u times, last of %s", digest_hex(&ref->digest, hex),
              object_key(ref->kind, &ref->object, key), served->store.tries,
-             served->store.from ? served->store.from : "nobody");
+             *served->store.from ? served->store.from : "nobody");
 }
 
 /* One line: the whole time, split into index, disk, queue and store; "other" is the rest. The chunk with the longest

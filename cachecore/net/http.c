@@ -114,6 +114,7 @@ void http_free(struct http *h)
         return;
     for (size_t i = 0; i < h->idle.len; i++)
         curl_easy_cleanup(h->idle.items[i]);
+    http_slots_unkeep(h->slots, h->idle.len);
     vec_release(&h->idle);
     free(h->ca_bundle);
     free(h->user_agent);
@@ -145,6 +146,8 @@ static int take_handle(struct http *h, const struct http_transfer *t, bool fresh
         if (h->idle.len)
             curl = h->idle.items[--h->idle.len];
     }
+    if (curl)
+        http_slots_unkeep(h->slots, 1);
     if (curl && fresh) {
         curl_easy_cleanup(curl);
         curl = NULL;
@@ -158,14 +161,15 @@ static int take_handle(struct http *h, const struct http_transfer *t, bool fresh
 /* Put a handle (NULL: none) back on the stack and release its slot. */
 static void return_handle(struct http *h, const struct http_request *req, CURL *curl)
 {
-    if (curl)
+    bool kept = false;
+    if (curl && http_slots_keep(h->slots)) {
         curl_easy_reset(curl); /* keeps the connection, drops keys and pointers into this request */
-    {
         SCOPED_LOCK(&h->mutex);
-        if (curl && vec_push(&h->idle, curl) == 0)
-            curl = NULL;
+        kept = vec_push(&h->idle, curl) == 0;
+        if (!kept)
+            http_slots_unkeep(h->slots, 1);
     }
-    if (curl)
+    if (curl && !kept)
         curl_easy_cleanup(curl);
     http_slots_give(h->slots, &h->user, place_kind(req));
 }

@@ -21,12 +21,15 @@
 
 enum http_slot_kind { HTTP_SLOT_DATA, HTTP_SLOT_LOOKUP };
 
+/* How many idle connections all users together keep for later requests, for each slot. */
+enum { HTTP_IDLE_TIMES = 4 };
+
 /* Private to http_slots.c. */
 struct http_slots {
     pthread_mutex_t lock;                     /* guards the rest, and every http_slots_user */
     pthread_cond_t freed;                     /* a slot was released, or a user left */
     unsigned in_use, lookups, limit, waiting; /* slots taken; those by lookups; all; threads waiting for one */
-    unsigned users;
+    unsigned users, idle;                     /* idle: connections that are kept for later requests */
 };
 
 /* One user's slots. All zero at first. */
@@ -47,6 +50,12 @@ GR_MUST_CHECK bool http_slots_take(struct http_slots *p, struct http_slots_user 
                                    uint64_t deadline_ms);
 /* Release a slot. */
 void http_slots_give(struct http_slots *p, struct http_slots_user *user, enum http_slot_kind kind);
+
+/* Count a connection that its user wants to keep for later requests. false: it must close it, because enough are kept:
+ * one user for each of hundreds of servers would otherwise use up the process's descriptors. */
+GR_MUST_CHECK bool http_slots_keep(struct http_slots *p);
+/* n kept connections are in use again, or closed. */
+void http_slots_unkeep(struct http_slots *p, size_t n);
 
 /* Return the number of threads that wait for a slot now. */
 unsigned http_slots_waiting(struct http_slots *p);

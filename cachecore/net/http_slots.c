@@ -23,7 +23,7 @@ void http_slots_init(struct http_slots *p, unsigned limit)
 
 void http_slots_release(struct http_slots *p)
 {
-    assert(!p->in_use && !p->users);
+    assert(!p->in_use && !p->users && !p->idle);
     pthread_cond_destroy(&p->freed);
     pthread_mutex_destroy(&p->lock);
 }
@@ -78,6 +78,20 @@ void http_slots_give(struct http_slots *p, struct http_slots_user *user, enum ht
         pthread_cond_signal(&p->freed);
     else
         pthread_cond_broadcast(&p->freed); /* not every waiter may take it */
+}
+
+bool http_slots_keep(struct http_slots *p)
+{
+    SCOPED_LOCK(&p->lock);
+    bool keep = p->idle < HTTP_IDLE_TIMES * p->limit;
+    p->idle += keep;
+    return keep;
+}
+
+void http_slots_unkeep(struct http_slots *p, size_t n)
+{
+    SCOPED_LOCK(&p->lock);
+    p->idle -= (unsigned)n;
 }
 
 unsigned http_slots_waiting(struct http_slots *p)

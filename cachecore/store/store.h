@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/bytes.h"
 #include "base/counter.h"
@@ -78,11 +79,14 @@ struct store_health {
 };
 
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
+enum { STORE_FROM_MAX = 128 };
 struct request_context {
-    uint64_t deadline_ms; /* on clock_now_ms; no retry starts after this time */
-    bool fresh;           /* use a new connection: bytes that came over a kept-alive one were wrong */
-    unsigned tries;       /* tries so far, including those of shared cache proxies */
-    const char *from;     /* URL of the server that got the last request; lives as long as the store; NULL: none yet */
+    uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
+    bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
+    unsigned tries;            /* tries so far, including those of shared cache proxies */
+    bool from_l2;              /* the last request went to a shared cache proxy */
+    char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
+                                  yet. A copy, since a proxy may be gone when it is shown. */
 };
 
 enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 }; /* bytes, with and without the NUL */
@@ -138,13 +142,15 @@ struct store_ops {
 struct store {
     const struct store_ops *ops;
     const char *url; /* for messages; contains no secret */
+    bool l2;         /* it is a shared cache proxy's */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
 static inline void store_note_try(const struct store *s, struct request_context *context)
 {
     context->tries++;
-    context->from = s->url;
+    context->from_l2 = s->l2;
+    snprintf(context->from, sizeof context->from, "%s", s->url);
 }
 
 /* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */
@@ -243,37 +249,73 @@ GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *o
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 
-/* ---- shared cache proxies ---- */
-
-/* A store behind shared cache proxies (store_l2.c): HTTP servers, usually caching proxies in front of that same store,
- * each of which answers GET URL/KEY with ranges. Rendezvous hashing of the key spreads packs and index nodes over the
- * proxies. So all nodes that are given the same URLs fetch an object from the same proxy, and when a proxy goes away
- * only its own keys move. All other keys, and gets that a proxy fails, go to the store.
+/* ---- shared cache proxies (l2/) ----
+ *
+ * HTTP servers, usually caching proxies in front of a store, each of which answers GET URL/KEY with ranges. Rendezvous
+ * hashing of the key spreads packs and index nodes over the proxies. So all nodes that have the same list of proxies
+ * fetch an object from the same one, and when a proxy goes away only its own keys move. All other keys, and gets that a
+ * proxy fails, go to the store.
  *
  * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
  * and reports the proxy by store_report_bad(). */
-enum { STORE_L2_MAX = 16 };
 
-/* One proxy's state and counts since it was opened. */
+/* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
+ * of them. */
+enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
+
+/* The proxies of one store, and the health of each. Any thread. */
+struct store_proxies;
+
+/* One proxy's state and counts since it joined. */
 struct store_l2_report {
-    const char *url; /* lives as long as the store */
+    const char *url;
+    unsigned weight; /* 1, unless a file says something else */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
     uint64_t wrong;    /* chunks with wrong bytes from this proxy that a second get corrected */
 };
 
-/* Put the proxies (1 to STORE_L2_MAX) in front of origin. origin retries failures itself (store_retry); the proxies do
- * not, so that a get they fail goes to origin at once. A proxy is known by its URL: -EINVAL if two are alike; -ENOMEM.
- * Takes ownership of origin and proxies, also on failure. The caller closes *out with store_close. */
-GR_MUST_CHECK int store_l2_open(struct store *origin, struct store *const *proxies, size_t n, struct store **out);
+/* A list that is followed, as it was read last. */
+struct store_l2_list {
+    const char *list; /* as it was given; lives as long as the proxies */
+    size_t len;       /* proxies of it */
+    char
+        failure[ERROR_TEXT_MAX]; /* why it was not read the last time, so that its proxies are those of before; or "" */
+    uint64_t failing_ms;         /* since when; 0: it was read */
+};
 
-/* The same with the HTTP servers at these URLs. Connecting may take 2 s, and a proxy that sends nothing for 5 s has
- * failed. Of the store's options they share rate and cancel, and slots or else `connections` (for each proxy). */
-GR_MUST_CHECK int store_l2_open_urls(struct store *origin, const char *const *urls, size_t n,
-                                     const struct store_options *of_store, struct store **out);
+/* What there is at a moment; strings are valid until it is released. */
+struct store_l2_reports {
+    struct store_l2_report *items;
+    size_t len, list_count;
+    struct store_l2_list lists[STORE_L2_LISTS_MAX]; /* those that can change */
+    struct proxy_list *list;                        /* keeps the strings */
+};
 
-/* Fill in a report for each proxy of s, which store_l2_open made, and return their number. */
-size_t store_l2_reports(struct store *s, struct store_l2_report out[STORE_L2_MAX]);
+/* Make the proxies of n lists (1 to STORE_L2_LISTS_MAX), each of them the URL of a proxy, the absolute path of a file
+ * of URLs, or dns+http://NAME:PORT/PATH for a proxy at each address of a name. A proxy in two lists has the higher
+ * weight. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later.
+ * Names are looked up by the thread. Connecting to a proxy may take 2 s, and one that sends nothing for 5 s has failed.
+ * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). The
+ * caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or an
+ * URL given twice; -ENOMEM. */
+GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
+                                     struct store_proxies **out);
+/* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
+ * Errors of thread_start. */
+GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);
+/* Stop the thread. The proxies are freed when the last store in front of which they are is closed. NULL is allowed. */
+void store_proxies_close(struct store_proxies *p);
+DEFINE_CLEANUP(store_proxies, struct store_proxies *, store_proxies_close)
+
+/* Fill in the reports. The caller releases *out with store_l2_reports_release. Without memory, there are none. */
+void store_proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
+void store_l2_reports_release(struct store_l2_reports *r);
+
+/* Put the proxies in front of origin. origin retries failures itself (store_retry); the proxies do not, so that a get
+ * they fail goes to origin at once. Takes ownership of origin, also on failure, and a reference to the proxies. The
+ * caller closes *out with store_close. -ENOMEM. */
+GR_MUST_CHECK int store_l2_open(struct store *origin, struct store_proxies *proxies, struct store **out);
 
 #endif

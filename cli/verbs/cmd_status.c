@@ -205,10 +205,22 @@ static void print_store(json_t *store)
 static void print_proxy(json_t *proxy)
 {
     char size[TEXT_SIZE_MAX];
-    printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(proxy, "url"),
+    printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong", server_status_text(proxy, "url"),
            server_status_text(proxy, "state"), (unsigned long long)control_number(proxy, "requests"),
            text_format_size(control_number(proxy, "bytes"), size),
            (unsigned long long)control_number(proxy, "failures"), (unsigned long long)control_number(proxy, "wrong"));
+    if (control_number(proxy, "weight") > 1) /* an older server does not say it */
+        printf(", weight %llu", (unsigned long long)control_number(proxy, "weight"));
+    putchar('\n');
+}
+
+static void print_l2_list(json_t *list)
+{
+    printf("  %-20s %llu", server_status_text(list, "list"), (unsigned long long)control_number(list, "proxies"));
+    if (json_object_get(list, "error"))
+        printf(", not up to date for %.0f s: %s", json_number_value(json_object_get(list, "failing_s")),
+               server_status_text(list, "error"));
+    putchar('\n');
 }
 
 /* Print the counters that are not 0; those of bytes also as sizes. */
@@ -264,6 +276,7 @@ static void print_status(json_t *status, bool verbose)
     print_each(status, "cache_directories", "cache directories", print_directory);
     print_each(status, "stores", "stores", print_store);
     print_each(status, "l2", "shared cache proxies", print_proxy);
+    print_each(status, "l2_lists", "lists of shared cache proxies", print_l2_list);
     print_front_end(status);
     if (json_object_get(status, "rates")) {
         printf("now ");
@@ -382,10 +395,11 @@ const struct verb verb_status = {
     .details = "TARGET is a mount point, and that mount alone is shown, or a server's control socket. Without it, all\n"
                "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
                "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
-               "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down, or a cache\n"
-               "directory failed lately; failing (3): a store does not answer, has refused three different objects in\n"
-               "a row, or keeps a read waiting for 30 s, or the server does not answer. Rates are those of the last\n"
-               "ten seconds. What is cached is looked up in the part of the index that is cached: no store is asked.",
+               "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down or their list\n"
+               "is not up to date, or a cache directory failed lately; failing (3): a store does not answer, has\n"
+               "refused three different objects in a row, or keeps a read waiting for 30 s, or the server does not\n"
+               "answer. Rates are those of the last ten seconds. What is cached is looked up in the part of the index\n"
+               "that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = cmd_status_run,

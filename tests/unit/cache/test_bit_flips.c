@@ -21,6 +21,7 @@
 #include "cache/cache_internal.h"
 #include "cache/index/space_internal.h"
 #include "fake/image_fake.h"
+#include "fake/l2_fake.h"
 #include "image/image_internal.h"
 #include "store/store.h"
 #include "unit/counters.h"
@@ -193,7 +194,7 @@ static void open_store(struct world *w)
         proxies[i]->url = urls[i];
     }
     if (w->proxies)
-        assert_int_equal(store_l2_open(&w->wire.base, proxies, PROXIES, &w->store), 0);
+        assert_int_equal(l2_fake_open(&w->wire.base, proxies, PROXIES, &w->store, NULL), 0);
 }
 
 static void open_image(struct world *w)

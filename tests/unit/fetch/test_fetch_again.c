@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "fake/http_fake.h"
+#include "fake/l2_fake.h"
 #include "store/store.h"
 
 /* A web server of what a fake store holds, whose first `bad` connections spoil every answer. */
@@ -56,10 +57,10 @@ static struct store *serve(struct world *w, struct server *origin, struct server
     struct store *store = NULL, *first;
     begin(origin, w->fake);
     assert_int_equal(store_open(http_fake_url(origin->http), &patient, &store), 0);
-    if (proxy) { /* store_l2_open_urls, but for the patience */
+    if (proxy) { /* store_proxies_open, but for the patience */
         begin(proxy, w->fake);
         assert_int_equal(store_http_open(http_fake_url(proxy->http), &patient, &first), 0);
-        assert_int_equal(store_l2_open(store, &first, 1, &store), 0);
+        assert_int_equal(l2_fake_open(store, &first, 1, &store, NULL), 0);
     }
     w->store = store;
     return store;

@@ -52,7 +52,7 @@ static void test_stack__proxies_answer_for_one_store(void **state)
     struct world w;
     world_init(&w);
     struct stack *s = NULL;
-    struct store_l2_report reports[STORE_L2_MAX];
+    CLEANUP(store_l2_reports_release) struct store_l2_reports reports;
     /* Nobody listens there: everything comes from the store. */
     const struct stack_image images[] = {
         {.ref = w.faces_ref}, {.ref = w.cars_ref}, {.ref = w.other_ref, .export_name = "other faces"}};
@@ -65,8 +65,9 @@ static void test_stack__proxies_answer_for_one_store(void **state)
     assert_int_equal(stack_start_threads(s), 0);
     expect_image(image_named(s, "faces"), &w.faces);
     expect_image(image_named(s, "cars"), &w.cars);
-    assert_int_equal(stack_l2(s, reports), 2);
-    assert_string_equal(reports[1].url, "http://127.0.0.1:1/b");
+    stack_l2(s, &reports);
+    assert_int_equal(reports.len, 2);
+    assert_string_equal(reports.items[1].url, "http://127.0.0.1:1/b");
     assert_int_equal(counter_value(stack_counters, s, "granary_l2_bytes_total"), 0);
     assert_true(counter_value(stack_counters, s, "granary_l2_fallthroughs_total") >= 2);
     stack_close(s);

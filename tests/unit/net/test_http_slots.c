@@ -106,6 +106,20 @@ static void test_http_slots__lookups_do_not_take_all_that_are_shared(void **stat
     http_slots_release(&p);
 }
 
+static void test_http_slots__idle_connections_are_limited_for_all_together(void **state)
+{
+    struct http_slots p;
+    http_slots_init(&p, 2);
+    for (unsigned i = 0; i < 2 * HTTP_IDLE_TIMES; i++)
+        assert_true(http_slots_keep(&p));
+    assert_false(http_slots_keep(&p));
+    http_slots_unkeep(&p, 1);
+    assert_true(http_slots_keep(&p));
+    assert_false(http_slots_keep(&p));
+    http_slots_unkeep(&p, 2 * HTTP_IDLE_TIMES);
+    http_slots_release(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +127,7 @@ int main(void)
         cmocka_unit_test(test_http_slots__who_gives_up_waits_no_more),
         cmocka_unit_test(test_http_slots__a_sole_user_has_all_and_one_of_many_its_share),
         cmocka_unit_test(test_http_slots__lookups_do_not_take_all_that_are_shared),
+        cmocka_unit_test(test_http_slots__idle_connections_are_limited_for_all_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,7 +172,7 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
     for (int i = 0; i < CACHE_QUOTAS_MAX; i++)
         assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), 0);
     assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), -EINVAL);
-    for (int i = 0; i < STORE_L2_MAX; i++)
+    for (int i = 0; i < STORE_L2_LISTS_MAX; i++)
         assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), 0);
     assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), -EINVAL);
     stack_options_release(&o);

@@ -91,12 +91,15 @@ static void test_control_status__a_store_whose_last_tries_failed_is_failing(void
 static void test_control_status__a_shared_proxy_that_is_down_leaves_nobody_well(void **state)
 {
     static struct control_world w;
-    struct store_l2_report proxies[STORE_L2_MAX] = {{.down = false}};
+    bool down = false;
     control_world_init(&w);
     struct stack *stack = open_uncached(&w, "http://127.0.0.1:1/a"); /* nobody listens there */
-    while (!proxies[0].down) {
+    while (!down) {
+        CLEANUP(store_l2_reports_release) struct store_l2_reports proxies;
         assert_int_equal(read_chunk(stack), 0);
-        assert_int_equal(stack_l2(stack, proxies), 1);
+        stack_l2(stack, &proxies);
+        assert_int_equal(proxies.len, 1);
+        down = proxies.items[0].down;
     }
     json_t *status = status_of(stack);
     assert_text(json_array_get(json_object_get(status, "l2"), 0), "state", "down");

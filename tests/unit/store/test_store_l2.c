@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "fake/image_fake.h"
+#include "fake/l2_fake.h"
 #include "fetch/fetch.h"
 #include "store/store.h"
 #include "unit/counters.h"
@@ -23,6 +24,7 @@ static const char *const urls[PROXIES] = {"http://cache1:8080/faces", "http://ca
 struct world {
     struct store_fake *origin, *proxies[PROXIES];
     struct store *store;
+    struct store_proxies *handle;
     size_t n;
 };
 
@@ -35,13 +37,14 @@ static struct world open_world(size_t n)
         proxies[i] = store_fake_store(w.proxies[i]);
         proxies[i]->url = urls[i];
     }
-    assert_int_equal(store_l2_open(store_fake_store(w.origin), proxies, n, &w.store), 0);
+    assert_int_equal(l2_fake_open(store_fake_store(w.origin), proxies, n, &w.store, &w.handle), 0);
     return w;
 }
 
 static void release_world(struct world *w)
 {
     store_close(w->store);
+    store_proxies_close(w->handle);
     store_fake_free(w->origin);
     for (size_t i = 0; i < w->n; i++)
         store_fake_free(w->proxies[i]);
@@ -77,10 +80,13 @@ static int get(struct store *s, const char *key, const char *text)
 
 static struct store_l2_report report_of(struct world *w, size_t i)
 {
-    struct store_l2_report reports[STORE_L2_MAX];
-    assert_int_equal(store_l2_reports(w->store, reports), w->n);
-    assert_string_equal(reports[i].url, urls[i]);
-    return reports[i];
+    CLEANUP(store_l2_reports_release) struct store_l2_reports reports;
+    store_proxies_reports(w->handle, &reports);
+    assert_int_equal(reports.len, w->n);
+    assert_string_equal(reports.items[i].url, urls[i]);
+    struct store_l2_report report = reports.items[i];
+    report.url = urls[i];
+    return report;
 }
 
 /* The proxy that a get of key asks; PROXIES: none. */
@@ -280,17 +286,16 @@ static void test_store_l2__two_alike_are_refused(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
     struct store *proxies[] = {store_fake_store(fake), store_fake_store(fake)}, *store;
-    assert_int_equal(store_l2_open(store_fake_store(fake), proxies, 2, &store), -EINVAL);
+    assert_int_equal(l2_fake_open(store_fake_store(fake), proxies, 2, &store, NULL), -EINVAL);
     assert_non_null(strstr(error_text(), "twice"));
 }
 
 static void test_store_l2__an_address_with_a_password_is_refused_unseen(void **state)
 {
-    CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
     const char *const wrong[] = {"http://cache1/faces", "http://me:secret@cache2/faces"};
     const struct store_options options = {.connections = 1};
-    struct store *store;
-    assert_int_equal(store_l2_open_urls(store_fake_store(fake), wrong, 2, &options, &store), -EINVAL);
+    struct store_proxies *proxies;
+    assert_int_equal(store_proxies_open(wrong, 2, &options, &proxies), -EINVAL);
     assert_null(strstr(error_text(), "secret"));
     assert_non_null(strstr(error_text(), "shared cache proxy: "));
 }

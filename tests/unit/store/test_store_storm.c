@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "fake/image_fake.h"
+#include "fake/l2_fake.h"
 #include "format/index.h"
 #include "image/image.h"
 #include "store/store.h"
@@ -293,7 +294,7 @@ static void begin(struct storm *s)
     }
     struct store *patient = NULL;
     assert_int_equal(store_retry_open(store_fake_store(s->origin), RETRY_MS, &s->cancel, &patient), 0);
-    assert_int_equal(store_l2_open(patient, proxies, PROXIES, &s->store), 0);
+    assert_int_equal(l2_fake_open(patient, proxies, PROXIES, &s->store, NULL), 0);
 }
 
 static void end(struct storm *s)

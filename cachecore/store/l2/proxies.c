@@ -1,0 +1,451 @@
+/* Which shared cache proxies there are, which of them has a key, and how each is.
+ *
+ * Which proxy has a key is a function of the URLs, the weights and the key alone: each proxy gets a score by hashing
+ * its URL and the key (rendezvous hashing), and the best score among the available proxies wins. Scores of equal
+ * weights are compared as they are. Between weights w, -ln(u)/w is, where u is the score as a number between 0 and 1,
+ * and the smallest wins: then a proxy's share of the keys is in proportion to its weight (the logarithmic method;
+ * Schindelhauer and Schomaker, Weighted Distributed Hash Tables, SPAA 2005).
+ *
+ * The list of proxies is never changed but replaced by another one. A get takes the list of its moment, computes the
+ * scores without a lock, and keeps the proxy by a reference until its request has ended:
+ *
+ *   store_proxies ---> list ---> proxy <--- a get that runs      a proxy is in the list of today, in one that a get
+ *                      (a get takes one) -> proxy                still looks through, or only a get has it
+ *
+ * No thread probes the proxies; their health follows from the requests that readers make anyway. A proxy's health is
+ * one number, its demerits. A failure adds FAILURE, a good answer takes one away. About a fifth of bad answers, or
+ * three in a row, bring it to LIMIT:
+ *
+ *        +----+   LIMIT reached    +------+   pause over: one request   +-------+
+ *   ---> | up | -----------------> | down | --------------------------> | trial |
+ *        +----+                    +------+                             +-------+
+ *          ^                          ^      failed: the pause doubles      |
+ *          |                          +-------------------------------------+
+ *          |                                 good answer                    |
+ *          +----------------------------------------------------------------+
+ *
+ * While a proxy is down or on trial, its keys belong to the proxy with the next score. A proxy that goes down again
+ * soon after it came up also has its pause doubled. So a dead proxy costs one short timeout every PAUSE_MOST_MS, and
+ * one that sends wrong bytes in every answer costs little more. */
+#include "store/l2/l2_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+/* Demerits: 4 for each failure balances at one bad answer in five; 12 is three failures in a row. */
+enum { FAILURE = 4, LIMIT = 12 };
+/* How long a proxy that is down is skipped. */
+enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
+
+/* The proxies of a moment, in ascending order of weight; constant but for refs. */
+struct proxy_list {
+    _Atomic unsigned refs;
+    size_t n;
+    struct ranked {
+        struct proxy *proxy; /* a reference */
+        uint64_t seed;       /* the hash of its URL, from which that of URL and key goes on */
+        unsigned weight;
+    } ranked[];
+};
+
+/* ---- whose key it is ---- */
+
+/* A step of FNV-1a. */
+static uint64_t fnv1a(uint64_t hash, char c)
+{
+    return (hash ^ (uint8_t)c) * 0x100000001b3u;
+}
+
+static uint64_t seed_of(const char *url)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *url; url++)
+        hash = fnv1a(hash, *url);
+    return hash * 0x9e3779b97f4a7c15u;
+}
+
+/* MurmurHash3's. */
+static uint64_t finalize(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
+    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
+    return x ^ (x >> 33);
+}
+
+/* Hash the URLs of up to LANES proxies, each with the key. One hash is a chain of multiplications that wait for each
+ * other, and four are computed in the time of one. All nodes must agree on the score, also those that run other
+ * versions: never change it. */
+enum { LANES = 4 };
+static void scores(const struct ranked *ranked, size_t n, const char *key, uint64_t out[LANES])
+{
+    uint64_t a = ranked[0].seed, b = ranked[n > 1 ? 1 : 0].seed;
+    uint64_t c = ranked[n > 2 ? 2 : 0].seed, d = ranked[n > 3 ? 3 : 0].seed;
+    for (; *key; key++) {
+        a = fnv1a(a, *key);
+        b = fnv1a(b, *key);
+        c = fnv1a(c, *key);
+        d = fnv1a(d, *key);
+    }
+    out[0] = finalize(a);
+    out[1] = finalize(b);
+    out[2] = finalize(c);
+    out[3] = finalize(d);
+}
+
+/* -ln(u)/weight, for u = (score + 1/2) / 2^64. By log1p(), because the scores that matter are those next to 1. */
+static double cost_of(uint64_t score, unsigned weight)
+{
+    double below_one = ((double)(UINT64_MAX - score) + 0.5) * 0x1p-64;
+    return -log1p(-below_one) / weight;
+}
+
+/* A proxy that is down gets one trial request when its pause is over. */
+static bool may_be_asked(struct proxy *proxy, uint64_t now)
+{
+    return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
+}
+
+/* The best proxy of one weight, or of all; proxy NULL: none is available. */
+struct candidate {
+    struct proxy *proxy;
+    uint64_t score;
+    unsigned weight;
+};
+
+static void keep_better(struct candidate *best, const struct candidate *other)
+{
+    if (other->proxy && (!best->proxy || cost_of(other->score, other->weight) < cost_of(best->score, best->weight)))
+        *best = *other;
+}
+
+/* Return the available proxy with the best score, or NULL. Compares within each weight first, so that rounding plays no
+ * part where all weights are equal. */
+static struct proxy *best_of(const struct proxy_list *list, const char *key, uint64_t now)
+{
+    struct candidate best = {0}, first = {0};
+    uint64_t s[LANES];
+    for (size_t i = 0; i < list->n; i++) {
+        const struct ranked *r = &list->ranked[i];
+        if (i % LANES == 0)
+            scores(r, list->n - i, key, s);
+        if (first.weight != r->weight) {
+            keep_better(&best, &first);
+            first = (struct candidate){.weight = r->weight};
+        }
+        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now)) {
+            first.proxy = r->proxy;
+            first.score = s[i % LANES];
+        }
+    }
+    keep_better(&best, &first);
+    return best.proxy;
+}
+
+/* ---- references ---- */
+
+void proxy_unref(struct proxy *proxy)
+{
+    if (atomic_fetch_sub(&proxy->refs, 1) > 1)
+        return;
+    store_close(proxy->store);
+    free(proxy);
+}
+
+static void list_unref(struct proxy_list *list)
+{
+    if (atomic_fetch_sub(&list->refs, 1) > 1)
+        return;
+    for (size_t i = 0; i < list->n; i++)
+        proxy_unref(list->ranked[i].proxy);
+    free(list);
+}
+DEFINE_CLEANUP(list, struct proxy_list *, list_unref)
+
+static struct proxy_list *list_now(struct store_proxies *p)
+{
+    SCOPED_LOCK(&p->lock);
+    atomic_fetch_add(&p->list->refs, 1);
+    return p->list;
+}
+
+/* ---- a get's proxy ---- */
+
+/* Note when the proxy may be asked; call it after every change of what that follows from. */
+static void show_locked(struct proxy *proxy)
+{
+    uint64_t from = !proxy->down ? 0 : proxy->on_trial ? UINT64_MAX : proxy->trial_at_ms;
+    atomic_store_explicit(&proxy->asked_from_ms, from, memory_order_relaxed);
+}
+
+/* Make the proxy that was found this get's. False: its trial began, or it went down, since it was found. */
+static bool take(struct store_proxies *p, struct proxy *proxy, uint64_t now, bool *trial)
+{
+    SCOPED_LOCK(&p->lock);
+    if (!may_be_asked(proxy, now))
+        return false;
+    *trial = proxy->down;
+    proxy->on_trial |= *trial;
+    show_locked(proxy);
+    atomic_fetch_add(&proxy->refs, 1);
+    return true;
+}
+
+struct proxy *proxies_choose(struct store_proxies *p, const char *key, bool *trial)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    uint64_t now = clock_now_ms();
+    struct proxy *proxy;
+    *trial = false;
+    do
+        proxy = best_of(list, key, now);
+    while (proxy && !take(p, proxy, now, trial));
+    return proxy;
+}
+
+/* ---- health ---- */
+
+/* Take a proxy down. The pause doubles when a trial failed or the proxy came up only a short while ago. */
+static void go_down_locked(struct proxy *proxy, uint64_t now)
+{
+    bool again = proxy->pause_ms && (proxy->down || now - proxy->up_since_ms < PAUSE_MOST_MS);
+    proxy->pause_ms = again ? GR_MIN(2 * proxy->pause_ms, (uint64_t)PAUSE_MOST_MS) : PAUSE_FIRST_MS;
+    proxy->trial_at_ms = now + proxy->pause_ms;
+    proxy->down = true;
+}
+
+/* Count a good answer. Only a trial brings a proxy up: other requests that are still running when it goes down do
+ * not. */
+static void good_locked(struct proxy *proxy, bool trial, uint64_t now)
+{
+    if (trial) {
+        proxy->down = false;
+        proxy->demerits = 0;
+        proxy->up_since_ms = now;
+    } else if (proxy->demerits) {
+        proxy->demerits--;
+    }
+}
+
+/* Count a failure; return whether it took the proxy down. */
+static bool bad_locked(struct proxy *proxy, bool trial, uint64_t now)
+{
+    bool was_up = !proxy->down;
+    if (was_up)
+        proxy->demerits += FAILURE;
+    if (trial || (was_up && proxy->demerits >= LIMIT))
+        go_down_locked(proxy, now);
+    return was_up && proxy->down;
+}
+
+void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial)
+{
+    bool went_down = false;
+    {
+        SCOPED_LOCK(&p->lock);
+        uint64_t now = clock_now_ms();
+        if (trial)
+            proxy->on_trial = false;
+        if (good)
+            good_locked(proxy, trial, now);
+        else
+            went_down = bad_locked(proxy, trial, now);
+        show_locked(proxy);
+    }
+    if (good && trial)
+        log_info("shared cache proxy %s answers again", proxy->store->url);
+    if (went_down)
+        log_warning("shared cache proxy %s is skipped until it answers again: %.300s", proxy->store->url, error_text());
+}
+
+void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
+{
+    SCOPED_LOCK(&p->lock);
+    if (trial)
+        proxy->on_trial = false;
+    show_locked(proxy);
+}
+
+void proxies_report_bad(struct store_proxies *p, const char *key)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    struct proxy *proxy = best_of(list, key, clock_now_ms());
+    if (!proxy)
+        return;
+    counter_add(&proxy->counts.wrong, 1);
+    counter_add(&p->totals.wrong, 1);
+    (void)error_set(-EBADMSG, "it gave wrong bytes of %s", key);
+    proxies_complete(p, proxy, false, false);
+}
+
+/* ---- who they are ---- */
+
+/* Return the list's proxy of this URL, or NULL. */
+static struct proxy *list_find(const struct proxy_list *list, const char *url)
+{
+    uint64_t seed = seed_of(url);
+    for (size_t i = 0; i < list->n; i++) {
+        struct proxy *proxy = list->ranked[i].proxy;
+        if (list->ranked[i].seed == seed && !strcmp(proxy->store->url, url))
+            return proxy;
+    }
+    return NULL;
+}
+
+static int proxy_new(struct store_proxies *p, const char *url, struct proxy **out)
+{
+    CLEANUP_FREE struct proxy *proxy = calloc(1, sizeof *proxy);
+    if (!proxy)
+        return error_no_memory();
+    int rc = p->open(p->open_arg, url, &p->options, &proxy->store);
+    if (rc)
+        return error_prefix(rc, "shared cache proxy");
+    proxy->refs = 1;
+    proxy->store->l2 = true;
+    *out = steal_ptr(&proxy);
+    return 0;
+}
+
+/* Equal weights stay in the order in which they were given, which status shows. */
+static void list_insert(struct proxy_list *list, struct proxy *proxy, unsigned weight)
+{
+    size_t at = list->n++;
+    for (; at && list->ranked[at - 1].weight > weight; at--)
+        list->ranked[at] = list->ranked[at - 1];
+    list->ranked[at] = (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight};
+}
+
+static int list_new(size_t n, struct proxy_list **out)
+{
+    *out = calloc(1, sizeof **out + n * sizeof(struct ranked));
+    if (!*out)
+        return error_no_memory();
+    (*out)->refs = 1;
+    return 0;
+}
+
+/* Opens and closes outside the lock. Only this function changes p->list, and one thread at a time calls it. */
+int proxies_set(struct store_proxies *p, const struct members *members)
+{
+    CLEANUP(cleanup_list) struct proxy_list *fresh = NULL;
+    assert(members->len <= STORE_L2_MAX);
+    int rc = list_new(members->len, &fresh);
+    for (size_t i = 0; !rc && i < members->len; i++) {
+        struct proxy *proxy = list_find(p->list, members->items[i].url);
+        if (proxy)
+            atomic_fetch_add(&proxy->refs, 1);
+        else
+            rc = proxy_new(p, members->items[i].url, &proxy);
+        if (!rc)
+            list_insert(fresh, proxy, members->items[i].weight);
+    }
+    if (rc)
+        return rc;
+    SCOPED_LOCK(&p->lock);
+    struct proxy_list *old = p->list;
+    p->list = fresh;
+    fresh = old; /* dropped at the end, after the lock */
+    return 0;
+}
+
+/* ---- reports ---- */
+
+/* `out` keeps the list, and with it the URLs. */
+void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
+{
+    out->list = list_now(p);
+    struct store_l2_report *items = calloc(out->list->n + 1, sizeof *items);
+    size_t n = items ? out->list->n : 0;
+    SCOPED_LOCK(&p->lock);
+    for (size_t i = 0; i < n; i++) {
+        struct proxy *proxy = out->list->ranked[i].proxy;
+        items[i] = (struct store_l2_report){.url = proxy->store->url,
+                                            .weight = out->list->ranked[i].weight,
+                                            .down = proxy->down,
+                                            .requests = counter_get(&proxy->counts.requests),
+                                            .bytes = counter_get(&proxy->counts.bytes),
+                                            .failures = counter_get(&proxy->counts.failures),
+                                            .wrong = counter_get(&proxy->counts.wrong)};
+    }
+    out->items = items;
+    out->len = n;
+}
+
+void store_l2_reports_release(struct store_l2_reports *r)
+{
+    free(r->items);
+    if (r->list)
+        list_unref(r->list);
+    *r = (struct store_l2_reports){0};
+}
+
+static uint64_t count_down(struct store_proxies *p, const struct proxy_list *list)
+{
+    uint64_t down = 0;
+    SCOPED_LOCK(&p->lock);
+    for (size_t i = 0; i < list->n; i++)
+        down += list->ranked[i].proxy->down;
+    return down;
+}
+
+/* Metrics are sums over all proxies; proxies_reports gives them one by one. */
+void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    struct proxy_counts *sum = &p->totals;
+    const struct counter_row rows[] = {
+        {"granary_l2_proxies", "Shared cache proxies in front of the store", list->n},
+        {"granary_l2_down", "Shared cache proxies that are skipped now", count_down(p, list)},
+        {"granary_l2_requests_total", "GETs sent to shared cache proxies", counter_get(&sum->requests)},
+        {"granary_l2_bytes_total", "Bytes received from shared cache proxies", counter_get(&sum->bytes)},
+        {"granary_l2_failures_total", "GETs that a shared cache proxy did not answer in full",
+         counter_get(&sum->failures)},
+        {"granary_l2_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
+         fallen_through},
+        {"granary_l2_wrong_total",
+         "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
+         counter_get(&sum->wrong)},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
+}
+
+/* ---- life ---- */
+
+int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, struct store_proxies **out)
+{
+    CLEANUP_FREE struct store_proxies *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_no_memory();
+    p->refs = 1;
+    p->open = open;
+    p->open_arg = open_arg;
+    p->options = *options;
+    int rc = list_new(0, &p->list);
+    if (rc)
+        return rc;
+    pthread_mutex_init(&p->lock, NULL);
+    *out = steal_ptr(&p);
+    return 0;
+}
+
+struct store_proxies *proxies_ref(struct store_proxies *p)
+{
+    atomic_fetch_add(&p->refs, 1);
+    return p;
+}
+
+void proxies_unref(struct store_proxies *p)
+{
+    if (atomic_fetch_sub(&p->refs, 1) > 1)
+        return;
+    list_unref(p->list);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}

@@ -1,0 +1,195 @@
+/* A store behind shared cache proxies: a get asks the key's proxy (proxies.c), and the store for what the proxy does
+ * not send. A missing or short object may be the proxy's fault or the truth. Such an answer counts against the proxy
+ * only if the store does have the object. A get that breaks off continues from the store, after the bytes already
+ * passed on. */
+#include "store/l2/l2_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* The store with its proxies. */
+struct store_l2 {
+    struct store base;
+    struct store *origin;          /* owned */
+    struct store_proxies *proxies; /* a reference */
+    counter fallen_through;        /* gets of packs and index nodes that went to origin */
+};
+
+static struct store_l2 *self(struct store *s)
+{
+    return (struct store_l2 *)s;
+}
+
+/* ---- get ---- */
+
+/* Only immutable objects that clients verify go through proxies. Tags and manifests must be current. */
+static bool through_l2(const char *key)
+{
+    return !strncmp(key, "packs/", 6) || !strncmp(key, "indexes/", 8);
+}
+
+/* Would the store itself perhaps return rc? */
+static bool perhaps_true(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG;
+}
+
+/* Fetch the rest from the store after the proxy failed with rc. The failure's sentence is set aside so that a get which
+ * succeeds does not end with it; proxies_complete() gets it back for the log. */
+static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int rc, const char *key, uint64_t off,
+                        uint64_t len, struct request_context *context, struct store_resume *resume)
+{
+    struct error failure;
+    error_take(&failure, rc);
+    counter_add(&proxy->counts.failures, 1);
+    counter_add(&t->proxies->totals.failures, 1);
+    counter_add(&t->fallen_through, 1);
+    if (!perhaps_true(rc))
+        proxies_complete(t->proxies, proxy, false, trial);
+    uint64_t done = resume->done;
+    rc = store_get_until(t->origin, key, off + done, len - done, context, store_pass_on, resume);
+    if (!perhaps_true(failure.code))
+        return rc;
+    if (rc) { /* both failed: the answer may have been true */
+        proxies_call_off(t->proxies, proxy, trial);
+        return rc;
+    }
+    (void)error_restore(&failure);
+    proxies_complete(t->proxies, proxy, false, trial);
+    return 0;
+}
+
+/* Get from the key's proxy, and what it fails to send from the store. Every return ends a trial, by proxies_complete()
+ * or proxies_call_off(). */
+static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, const char *key, uint64_t off, uint64_t len,
+                       struct request_context *context, store_sink *sink, void *arg)
+{
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    counter_add(&proxy->counts.requests, 1);
+    counter_add(&t->proxies->totals.requests, 1);
+    int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
+    counter_add(&proxy->counts.bytes, resume.done);
+    counter_add(&t->proxies->totals.bytes, resume.done);
+    if (resume.stopped) {
+        proxies_call_off(t->proxies, proxy, trial);
+        return rc;
+    }
+    if (!rc && resume.done < len)
+        rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", proxy->store->url, key);
+    /* A failure after the last byte does not matter. */
+    if (rc && resume.done < len)
+        return fall_through(t, proxy, trial, rc, key, off, len, context, &resume);
+    proxies_complete(t->proxies, proxy, true, trial);
+    return 0;
+}
+
+static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                  store_sink *sink, void *arg)
+{
+    struct store_l2 *t = self(s);
+    bool trial = false;
+    if (!through_l2(key))
+        return store_get_until(t->origin, key, off, len, context, sink, arg);
+    struct proxy *proxy = proxies_choose(t->proxies, key, &trial);
+    if (!proxy) {
+        counter_add(&t->fallen_through, 1);
+        return store_get_until(t->origin, key, off, len, context, sink, arg);
+    }
+    int rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
+    proxy_unref(proxy);
+    return rc;
+}
+
+static struct store *l2_origin(struct store *s)
+{
+    return self(s)->origin;
+}
+
+static void l2_report_bad(struct store *s, const char *key)
+{
+    if (through_l2(key))
+        proxies_report_bad(self(s)->proxies, key);
+}
+
+/* ---- everything else is the store's ---- */
+
+static int l2_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    return store_get_small(self(s)->origin, key, out, version);
+}
+
+static int l2_put(struct store *s, const struct store_put *put)
+{
+    return store_put(self(s)->origin, put);
+}
+
+static int l2_stat(struct store *s, const char *key, struct store_item *out)
+{
+    return store_stat(self(s)->origin, key, out);
+}
+
+static int l2_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    return store_list(self(s)->origin, prefix, visit, arg);
+}
+
+static int l2_remove(struct store *s, const char *key)
+{
+    return store_remove(self(s)->origin, key);
+}
+
+static int l2_probe(struct store *s, bool *out)
+{
+    return store_probe_conditional(self(s)->origin, out);
+}
+
+static void l2_close(struct store *s)
+{
+    struct store_l2 *t = self(s);
+    proxies_unref(t->proxies);
+    store_close(t->origin);
+    free(t);
+}
+
+static void l2_counters(struct store *s, counter_visit *visit, void *arg)
+{
+    struct store_l2 *t = self(s);
+    proxies_counters(t->proxies, counter_get(&t->fallen_through), visit, arg);
+    store_counters(t->origin, visit, arg);
+}
+
+static void l2_health(struct store *s, struct store_health *out)
+{
+    store_health(self(s)->origin, out);
+}
+
+int store_l2_open(struct store *origin, struct store_proxies *proxies, struct store **out)
+{
+    static const struct store_ops ops = {
+        .get = l2_get,
+        .get_small = l2_get_small,
+        .put = l2_put,
+        .stat = l2_stat,
+        .list = l2_list,
+        .remove = l2_remove,
+        .probe_conditional = l2_probe,
+        .close = l2_close,
+        .counters = l2_counters,
+        .health = l2_health,
+        .origin = l2_origin,
+        .report_bad = l2_report_bad,
+    };
+    struct store_l2 *t = calloc(1, sizeof *t);
+    if (!t) {
+        store_close(origin);
+        return error_no_memory();
+    }
+    t->base = (struct store){.ops = &ops, .url = origin->url};
+    t->origin = origin;
+    t->proxies = proxies_ref(proxies);
+    *out = &t->base;
+    return 0;
+}

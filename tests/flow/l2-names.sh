@@ -1,0 +1,92 @@
+#!/bin/bash
+# The shared cache proxies are the addresses of a name, as those of a proxy on every node behind a headless Service of
+# Kubernetes: addresses come and go while clients read, the name is unknown for a while, and no read fails. The proxies are
+# those of deploy/kubernetes/shared-cache.yaml, whose parts have to fit each other.
+. "$(dirname "$0")/lib-l2.sh"
+python3 -c 'import yaml' 2>"$W/null" || skip "no python3-yaml here (apt-get install python3-yaml)"
+
+echo "== the parts of the example fit each other"
+example=$GRANARY_SOURCE/deploy/kubernetes/shared-cache.yaml conf=$GRANARY_SOURCE/deploy/nginx/granary-l2.conf
+python3 -c 'import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(sys.stdin) if d]))' <"$example" >"$W/objects.json"
+holds() { jq -e "$2" "$W/objects.json" >"$W/null" || fail "not so: $1"; }
+service='(map(select(.kind == "Service"))[0])' set='(map(select(.kind == "DaemonSet"))[0])' pod="$set.spec.template.spec"
+cache=$(sed -n 's/^proxy_cache_path \([^ ]*\) .*/\1/p' "$conf")
+port=$(sed -n 's/^ *listen \([0-9]*\);.*/\1/p' "$conf")
+name=$(jq -r "$service.metadata | .name + \".\" + .namespace + \".svc.cluster.local\"" "$W/objects.json")
+holds "the Service is headless" "$service.spec.clusterIP == \"None\""
+holds "the Service selects the pods" "$service.spec.selector == $set.spec.template.metadata.labels"
+holds "the DaemonSet selects the pods" "$set.spec.selector.matchLabels == $set.spec.template.metadata.labels"
+holds "ports" "$pod.containers[0].readinessProbe.tcpSocket.port == $port and $service.spec.ports[0].port == $port"
+holds "the addresses are the nodes'" "$pod.hostNetwork"
+holds "the cache outlives a pod" "$pod.containers[0].volumeMounts as \$m | $pod.volumes | map(select(.hostPath).name) as \$v | \$m | map(select(.mountPath == \"$cache\").name) == \$v"
+holds "nothing else is written to the node" "$pod.containers[0].securityContext | .readOnlyRootFilesystem and .runAsNonRoot and .capabilities.drop == [\"ALL\"]"
+holds "no token is mounted" "$pod.automountServiceAccountToken == false"
+grep -q "create configmap $(jq -r "$pod.volumes | map(.configMap // empty)[0].name" "$W/objects.json") .*granary-l2.conf" "$example" || fail "the command for the ConfigMap makes another one"
+grep -rqF "dns+http://$name" "$GRANARY_SOURCE/docs/operations/shared-cache.md" || fail "the page has another name than $name"
+
+unshare -m true 2>"$W/null" || skip "no mount namespaces here: the name service is not tested"
+make_images 4
+free_port && STORE=$FREE_PORT
+free_port && PORT=$FREE_PORT
+store_config "127.0.0.1:$STORE"
+background nginx -c "$W/store.conf" -g 'daemon off;'
+wait_for 60 answers "$STORE"
+for n in 1 2 3; do
+    proxy_config "proxy$n" "127.0.0.1:$STORE" "127.0.0.$n:$PORT"
+    background nginx -c "$W/proxy$n.conf" -g 'daemon off;'
+    wait_for 60 bash -c "(exec 3<>/dev/tcp/127.0.0.$n/$PORT) 2>/dev/null"
+done
+LAST_PID=$BACKGROUND_PID
+
+# Names come from a file of the test's own, and from nowhere else.
+echo "hosts: files" >"$W/nsswitch"
+echo "multi on" >"$W/host.conf"
+# say N...: these are the addresses; in place, since the file is mounted
+say() { { echo "127.0.0.1 localhost" && for n in "$@"; do echo "127.0.0.$n $name"; done; } >"$W/hosts"; }
+say 1 2
+touch /etc/host.conf
+cat >"$W/with-names" <<END
+#!/bin/sh
+mount --bind $W/hosts /etc/hosts && mount --bind $W/nsswitch /etc/nsswitch.conf && mount --bind $W/host.conf /etc/host.conf && exec "\$@"
+END
+chmod +x "$W/with-names"
+
+echo "== addresses come and go"
+images=()
+for i in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$STORE/lake/i$i"); done
+background unshare -m --propagation private "$W/with-names" nbdkit -f -t 64 --unix "$W/a.sock" "$PLUGIN" "${images[@]}" \
+    "l2=dns+http://$name:$PORT/lake" control="$W/a.control" disk-timeout="$DISK_TIMEOUT" 2>"$W/log"
+wait_for 60 listens "$W/a.sock"
+members() { of_proxies a 'map(.url) | sort | join(" ")'; }
+members_are() { # members_are N...
+    local wanted="" n
+    for n in "$@"; do wanted="$wanted${wanted:+ }http://127.0.0.$n:$PORT/lake"; done
+    [ "$(members)" = "$wanted" ]
+}
+list_says() { [[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r '.l2_lists[0].error // ""')" = *"$1"* ]]; }
+wait_for 60 members_are 1 2
+background read_on a
+READER_PID=$BACKGROUND_PID
+asked() { [ "$(of_proxies a "map(select(.url | contains(\"127.0.0.$1:\")).requests) | add // 0")" -gt 0 ]; }
+wait_for 120 asked 1
+say 1 2 3
+wait_for 60 members_are 1 2 3
+wait_for 120 asked 3
+say 2 1
+wait_for 60 members_are 1 2
+kill_nginx "$LAST_PID"
+
+echo "== the name is unknown"
+say
+wait_for 60 list_says "$name"
+members_are 1 2 || fail "a failed look-up changed the proxies: $(members)"
+[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r .health)" = degraded ] || fail "health: not degraded"
+say 2
+wait_for 60 members_are 2
+requests=$(count a l2_requests_total)
+some_more() { [ "$(count a l2_requests_total)" -gt $((requests + 20)) ]; }
+wait_for 120 some_more
+kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up"
+touch "$W/enough"
+wait "$READER_PID" || fail "a client saw an error or a wrong byte"
+[ "$(count a fetch_errors_total)" = 0 ] || { tail -5 "$W/log"; fail "$(count a fetch_errors_total) fetches failed"; }
