@@ -1,6 +1,6 @@
 #!/bin/bash
 # granary-csi, as kubelet calls it: every call, right and wrong; a mount that takes longer than its call, and than the
-# driver; drivers that come and go.
+# driver; drivers that come and go; volumes that are taken down when their server is dead.
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-csi.sh"
@@ -90,4 +90,21 @@ wait_for 60 eval "[[ \$(call \"\$inline)\") = OK* ]]"
 "$TREECMP" "$W/tree" "$target"
 [[ $(call "unpublish('w', '$target')") = OK* ]] || fail "not unpublished"
 [ ! -e "$target" ] || fail "its directory is left"
+
+echo "== the server is dead: volumes are taken down all the same"
+kill_servers() {
+    [ -n "$(own_servers)" ] || fail "no server: the test proves nothing"
+    own_servers | xargs kill -9
+    wait_for 60 eval '! own_servers >"$W/null"'
+    ! cat "$1/hello" 2>"$W/null" || fail "it can be read: the test proves nothing"
+}
+mkdir -p "$staging"
+answers_with OK "stage('v', '$staging', {'image': '$W/store/faces', 'fuse': 'true'})"
+answers_with OK "publish('v', '$staging', '$target')"
+kill_servers "$target"
+for _ in 1 2; do answers_with OK "unpublish('v', '$target')"; done
+for _ in 1 2; do answers_with OK "unstage('v', '$staging')"; done
+answers_with OK "$inline)"
+kill_servers "$target"
+for _ in 1 2; do answers_with OK "unpublish('w', '$target')"; done
 nothing_left

@@ -1,35 +1,40 @@
 #!/bin/bash
 # granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the
-# server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. The driver is a process
-# here; kubernetes/helm has it in a pod.
+# server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. Volumes have S3 keys of
+# their own, from Secrets, which are replaced under readers; the store is a real S3 server. A claim of a StorageClass is
+# given the volume that the driver answers with. The driver is a process here; kubernetes/helm has it in a pod.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi
 [ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-export PATH=$GRANARY_BUILD/cli:$PATH
+/usr/bin/python3 -c "import grpc" 2>"$W/null" || skip "no gRPC for Python: apt-get install python3-grpcio"
+export PATH=$GRANARY_BUILD/cli:$PATH GRANARY_CACHE=$W/cache:64M
 socket=$KUBELET_DIR/plugins_registry/csi.granary.io-reg.sock
 
 start_driver() {
-    background "$CSI" --kubelet-dir "$KUBELET_DIR" --node-id node1 --inline-stores "$W/store" 2>>"$W/log/driver"
+    background "$CSI" --kubelet-dir "$KUBELET_DIR" --node-id node1 --inline-stores "$W/store" --inline-stores s3://lake-alice 2>>"$W/log/driver"
     DRIVER=$BACKGROUND_PID
     wait_for 60 listens "$socket"
 }
 registered() { kubectl get csinode node1 -o jsonpath='{.spec.drivers[*].name}' | grep -x csi.granary.io >"$W/null"; }
 
-# volume NAME IMAGE [ATTRIBUTE]: with a claim of its name
-volume() {
+# volume NAME IMAGE [ATTRIBUTE]: with a claim of its name. volume_with_keys: with those of the Secret NAME-s3
+volume() { csi_volume "$@" | kubectl apply -f - >"$W/null"; }
+volume_with_keys() { csi_volume "$@" | sed 's/# \(node.*SecretRef: \)/\1/' | kubectl apply -f - >"$W/null"; }
+csi_volume() {
     sed -e '/^kind: Pod$/,$d' -e "s|faces-v1|$1|g; s|name: faces\\b|name: $1|; s|s3://lake/images/faces:v1|$2|; s|noexec: .*|${3:-noexec: \"true\"}|" \
-        "$GRANARY_SOURCE/deploy/kubernetes/csi-volume.yaml" | sed '$d' | sed '$d' | kubectl apply -f - >"$W/null"
+        "$GRANARY_SOURCE/deploy/kubernetes/csi-volume.yaml" | sed '$d' | sed '$d'
 }
 
-# pod NAME CLAIM COMMAND; for an inline volume, IMAGE stands in place of CLAIM
+# pod NAME CLAIM COMMAND [SECRET]; for an inline volume, IMAGE stands in place of CLAIM
 pod() {
     local source="persistentVolumeClaim: {claimName: $2, readOnly: true}"
-    [[ $2 != */* ]] || source="csi: {driver: csi.granary.io, volumeAttributes: {image: $2}}"
+    [[ $2 != */* ]] || source="csi: {driver: csi.granary.io, ${4:+nodePublishSecretRef: {name: $4\}, }volumeAttributes: {image: \"$2\"}}"
     kubectl apply -f - >"$W/null" <<YAML
 apiVersion: v1
 kind: Pod
@@ -46,6 +51,24 @@ YAML
 }
 phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
 is_gone() { ! kubectl get "$@" >"$W/null" 2>&1; }
+# told POD TEXT: one of its events has that text
+told() { kubectl get events --field-selector involvedObject.name="$1" -o jsonpath='{.items[*].message}' | grep -F -- "$2" >"$W/null"; }
+
+# secret NAME USER NUMBER: the user's keys, as they are or in place of others
+secret() {
+    kubectl create secret generic "$1" --dry-run=client -o yaml --from-literal=AWS_ACCESS_KEY_ID="$2$3" \
+        --from-literal=AWS_SECRET_ACCESS_KEY="${PAD}hidden$2$3" | kubectl apply -f - >"$W/null"
+}
+# with USER COMMAND...: the command with the user's first keys in its environment
+with() { AWS_ACCESS_KEY_ID=${1}1 AWS_SECRET_ACCESS_KEY=${PAD}hidden${1}1 "${@:2}"; }
+# server_has SECRET: a server of mounts has it in its memory
+server_has() {
+    local pid
+    for pid in $(pgrep -x granary-fuse); do
+        [ -z "$(python3 "$GRANARY_SOURCE/tests/tools/memory.py" "$pid" "$1")" ] || return 0
+    done
+    return 1
+}
 
 # reads_on POD: it reads more, and never failed
 reads_on() {
@@ -64,6 +87,19 @@ echo hello >"$W/tree/hello"
 want=$(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
 
 cluster_start
+echo "== a real S3 server, whose users exclude each other; the node has the keys of none"
+ceph_s3 start || fail "Ceph does not start"
+eval "$(ceph_s3 env)"
+unset http_proxy https_proxy AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+export AWS_SHARED_CREDENTIALS_FILE=$W/none AWS_CONFIG_FILE=$W/none AWS_EC2_METADATA_DISABLED=true
+PAD=$(printf 'p%.0s' {1..40}) # before each secret: the first bytes of freed memory are soon others
+for user in alice bob; do
+    ceph_s3 admin user create --uid $user --display-name $user --access-key ${user}1 --secret-key "${PAD}hidden${user}1" >"$W/out"
+    ACCESS=${user}1 SECRET=${PAD}hidden${user}1 ceph_s3 bucket lake-$user
+    with $user "$GRANARY" build -q "$W/tree" s3://lake-$user/faces >"$W/built"
+    secret $user-s3 $user 1
+done
+
 echo "== the driver registers itself"
 start_driver
 "$HELM" template granary "$CHART" --kube-version 1.37.2 --show-only templates/csidriver.yaml | kubectl apply -f - >"$W/null"
@@ -111,15 +147,15 @@ phase_is a Running || fail "a is not running"
 echo "== a wrong option is told by the pod's events"
 volume wrong "$W/store/faces" 'fence: often'
 pod wrong wrong "$sums"
-wait_for 60 eval 'kubectl get events --field-selector involvedObject.name=wrong | grep -F "fence" >"$W/null"'
-kubectl get events --field-selector involvedObject.name=wrong -o jsonpath='{.items[*].message}' | grep -F 'code = InvalidArgument' >"$W/null" || fail "no InvalidArgument"
+wait_for 60 told wrong fence
+told wrong 'code = InvalidArgument' || fail "no InvalidArgument"
 
 echo "== inline volumes"
 pod inline "$W/store/faces" "$sums"
 wait_for 120 phase_is inline Succeeded
 kubectl logs inline | diff - <(echo "$want") || fail "wrong byte in an inline volume"
 pod elsewhere "$W/elsewhere/faces" "$sums"
-wait_for 60 eval 'kubectl get events --field-selector involvedObject.name=elsewhere -o jsonpath="{.items[*].message}" | grep -F "code = PermissionDenied" >"$W/null"'
+wait_for 60 told elsewhere 'code = PermissionDenied'
 pod b "$W/store/faces" "$endless"
 wait_for 60 phase_is b Running
 kill -9 "$DRIVER"
@@ -127,6 +163,65 @@ wait_for 60 gone "$DRIVER"
 start_driver
 reads_on b
 kubectl delete pod inline b >"$W/null"
+
+echo "== volumes with keys of their own: each opens its own image"
+for user in alice bob; do
+    volume_with_keys $user s3://lake-$user/faces
+    pod $user $user "$sums"
+done
+secret stranger-s3 alice 1
+volume_with_keys stranger s3://lake-bob/faces
+pod stranger stranger "$sums"
+pod inline s3://lake-alice/faces "$sums" alice-s3
+pod keyless s3://lake-alice/faces "$sums"
+for user in alice bob inline; do
+    wait_for 120 phase_is $user Succeeded
+    kubectl logs $user | diff - <(echo "$want") || fail "wrong byte in the volume of $user"
+done
+wait_for 60 told stranger "refuses these credentials"
+wait_for 60 told keyless "no S3 credentials"
+[ "$(jq -r .control /run/granary/*/state.json | sort -u | wc -l)" = 1 ] || fail "not one server"
+
+echo "== keys are replaced under readers, by the Secret"
+pod one bob "$endless"
+pod two bob "$endless"
+wait_for 60 phase_is one Running
+wait_for 60 phase_is two Running
+ceph_s3 admin key create --uid bob --access-key bob2 --secret-key "${PAD}hiddenbob2" >"$W/out"
+secret bob-s3 bob 2
+began=$SECONDS
+wait_for 300 server_has hiddenbob2
+echo "from the Secret's change to the server: $((SECONDS - began)) s, with a kubelet that looks at its pods every 5 s"
+ceph_s3 admin key rm --uid bob --access-key bob1 >"$W/out"
+old_refused() { ! with bob "$GRANARY" inspect s3://lake-bob/faces >"$W/out" 2>&1; }
+wait_for 60 old_refused
+"$GRANARY" cache evict -q --all --control "$(jq -r .control /run/granary/*/state.json | sort -u)" >"$W/out"
+echo 3 >/proc/sys/vm/drop_caches
+reads_on one
+reads_on two
+# kubelet makes one call at a time for a volume that is staged
+for name in one two; do ! told $name Aborted || fail "a call came while another one of the volume ran"; done
+
+echo "== keys that the store refuses change nothing"
+secret bob-s3 alice 1
+wait_for 300 told one "the volume keeps its earlier keys"
+reads_on one
+secret bob-s3 bob 2
+
+echo "== a claim of a StorageClass. For external-provisioner, which this machine cannot fetch, a call of the same request"
+"$GRANARY" build -q "$W/tree/d" "$W/store/voices" >"$W/built"
+printf 'storageClasses: {lake: {image: "%s/store/${pvc.metadata.name}", mountOptions: {noexec: "true"}}}\n' "$W" >"$W/values.yaml"
+"$HELM" template granary "$CHART" --kube-version 1.37.2 -f "$W/values.yaml" --show-only templates/controller.yaml |
+    awk 'BEGIN { RS = "---\n" } /kind: StorageClass/' | kubectl apply -f - >"$W/null"
+sed '/^---$/,$d; s/name: faces/name: voices/' "$GRANARY_SOURCE/deploy/kubernetes/csi-claim.yaml" | kubectl apply -f - >"$W/null"
+background "$CSI" --controller "$W/controller.sock" 2>>"$W/log/driver"
+wait_for 60 listens "$W/controller.sock"
+kubectl get pvc voices -o json | /usr/bin/python3 "$GRANARY_SOURCE/tests/kubernetes/provision.py" "$W/controller.sock" \
+    "$(kubectl get storageclass lake -o json)" >"$W/pv.json"
+kubectl apply -f "$W/pv.json" >"$W/null"
+pod class voices 'cat /data/7 | sha256sum'
+wait_for 120 phase_is class Succeeded
+kubectl logs class | diff - <(sha256sum <"$W/tree/d/7") || fail "wrong byte in the volume of a StorageClass"
 
 echo "== nothing is left"
 kubectl delete pod --all >"$W/null"

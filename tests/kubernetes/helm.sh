@@ -1,12 +1,14 @@
 #!/bin/bash
-# The Helm chart in a real cluster, by FUSE and with an S3 store: what the API server thinks of every part of it; 20 pods
-# share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, and the
-# server's front end killed; the Job of a data set builds, warms and moves the tag; the node is drained; new volumes have
-# the new version, and the earlier one again; nothing is left. It prints how long a pod waits for its first byte.
+# The Helm chart in a real cluster, by FUSE and with a real S3 server: what the API server thinks of every part of it; 20
+# pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, and
+# the server's front end killed; the Job of a data set builds, warms and moves the tag, and one that fails says why; the
+# node is drained; new volumes have the new version, and the earlier one again; nothing is left. It prints how long a pod
+# waits for its first byte.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-helm.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-ceph.sh"
 
 CSI=$GRANARY_BUILD/csi/granary-csi
 [ -x "$CSI" ] || skip "granary-csi is not built: apt-get install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
@@ -101,12 +103,10 @@ want=$(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum)
 
 granary_image "$W/granary.tar"
 cluster_start "$W/granary.tar"
-export S3_ADDRESS=10.99.0.1 AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=secret AWS_REGION=us-east-1
-unset http_proxy https_proxy
-PYTHONDONTWRITEBYTECODE=1 background python3 "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "raw=$W/tree" 2>"$W/s3.err"
-wait_for 60 test -s "$W/port"
-AWS_ENDPOINT_URL=http://$S3_ADDRESS:$(cat "$W/port")
-export AWS_ENDPOINT_URL
+ceph_s3 start || fail "Ceph does not start"
+use_ceph lake raw
+unset https_proxy
+python3 "$SERVERS/s3put.py" tree raw "" "$W/tree" >"$W/put"
 image=s3://lake/images/faces
 cat >"$W/values.yaml" <<YAML
 image: {repository: docker.io/local/granary, tag: "1", pullPolicy: Never}
@@ -133,7 +133,8 @@ done
 kubectl apply --dry-run=server --validate=strict -f "$GRANARY_SOURCE/deploy/kubernetes" >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 
 echo "== install to the first pod"
-kubectl -n granary create secret generic granary-s3 --from-literal=AWS_ACCESS_KEY_ID=id --from-literal=AWS_SECRET_ACCESS_KEY=secret >"$W/null"
+kubectl -n granary create secret generic granary-s3 \
+    --from-literal=AWS_ACCESS_KEY_ID="$AWS_ACCESS_KEY_ID" --from-literal=AWS_SECRET_ACCESS_KEY="$AWS_SECRET_ACCESS_KEY" >"$W/null"
 helm install granary "$CHART" -f "$W/values.yaml"
 becomes ready server
 becomes ready driver
@@ -200,7 +201,7 @@ reads_on reader
 echo "== the Job builds, warms and moves the tag"
 before=$(digest_of $image:current)
 echo new >"$W/new"
-python3 "$GRANARY_SOURCE/tests/servers/s3put.py" key raw new "$W/new"
+python3 "$SERVERS/s3put.py" key raw new "$W/new"
 kubectl -n granary create job --from=cronjob/granary-faces now >"$W/null"
 becomes complete granary now
 kubectl -n granary get pods -l batch.kubernetes.io/job-name=now -o json >"$W/pods.json"
@@ -210,6 +211,19 @@ jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | from
 kubectl -n granary logs job/now -c warm | grep '^{' | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
     fail "the warming's log: $(kubectl -n granary logs job/now -c warm)"
 reads_on reader
+
+echo "== a Job that fails says why in its termination message, which kubelet takes from the end of the log"
+after=$(digest_of $image:current)
+kubectl -n granary create job --from=cronjob/granary-faces broken --dry-run=client -o json |
+    sed 's|s3://raw|s3://nowhere|; s|"backoffLimit": 5|"backoffLimit": 0|' | kubectl apply -f - >"$W/null"
+has_failed() {
+    kubectl -n granary get pods -l batch.kubernetes.io/job-name=broken \
+        -o jsonpath='{.items[0].status.initContainerStatuses[0].state.terminated.message}' | grep . >"$W/said"
+}
+becomes has_failed
+tail -1 "$W/said" | grep '^granary: build: .*nowhere' >"$W/null" || fail "the message: $(cat "$W/said")"
+[ "$(digest_of $image:current)" = "$after" ] || fail "the tag moved"
+kubectl -n granary delete job broken >"$W/null"
 
 echo "== the node is drained: its pods end, driver and server stay"
 kubectl drain node1 --ignore-daemonsets --delete-emptydir-data --force --timeout=600s >"$W/said" 2>&1 || fail "$(cat "$W/said")"

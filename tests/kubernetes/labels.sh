@@ -1,7 +1,8 @@
 #!/bin/bash
 # The labels of nodes, and where the scheduler puts pods by them: the chart labels the real node, and a process another one,
 # by a token of the chart's service account; what the policy refuses such a token; the affinity that pods of a claim are
-# given; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods there never start.
+# given; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods there never start. kwok
+# would say the same, and that these pods run, which the scheduler does not look at; Go would build it for minutes.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"

@@ -6,6 +6,7 @@
 #   cluster_start IMAGE...     all of it, with these container images (docker-archives); kubectl is in PATH
 #   KUBELET_DIR                kubelet's --root-dir
 #   kubelet_start, KUBELET     its process
+#   CEPH_DIR, CEPH_ADDRESS     for lib-ceph.sh: `ceph_s3 start` is an S3 server that pods reach; it is stopped at the end
 #
 # The program comes from tests/kubernetes/kube/build, which takes long: a test does not run it. CLUSTER_NEEDS may name a
 # file that fetches something and keeps it: it is sourced before, after tests/lib.sh, while there is a network.
@@ -26,6 +27,7 @@ done
 [ -x /bin/busybox ] && [ -x /usr/lib/cni/bridge ] || skip "apt-get install busybox-static containernetworking-plugins"
 
 KUBELET_DIR=$W/kubelet
+CEPH_DIR=$W/ceph CEPH_ADDRESS=10.99.0.1
 export CONTAINERD_ADDRESS=/run/containerd/containerd.sock CONTAINERD_NAMESPACE=k8s.io
 export KUBECONFIG=$W/admin.conf PATH=$W/bin:$PATH
 
@@ -106,6 +108,7 @@ extra_cleanup() {
     local task
     for task in $(ctr tasks ls -q 2>"$W/null"); do ctr tasks kill -s 9 "$task" 2>"$W/null"; done
     grep " $W/" /proc/self/mounts | cut -d' ' -f2 | tac | xargs -rn1 umount -l 2>"$W/null"
+    [ ! -d "$CEPH_DIR" ] || ceph_s3 stop
 }
 
 cluster_start() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An S3 server in memory that misbehaves as told, on a free port of 127.0.0.1, or of $S3_ADDRESS.
+"""An S3 server in memory that misbehaves as told, on a free port of 127.0.0.1.
 
 usage: faulty-s3.py PORTFILE [BUCKET=DIR]...     buckets filled from directories; others are there, empty
 
@@ -290,7 +290,7 @@ def main(args):
         sys.exit(__doc__)
     for arg in args[1:]:
         fill(*arg.split("=", 1))
-    server = Server((os.environ.get("S3_ADDRESS", "127.0.0.1"), 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     with open(args[0] + ".new", "w", encoding="ascii") as file:
         file.write(str(server.server_address[1]))
     os.rename(args[0] + ".new", args[0])
