@@ -1,8 +1,8 @@
 #!/bin/bash
 # The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages
 # that dpkg has in it, and it has its labels. skopeo, podman and containerd take it. Run by crun as Kubernetes would
-# (another user than root, no capability, a root that cannot be written), it builds an image of a tree and serves it over
-# a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a data set.
+# (another user than root, no capability, a root that cannot be written), it builds an image of a tree and serves it
+# over a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a data set.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
