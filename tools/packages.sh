@@ -17,7 +17,7 @@ declare -A PACKAGES=(
         containerd podman skopeo"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun containerd runc
         containernetworking-plugins"
-    [package]="debhelper lintian mmdebstrap umoci jq crun rpm git"
+    [package]="build-essential debhelper lintian mmdebstrap umoci jq crun rpm git"
     [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 python3-grpcio e2fsprogs erofs-utils zstd time jq"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )
