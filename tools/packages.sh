@@ -13,10 +13,11 @@ declare -A PACKAGES=(
     [style]="shellcheck clang-format clang-tidy cppcheck jq"
     [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
         jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light varnish apache2-bin libnginx-mod-http-echo
-        minisign python3-grpcio python3-yaml default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"
+        minisign python3-grpcio python3-yaml default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev
+        containerd podman skopeo"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun containerd runc
         containernetworking-plugins"
-    [package]="debhelper lintian mmdebstrap umoci jq crun rpm git"
+    [package]="build-essential debhelper lintian mmdebstrap umoci jq crun rpm git"
     [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 python3-grpcio e2fsprogs erofs-utils zstd time jq"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )

@@ -78,7 +78,7 @@ const char *nbd_remedy(const char *os_release, const char *release, char out[NBD
     static const struct {
         const char *id, *text;
     } table[] = {
-        {"ubuntu", "Ubuntu: apt install linux-modules-extra-%s, then modprobe nbd"},
+        {"ubuntu", "Ubuntu: apt install linux-modules-%s, then modprobe nbd"},
         {"debian",
          "Debian: modprobe nbd; where that fails, apt install linux-image-amd64 or -arm64 and boot it: kernel %s "
          "has no nbd"},

@@ -16,7 +16,7 @@ wait_for 60 test -s "$W/port"
 mkdir "$W/tree"
 echo file >"$W/tree/file"
 i=s3://bucket/store/faces
-lookups=("images s3://bucket/store" "ls $i" "inspect $i" "tag $i v2" "rm $i:v1" "diff $i $i:v1")
+lookups=("images s3://bucket/store" "ls $i" "inspect $i" "tag $i v2" "rm $i:v1" "diff $i $i:v1" "sign $i:v1 --message" "bench $i")
 others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "gc s3://bucket/store"
     "serve $i --socket $W/nbd.sock --cache none")
 [ "$(id -u)" != 0 ] || others+=("mount $i $W/mounted --mkdir --cache none")

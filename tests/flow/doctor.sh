@@ -120,6 +120,10 @@ examine 0 s3://lake/img
 found "OK store-speed .*"
 found "OK clock-skew this clock and the store's differ by [0-2] seconds: null"
 ! grep store-write "$W/findings" || fail "something was written unasked"
+url=$AWS_ENDPOINT_URL
+AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 0 --endpoint "$url" s3://lake/img
+AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 1 --timeout 1s s3://lake/img
+found "FAIL image .*http://127.0.0.1:1: .*gave up after [0-9]+ tries in [12]\.[0-9] s.*"
 control() { curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/$1" -d "$2"; }
 control counts '' >"$W/counts"
 ! jq -e .PUT "$W/counts" >"$W/null" || fail "something was written unasked: $(cat "$W/counts")"

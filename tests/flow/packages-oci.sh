@@ -1,16 +1,16 @@
 #!/bin/bash
 # The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages
-# that dpkg has in it, and it has its labels. Run by crun as Kubernetes would (another user than root, no capability, a
-# root that cannot be written), it builds an image of a tree and serves it over a unix socket. It has what the Helm
-# chart runs: the programs of the node, and the script of a data set.
+# that dpkg has in it, and it has its labels. skopeo, podman and containerd take it. Run by crun as Kubernetes would
+# (another user than root, no capability, a root that cannot be written), it builds an image of a tree and serves it
+# over a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a data set.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/lib-packages.sh"
 
 need_debian
-for tool in umoci crun; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install umoci crun)"
+for tool in umoci crun skopeo podman ctr; do
+    command -v $tool >"$W/null" || skip "no $tool here (apt-get install umoci crun skopeo podman containerd)"
 done
 
 extra_cleanup() {
@@ -41,6 +41,30 @@ jq -e --arg version "$version" '.Labels | .["org.opencontainers.image.version"] 
     and has("org.opencontainers.image.title") and has("org.opencontainers.image.description")' "$W/config" >"$W/null" ||
     fail "labels: $(cat "$W/config")"
 jq -e '.Entrypoint == ["granary"] and .User == "65532:65532"' "$W/config" >"$W/null" || fail "$(cat "$W/config")"
+
+echo "== skopeo copies it, podman and containerd load it and give it its name"
+archive=$W/one/$name.oci.tar
+skopeo copy -q "oci-archive:$archive" "dir:$W/copied" || fail "skopeo copy"
+cmp "$(blob "$digest")" "$W/copied/manifest.json" || fail "skopeo copies another manifest"
+podman=(podman --root "$W/podman" --runroot "$W/podman-run" --tmpdir "$W/podman-tmp" --storage-driver vfs --events-backend none)
+"${podman[@]}" load -q -i "$archive" >"$W/out" 2>&1 || fail "podman load: $(cat "$W/out")"
+"${podman[@]}" images --noheading --format '{{.Repository}}:{{.Tag}} {{.Digest}}' >"$W/out"
+[ "$(cat "$W/out")" = "localhost/granary:$version $digest" ] || fail "podman has $(cat "$W/out")"
+"${podman[@]}" rmi -f "localhost/granary:$version" >"$W/out"
+cat >"$W/containerd.toml" <<TOML
+version = 2
+root = "$W/containerd"
+state = "$W/containerd-state"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+[grpc]
+address = "$W/containerd.sock"
+TOML
+background containerd --config "$W/containerd.toml" >"$W/containerd.log" 2>&1
+wait_for 60 ctr -a "$W/containerd.sock" version >"$W/null" 2>&1
+ctr -a "$W/containerd.sock" images import --snapshotter native "$archive" >"$W/out" 2>&1 || fail "ctr images import: $(cat "$W/out")"
+ctr -a "$W/containerd.sock" images ls >"$W/out"
+grep -q "^localhost/granary:$version .* $digest " "$W/out" || fail "containerd has $(cat "$W/out")"
+end_background
 
 echo "== the SBOM has what SPDX 2.3 requires, and the packages that dpkg has"
 umoci unpack --image "$W/layout:$version" "$W/bundle" >"$W/unpack.log" 2>&1 || fail "umoci unpack: $(cat "$W/unpack.log")"

@@ -73,7 +73,10 @@ refused "--message" "$GRANARY" sign "$store/faces:v1" --message --trust "$W/mine
 read_by "$W/other.pub" "$store/faces:v1"
 "$GRANARY" sign "$store/faces:v1" --signature "$W/other.minisig" >"$W/out"
 read_by "$W/other.pub" "$store/faces:v1"
-"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" >"$W/out"
+"$GRANARY" sign "$store/faces:v1" --key "$W/mine.key" --json >"$W/out"
+jq -e --arg store "file://$store" --arg key "$id" --slurpfile tag "$store/images/faces/v1" \
+    '. == {store: $store, name: "faces", tag: "v1", digest: "sha256:\($tag[0].digest)", key: $key}' "$W/out" >"$W/null" ||
+    fail "sign --json: $(cat "$W/out")"
 
 echo "== copies keep it, other names do not"
 "$GRANARY" copy -q "$store/faces:v1" "$W/store2" >"$W/out"

@@ -1,10 +1,10 @@
 /* Requests to one bucket. s3_address.c makes addresses, credential_chain.c has the keys, http.c signs and transfers,
  * s3_error.c turns refusals into errors, s3_list.c decodes listings.
  *
- *   call_init -> call_run: call_once (sign, send)
+ *   call_init -> call_run: call_send (sign, send)
  *                    |
- *                    +-- "wrong region":  call_follow, once   --> call_once again
- *                    +-- keys rejected:   call_renew, once    --> call_once again
+ *                    +-- "wrong region":  call_follow, once   --> call_send again
+ *                    +-- keys rejected:   call_renew, once    --> call_send again
  *                    +-- other refusal:   s3_error
  *
  * Requests have the strict form on which all signers agree, since libcurl 7.88 does not normalise them: path and query
@@ -161,7 +161,7 @@ static int call_sign(struct call *c)
 }
 
 /* Send the request once. 0: an answer arrived, whatever its status. */
-static int call_once(struct call *c, const char *what)
+static int call_send(struct call *c, const char *what)
 {
     size_t max = c->response.body.max;
     http_response_release(&c->response);
@@ -225,7 +225,7 @@ static int call_run(struct call *c)
     char what[WHAT_MAX];
     snprintf(what, sizeof what, "s3://%s/%.*s", c->s->bucket, (int)c->key_len, c->key ? c->key : "");
     for (bool followed = false, renewed = false;;) {
-        int rc = call_once(c, what);
+        int rc = call_send(c, what);
         if (rc || (c->response.status >= 200 && c->response.status < 300))
             return rc;
         int again = followed ? 0 : call_follow(c);
