@@ -479,7 +479,7 @@ static int visit_other(void *arg, const struct mount_state *s)
 }
 
 /* Remove the export with its last mount. The server may need a moment to notice that the connections are closed, so
- * this is tried again. Best effort. */
+ * this is tried again; a node's server would keep it for good. Another client may keep it longer. Best effort. */
 static void remove_export(const struct mount_state *s)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
@@ -495,10 +495,8 @@ static void remove_export(const struct mount_state *s)
         if (rc || state_each(visit_other, &others))
             return;
         rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
-        if (rc == -EBUSY) /* with others */
+        if (rc == -EBUSY)
             rc = 0;
-        if (!*s->server_dir) /* a user's server: the user may want the export, so one try is enough */
-            return;
     }
 }
 

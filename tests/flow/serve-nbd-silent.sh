@@ -25,16 +25,20 @@ read_part() { timeout 60 "$probe" "nbd+unix:///$1?socket=$W/sock" read "$2" "$3"
 read_part one 0 65536
 metric() { metrics "$W/sock.control" | awk -v name="$1" '$1 == name { print $2 }'; }
 touch "$W/dead"
+# crowd REQUESTS LENGTH OFFSET: a client that asks for so much at once, which goes on in the background
 readers=()
-for words in "60 4096 20000000" "6 1048576 2000000" "6 1048576 2000000"; do
-    read -r n len offset <<<"$words"
-    "$probe" "nbd+unix:///one?socket=$W/sock" crowd "$n" "$len" "$offset" 2 >"$W/crowd.${#readers[@]}" &
+crowd() {
+    "$probe" "nbd+unix:///one?socket=$W/sock" crowd "$1" "$2" "$3" 2 >"$W/crowd.${#readers[@]}" &
     readers+=($!)
-done
-connected() { [ "$(metric granary_front_connections)" = 3 ]; }
-wait_for 60 connected
+}
+# the large ones first: the small ones alone could take all of the store's threads
+crowd 6 1048576 2000000
+crowd 6 1048576 2000000
 waiting() { [ "$(metric granary_front_reply_bytes)" -gt 4000000 ]; }
 wait_for 60 waiting
+crowd 60 4096 20000000
+connected() { [ "$(metric granary_front_connections)" = 3 ]; }
+wait_for 60 connected
 for offset in 1000000 9000000 30000000; do
     read_part two $offset 1048576 || fail "a read of another store waits for the silent one"
 done
