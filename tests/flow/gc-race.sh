@@ -2,6 +2,7 @@
 # Builds (some killed and run again, some upon a parent), copies, tags that come and go, garbage collections and
 # readers, all over one store at the same time: no image that has a name ever lacks anything, and at the end nothing
 # needless is left. GRANARY_FULL=1 races for minutes.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 LEAST=${GRANARY_FULL:+120} # seconds

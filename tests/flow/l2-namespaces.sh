@@ -2,6 +2,7 @@
 # Shared cache proxies on machines of their own: the store and two nginx proxies, each in a network namespace, and three
 # servers that read everything at the same moment. Each proxy holds its half, the store sends every byte once; a proxy
 # that is killed, and one whose network is cut, cost no error.
+# ctest: long
 if [ -z "${L2_INSIDE:-}" ]; then
     if ! unshare -n true 2>/dev/null || ! command -v ip >/dev/null; then
         echo "no network namespaces here, or not root, or no ip (apt-get install iproute2): proxies on machines of their own are not tested"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Shared cache proxies that are Varnish, with deploy/varnish/granary-l2.vcl: two servers read everything, the store sends
 # each pack once, and one that is killed while clients read costs no error.
+# ctest: long
 . "$(dirname "$0")/lib-l2.sh"
 command -v varnishd >/dev/null || skip "no varnishd here (apt-get install varnish)"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # `granary mount` with kernel nbd, inside the guest, from the installed programs and a file store copied in: the whole
 # tree is the same; the second mount reads from the cache; after `granary umount` nothing is left: no mount, device,
-# process, nor state in /run. What the configuration file says in [mount] holds, and `granary bench` measures a mount.
+# process, nor state in /run.
 # ctest: lock=vm
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-images.sh"
@@ -54,30 +54,6 @@ granary mount file:///store/ext4 /mnt/data
 grep -q '^/dev/nbd[0-9]* /mnt/data ext4 ro' /proc/mounts
 few_same /mnt/data
 granary umount /mnt/data
-
-echo "== by the configuration file, and its figures"
-cat >/etc/granary.conf <<'CONF'
-[server]
-memory = 64M
-[mount]
-connections = 1
-nbd-timeout = 7s
-noexec = yes
-CONF
-granary mount file:///store/perl /mnt/data
-grep '^/dev/nbd[0-9]* /mnt/data erofs ro,[^ ]*noexec' /proc/mounts
-device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
-d=/sys/block/${device#/dev/}
-[ "$(ls $d/mq | wc -l)" = 1 ] || { echo "other connections than one"; exit 1; }
-[ "$(cat $d/queue/io_timeout)" = 7000 ] || { echo "the kernel waits for $(cat $d/queue/io_timeout) ms"; exit 1; }
-granary bench --seconds 6 --json /mnt/data | tr -d ' \n' >/bench
-cat /bench; echo
-for figure in '"first_files":{[^}]*"raw":null,"granary":[1-9]' '"again_bytes":{[^}]*"raw":[1-9][0-9]*,"granary":[1-9]' \
-    '"first_fetched":{[^}]*"granary":[1-9]' '"image":"file:///store/perl' '"notes":\[\]'; do
-    grep -q "$figure" /bench || { echo "no $figure"; exit 1; }
-done
-granary umount /mnt/data
-rm /etc/granary.conf
 
 echo "== a second mount, the store gone: everything comes from the cache"
 rm -r /store/packs
