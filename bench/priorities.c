@@ -1,7 +1,8 @@
-/* priorities URI read THREADS SECONDS        random reads of 64 KiB, none twice, each thread over a connection of its
- * own: prints reads, median and 99th percentile in ms, MB/s. The first second, in which connections are made and the
- * index is read, is not counted priorities URI cache THREADS SECONDS RATE  has the export cached from its front on,
- * RATE bytes a second (0: no limit)
+/* priorities URI read THREADS SECONDS
+ *     random reads of 64 KiB, none twice, each thread over a connection of its own: prints reads, median and 99th
+ *     percentile in ms, MB/s. The first second, in which connections are made and the index is read, is not counted
+ * priorities URI cache THREADS SECONDS RATE
+ *     has the export cached from its front on, RATE bytes a second (0: no limit)
  */
 #include <libnbd.h>
 #include <pthread.h>
