@@ -94,6 +94,8 @@ GR_MUST_CHECK int stack_export_new(struct stack *s, const struct stack_image *im
 /* Find or open the export's store. -EINVAL: a second one with proxies, or keys for a store that is not S3; -ENOSPC: too
  * many; errors of store_open. */
 GR_MUST_CHECK int stack_export_add_store(struct stack *s, struct stack_export *e);
+/* Leave the store of the export's own, if it has one, to the next export of that URL. */
+void stack_export_leave_store(struct stack_export *e);
 /* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
 /* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;
