@@ -5,13 +5,7 @@
 . "$(dirname "$0")/lib-l2.sh"
 
 make_images 6
-for name in P P1 P2 P3 P4; do
-    free_port
-    declare "$name=$FREE_PORT"
-done
-store_config "127.0.0.1:$P"
-background nginx -c "$W/store.conf" -g 'daemon off;'
-wait_for 60 answers "$P"
+serve_store P1 P2 P3 P4
 start_proxy() { # start_proxy N
     local port=P$1
     proxy_config "proxy$1" "127.0.0.1:$P" "127.0.0.1:${!port}"
@@ -69,8 +63,7 @@ done
 
 echo "== it joins again, another one as well, and the first leaves and is stopped, all while clients read"
 serve b
-background read_on b
-READER_PID=$BACKGROUND_PID
+start_reader b
 asked() { [ "$(of_proxies b "map(select(.url | endswith(\":$1/lake\")).requests) | add // 0")" -gt 0 ]; }
 wait_for 120 asked "$P1"
 write_list 1 2 3 4
@@ -99,10 +92,5 @@ mv "$W/members.new" "$W/members"
 wait_for 60 list_is_well b
 members_are b 2 || fail "proxies: $(of_proxies b .)"
 [ "$(of_proxies b 'map(.weight) | sort | join(" ")')" = "1 2" ] || fail "weights: $(of_proxies b .)"
-requests=$(count b l2_requests_total)
-some_more() { [ "$(count b l2_requests_total)" -gt $((requests + 20)) ]; }
-wait_for 120 some_more
-kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up"
-touch "$W/enough"
-wait "$READER_PID" || fail "a client saw an error or a wrong byte"
-for server in a b; do [ "$(count $server fetch_errors_total)" = 0 ] || fail "$(count $server fetch_errors_total) fetches failed"; done
+goes_on b
+end_reader a b

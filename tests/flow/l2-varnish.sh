@@ -6,13 +6,7 @@
 command -v varnishd >/dev/null || skip "no varnishd here (apt-get install varnish)"
 
 make_images 4
-for name in P P1 P2; do
-    free_port
-    declare "$name=$FREE_PORT"
-done
-store_config "127.0.0.1:$P"
-background nginx -c "$W/store.conf" -g 'daemon off;'
-wait_for 60 answers "$P"
+serve_store P1 P2
 start_varnish() { # start_varnish NAME PORT
     sed -e "s|\.host = \"BUCKET.s3.eu-central-1.amazonaws.com\"|.host = \"127.0.0.1\"|; s|\.port = \"80\"|.port = \"$P\"|" \
         -e "s|BUCKET.s3.eu-central-1.amazonaws.com|127.0.0.1|" \
@@ -43,16 +37,10 @@ echo "packs and index nodes: $OBJECT_BYTES bytes; the store sent $(sent_by_store
 
 echo "== a proxy killed while clients read"
 serve c # without a cache: every read is fetched
-background read_on c
-READER_PID=$BACKGROUND_PID
+start_reader c
 asked_some() { [ "$(of_proxies c '.[0].bytes')" -gt 1000000 ]; }
 wait_for 120 asked_some
 kill_nginx "$VARNISH1_PID" # and its child
 wait_for 120 state_is c 0 down
-requests=$(count c l2_requests_total)
-some_more() { [ "$(count c l2_requests_total)" -gt $((requests + 20)) ]; }
-wait_for 120 some_more
-kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up"
-touch "$W/enough"
-wait "$READER_PID" || fail "a client saw an error or a wrong byte"
-for server in a b c; do [ "$(count $server fetch_errors_total)" = 0 ] || fail "$(count $server fetch_errors_total) fetches failed"; done
+goes_on c
+end_reader a b c

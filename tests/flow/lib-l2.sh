@@ -35,6 +35,18 @@ server { listen $1; location /lake/ { alias $W/store/; } }
 END
 }
 
+# serve_store PROXY...: the store by nginx at port $P, and a free port in a variable of each name
+serve_store() {
+    local name
+    for name in P "$@"; do
+        free_port
+        declare -g "$name=$FREE_PORT"
+    done
+    store_config "127.0.0.1:$P"
+    background nginx -c "$W/store.conf" -g 'daemon off;'
+    wait_for 60 answers "$P"
+}
+
 # proxy_config NAME STORE LISTEN: nginx NAME, a proxy in front of STORE (HOST:PORT) that caches in $W/kept-NAME: the
 # configuration as it is shipped, with the edits that it asks for
 proxy_config() {
@@ -68,8 +80,21 @@ read_all() {
     local i
     for i in $(seq "$IMAGES"); do read_image "$1" "i$i" || fail "server $1 does not give the bytes of image i$i"; done
 }
-# read_on SERVER: again and again until $W/enough is there
+# A client that reads all of SERVER again and again: start_reader SERVER; goes_on SERVER waits for 20 requests more to
+# proxies; end_reader SERVER... ends it, and no server has met an error
 read_on() { while [ ! -e "$W/enough" ]; do read_all "$1"; done; }
+start_reader() { background read_on "$1" && READER_PID=$BACKGROUND_PID; }
+requests_above() { [ "$(count "$1" l2_requests_total)" -gt "$2" ]; }
+goes_on() { wait_for 120 requests_above "$1" $(($(count "$1" l2_requests_total) + 20)); }
+end_reader() {
+    local server
+    kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up"
+    touch "$W/enough"
+    wait "$READER_PID" || fail "a client saw an error or a wrong byte"
+    for server in "$@"; do
+        [ "$(count "$server" fetch_errors_total)" = 0 ] || fail "$(count "$server" fetch_errors_total) fetches of $server failed"
+    done
+}
 
 # of_proxies SERVER FILTER: from its status
 of_proxies() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2 | $2"; }

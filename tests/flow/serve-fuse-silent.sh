@@ -5,20 +5,12 @@
 . "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] || skip "mounting FUSE needs root and /dev/fuse"
+. "$GRANARY_SOURCE/tests/flow/lib-silent.sh"
 
-mkdir "$W/tree" "$W/images"
-for name in one two; do
-    head -c 40000000 /dev/urandom >"$W/tree/large"
-    "$GRANARY" build -q "$W/tree" "$W/store-$name/$name" >"$W/built"
-    "$GRANARY" export -q "$W/store-$name/$name" "$W/$name"
-done
-
-serve_silent "$W/store-one"
-
+mkdir "$W/images"
 background "$GRANARY" serve "$STORE_URL/one" "$W/store-two/two" --fuse "$W/images" --threads 32 \
     --cache "$W/cache:128M" --warm none --fill off --readahead 0 --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 wait_for 60 grep -q '^serving' "$W/serve.out"
-extra_cleanup() { rm -f "$W/dead"; }
 
 # read IMAGE SIZE N FILE: the Nth SIZE bytes of the image, past the page cache
 read_part() { timeout 100 dd if="$W/images/$1" iflag=direct bs="$2" skip="$3" count=1 status=none >"$4"; }

@@ -3,21 +3,12 @@
 # small, of three clients, keep no read of the other image waiting, cached or not. When the store is back they all end
 # well.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-
-mkdir "$W/tree"
-for name in one two; do
-    head -c 40000000 /dev/urandom >"$W/tree/large"
-    "$GRANARY" build -q "$W/tree" "$W/store-$name/$name" >"$W/built"
-    "$GRANARY" export -q "$W/store-$name/$name" "$W/$name"
-done
-
-serve_silent "$W/store-one"
+. "$GRANARY_SOURCE/tests/flow/lib-silent.sh"
 
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 background "$GRANARY" serve "$STORE_URL/one" "$W/store-two/two" --socket "$W/sock" --threads 32 \
     --cache "$W/cache:128M" --warm none --fill off --readahead 0 --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 wait_for 60 grep -q '^serving' "$W/serve.out"
-extra_cleanup() { rm -f "$W/dead"; }
 
 # read_part IMAGE OFFSET LENGTH: they are the image's bytes
 read_part() { timeout 60 "$probe" "nbd+unix:///$1?socket=$W/sock" read "$2" "$3" | cmp - <(tail -c +$(($2 + 1)) "$W/$1" | head -c "$3"); }
