@@ -78,8 +78,9 @@ struct store_health {
     char last[ERROR_TEXT_MAX], refusal[ERROR_TEXT_MAX]; /* the sentences of the last failure and the last refusal */
 };
 
+enum { STORE_FROM_MAX = 128 }; /* bytes of a server's URL in messages, with the NUL */
+
 /* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
-enum { STORE_FROM_MAX = 128 };
 struct request_context {
     uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
@@ -278,11 +279,11 @@ struct store_l2_report {
 
 /* A list that is followed, as it was read last. */
 struct store_l2_list {
-    const char *list; /* as it was given; lives as long as the proxies */
-    size_t len;       /* proxies of it */
-    char
-        failure[ERROR_TEXT_MAX]; /* why it was not read the last time, so that its proxies are those of before; or "" */
-    uint64_t failing_ms;         /* since when; 0: it was read */
+    const char *list;    /* as it was given; lives as long as the proxies */
+    size_t len;          /* proxies of it */
+    uint64_t failing_ms; /* since it could not be read; 0: it was read */
+    /* why not, or ""; its proxies are those of before then */
+    char failure[ERROR_TEXT_MAX];
 };
 
 /* What there is at a moment; strings are valid until it is released. */
