@@ -1,9 +1,9 @@
 /* Tags, leases and granary.json as JSON, each with its "format" and "version":
  *
- *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag, signature,
+ *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag, store, signature,
  *                   provenance
  *   granary-lease   started, renewed, host, pid, image
- *   granary-store   nothing else
+ *   granary-store   optional: id
  *
  * Optional keys are left out when they are not set, so that old and new programs read each other's documents.
  */
@@ -30,6 +30,8 @@ int tag_encode(const struct tag *t, struct bytes *out)
     if (root && t->name[0])
         failed |= json_object_set_new(root, "name", json_string(t->name)) ||
                   json_object_set_new(root, "tag", json_string(t->tag));
+    if (root && t->store[0])
+        failed |= json_object_set_new(root, "store", json_string(t->store));
     if (root && t->signature[0])
         failed |= json_object_set_new(root, "signature", json_string(t->signature));
     if (root && t->provenance[0])
@@ -73,6 +75,8 @@ int tag_decode(const void *data, size_t len, struct tag *out)
         if (!doc.rc && (!t.name[0] || !t.tag[0]))
             json_doc_fail(&doc, "\"name\" or \"tag\" is empty");
     }
+    if (json_object_get(root, "store"))
+        json_doc_string(&doc, root, "store", t.store, sizeof t.store);
     if (json_object_get(root, "signature"))
         json_doc_string(&doc, root, "signature", t.signature, sizeof t.signature);
     take_provenance(&doc, json_object_get(root, "provenance"), t.provenance);
@@ -142,13 +146,14 @@ int lease_decode(const void *data, size_t len, struct lease *out)
     return 0;
 }
 
-int store_doc_encode(struct bytes *out)
+int store_doc_encode(const char *id, struct bytes *out)
 {
-    CLEANUP_JSON json_t *root = json_pack("{s:s, s:i}", "format", "granary-store", "version", STORE_FORMAT_VERSION);
+    CLEANUP_JSON json_t *root =
+        json_pack("{s:s, s:s, s:i}", "format", "granary-store", "id", id, "version", STORE_FORMAT_VERSION);
     return json_doc_dump("granary.json", root, out);
 }
 
-int store_doc_decode(const void *data, size_t len)
+int store_doc_decode(const void *data, size_t len, char id[STORE_ID_MAX])
 {
     struct json_doc doc = {.what = "granary.json"};
     CLEANUP_JSON json_t *root = NULL;
@@ -156,5 +161,10 @@ int store_doc_decode(const void *data, size_t len)
         return doc.rc;
     /* A newer version refuses the whole store: this program could misread, or write, anything in it. */
     json_doc_check_format(&doc, root, "granary-store", STORE_FORMAT_VERSION);
+    char found[STORE_ID_MAX] = "";
+    if (json_object_get(root, "id"))
+        json_doc_string(&doc, root, "id", found, sizeof found);
+    if (!doc.rc)
+        memcpy(id, found, sizeof found);
     return doc.rc;
 }

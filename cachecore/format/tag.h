@@ -14,7 +14,7 @@
 #include "format/provenance.h"
 #include "format/signature.h"
 
-enum { TAG_DOC_MAX = 64 << 10, TAG_NONCE_MAX = 64 };
+enum { TAG_DOC_MAX = 64 << 10, TAG_NONCE_MAX = 64, STORE_ID_MAX = 65 };
 
 /* images/<name>/<tag>: the image that a tag names. */
 struct tag {
@@ -25,6 +25,7 @@ struct tag {
     struct digest source;                                  /* SHA-256 of the source's address; zero: not known */
     char nonce[TAG_NONCE_MAX];                             /* after a lost answer, shows whether the put was ours */
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1]; /* the key it was put under; empty: an old document */
+    char store[STORE_ID_MAX];                              /* id of the store it was put into; empty: not known */
     char signature[SIGNATURE_TEXT_MAX];   /* of name, tag and digest, as a minisign file; empty: none. Not verified, and
                                              not even decoded, so that a broken one hides no image */
     char provenance[PROVENANCE_TEXT_MAX]; /* where the image came from; empty: not known. Not decoded either; what is no
@@ -57,10 +58,12 @@ struct lease {
 GR_MUST_CHECK int lease_encode(const struct lease *l, struct bytes *out);
 GR_MUST_CHECK int lease_decode(const void *data, size_t len, struct lease *out);
 
-/* granary.json marks a store: {"format":"granary-store","version":1} */
+/* granary.json marks a store: {"format":"granary-store","id":"...","version":1}. The id is random, and travels with the
+ * document when a store is moved or copied as a whole. */
 enum { STORE_FORMAT_VERSION = 1 };
-GR_MUST_CHECK int store_doc_encode(struct bytes *out);
-/* Check a granary.json. -EBADMSG: not a Granary store, or a newer one; the sentence says what to do. */
-GR_MUST_CHECK int store_doc_decode(const void *data, size_t len);
+GR_MUST_CHECK int store_doc_encode(const char *id, struct bytes *out);
+/* Check a granary.json, and put its id, or "" if it is an old one without, into id. -EBADMSG: not a Granary store, or a
+ * newer one; the sentence says what to do. */
+GR_MUST_CHECK int store_doc_decode(const void *data, size_t len, char id[STORE_ID_MAX]);
 
 #endif

@@ -10,6 +10,7 @@
 #include "repository/repository.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -31,16 +32,42 @@ static int at_key(int rc, struct store *s, const char *key)
     return rc ? error_prefix(rc, "%s: %s", s->url, key) : 0;
 }
 
-static int read_store_doc(struct store *s)
+/* Write 128 random bits in hex. */
+static int random_text(char out[33])
+{
+    uint8_t random[16];
+    int rc = io_random(random, sizeof random);
+    for (size_t i = 0; !rc && i < sizeof random; i++)
+        snprintf(out + 2 * i, 3, "%02x", random[i]);
+    return rc;
+}
+
+static int read_store_doc(struct store *s, char id[STORE_ID_MAX])
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     int rc = store_get_small(s, store_doc_key, &doc, NULL);
-    return rc ? rc : at_key(store_doc_decode(doc.data, doc.len), s, store_doc_key);
+    return rc ? rc : at_key(store_doc_decode(doc.data, doc.len, id), s, store_doc_key);
+}
+
+/* Read granary.json, and note the store's id if this is the first time. Any thread. */
+static int read_store_id(struct store *s)
+{
+    char id[STORE_ID_MAX], *none = NULL;
+    int rc = read_store_doc(s, id);
+    if (rc || s->id)
+        return rc;
+    char *fresh = strdup(id);
+    if (!fresh)
+        return error_no_memory();
+    if (!atomic_compare_exchange_strong(&s->id, &none, fresh))
+        free(fresh);
+    return 0;
 }
 
 int repository_check(struct store *s, bool init)
 {
-    int rc = read_store_doc(s);
+    char id[33];
+    int rc = read_store_id(s);
     if (rc != -ENOENT)
         return rc;
     if (!init)
@@ -48,13 +75,15 @@ int repository_check(struct store *s, bool init)
                          "%s is not a Granary store: %s is not there; check the URL, or build an image into it", s->url,
                          store_doc_key);
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    rc = store_doc_encode(&doc);
+    rc = random_text(id);
+    if (!rc)
+        rc = store_doc_encode(id, &doc);
     if (rc)
         return rc;
     const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
     rc = store_put(s, &put);
-    /* Another build wrote it first: check what it wrote. */
-    return rc == -EEXIST ? read_store_doc(s) : rc;
+    /* Another build may have written it first, or at the same time. */
+    return rc && rc != -EEXIST ? rc : read_store_id(s);
 }
 
 static const char *tag_key(const char *name, const char *tag, char out[TAG_KEY_MAX])
@@ -84,9 +113,8 @@ static int read_tag(struct store *s, const char *key, struct tag *out)
     return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
 }
 
-/* Check that the tag was published under this name. Without that, a tag copied by other tools would make one image
- * pass for another. Old tags without a name are accepted. */
-static int check_place(struct store *s, const char *name, const char *tag, const struct tag *t)
+/* Check that the tag was published under this name. Old tags without a name are accepted. */
+static int check_name(struct store *s, const char *name, const char *tag, const struct tag *t)
 {
     if (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, tag)))
         return 0;
@@ -96,18 +124,39 @@ static int check_place(struct store *s, const char *name, const char *tag, const
                      s->url, name, tag, t->name, t->tag, s->url, t->name, t->tag);
 }
 
+int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t)
+{
+    char hex[DIGEST_HEX_SIZE];
+    int rc = check_name(s, name, tag, t);
+    if (!rc && t->store[0] && !s->id)
+        rc = read_store_id(s);
+    if (rc || !t->store[0] || !strcmp(s->id, t->store))
+        return rc;
+    return error_set(-EBADMSG,
+                     "%s: images/%s/%s was published in another store, and copied here by other means than Granary's: "
+                     "copy the image by 'granary copy', or, if it is meant, name it here by 'granary tag "
+                     "%s/%s@sha256:%s %s'",
+                     s->url, name, tag, s->url, name, digest_hex(&t->digest, hex), tag);
+}
+
+int repository_read_tag(struct store *s, const char *name, const char *tag, struct tag *out)
+{
+    char key[TAG_KEY_MAX];
+    int rc = check_names(name, tag);
+    if (!rc)
+        rc = read_tag(s, tag_key(name, tag, key), out);
+    return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
+}
+
 int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
 {
     struct tag found = {.created = 0};
     if (!ref->by_digest) {
-        char key[TAG_KEY_MAX];
-        int rc = check_names(ref->name, ref->tag);
+        int rc = repository_read_tag(s, ref->name, ref->tag, &found);
         if (!rc)
-            rc = read_tag(s, tag_key(ref->name, ref->tag, key), &found);
-        if (!rc)
-            rc = check_place(s, ref->name, ref->tag, &found);
+            rc = repository_check_tag(s, ref->name, ref->tag, &found);
         if (rc)
-            return rc == -ENOENT ? no_such_tag(s, ref->name, ref->tag) : rc;
+            return rc;
     }
     *out = ref->by_digest ? ref->digest : found.digest;
     if (out_tag)
@@ -243,20 +292,16 @@ int repository_put_object(struct store *s, enum object_kind kind, const void *da
     return store_put(s, &put);
 }
 
-/* Fill in the time and a random nonce. */
-static int fill_in(struct tag *t)
+/* Fill in where the tag is, and time and nonce if it has none. The store's id is read again: where puts are not
+ * conditional, another build may have replaced granary.json since. */
+static int fill_in(struct store *s, const char *name, const char *tag, struct tag *t)
 {
+    snprintf(t->name, sizeof t->name, "%s", name);
+    snprintf(t->tag, sizeof t->tag, "%s", tag);
     if (t->created == 0)
         t->created = time(NULL);
-    if (t->nonce[0])
-        return 0;
-    uint8_t random[16];
-    int rc = io_random(random, sizeof random);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(t->nonce + 2 * i, 3, "%02x", random[i]);
-    return 0;
+    int rc = t->nonce[0] ? 0 : random_text(t->nonce);
+    return rc ? rc : read_store_doc(s, t->store);
 }
 
 /* Replace the version of the tag that was read ("": it was absent). Return 1 if the tag is ours, 0 if another writer
@@ -315,10 +360,8 @@ int repository_publish(struct store *s, const char *name, const char *tag, struc
     int rc = check_names(name, tag);
     if (strcmp(t->name, name) != 0 || strcmp(t->tag, tag) != 0)
         t->signature[0] = '\0';
-    snprintf(t->name, sizeof t->name, "%s", name);
-    snprintf(t->tag, sizeof t->tag, "%s", tag);
     if (!rc)
-        rc = fill_in(t);
+        rc = fill_in(s, name, tag, t);
     if (!rc)
         rc = tag_encode(t, &doc);
     if (!rc)
@@ -349,17 +392,15 @@ static int sign_once(struct store *s, const char *name, const char *tag, const s
         return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
     rc = at_key(tag_decode(before.data, before.len, &t), s, key);
     if (!rc)
-        rc = check_place(s, name, tag, &t);
+        rc = repository_check_tag(s, name, tag, &t);
     if (!rc && !digest_equal(&t.digest, image))
         rc = error_set(-ESTALE, "%s: %s:%s names another image by now; look at that one, and sign again", s->url, name,
                        tag);
     if (rc)
         return rc;
-    snprintf(t.name, sizeof t.name, "%s", name);
-    snprintf(t.tag, sizeof t.tag, "%s", tag);
     snprintf(t.signature, sizeof t.signature, "%s", signature);
     t.nonce[0] = '\0';
-    rc = fill_in(&t);
+    rc = fill_in(s, name, tag, &t);
     if (!rc)
         rc = tag_encode(&t, &doc);
     if (rc)
@@ -521,7 +562,10 @@ static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct
     int rc = at_key(tag_decode(doc->data, doc->len, &t), s, key);
     if (rc || !split_tag_key(key, &name, &tag))
         return rc;
-    if (check_place(s, name, tag, &t) && !passed->copied++)
+    rc = repository_check_tag(s, name, tag, &t);
+    if (rc && rc != -EBADMSG)
+        return rc;
+    if (rc && !passed->copied++)
         log_warning("%s", error_text());
     return visit(arg, name, tag, &t);
 }

@@ -10,15 +10,21 @@
 #include "format/tag.h"
 #include "store/store.h"
 
-/* Check granary.json, which marks a directory or prefix as a Granary store. init: write it if it is absent, as the
- * first step of a build. -ENOENT: this is not a Granary store (without init); -EBADMSG: another format or version. */
+/* Check granary.json, which marks a directory or prefix as a Granary store, and note its id in s. init: write it if it is
+ * absent, as the first step of a build. -ENOENT: this is not a Granary store (without init); -EBADMSG: another format or version. */
 GR_MUST_CHECK int repository_check(struct store *s, bool init);
 
 /* Resolve a reference to an image's digest: its own, or its tag's. out_tag (may be NULL) gets the tag, zeroed for a
- * reference by digest. -ENOENT: no such tag; the sentence says how to list them. -EBADMSG: the tag is damaged, or it
- * was published under another name and copied here by other means. */
+ * reference by digest. -ENOENT: no such tag; the sentence says how to list them. -EBADMSG: the tag is damaged, or as
+ * from repository_check_tag. Reads granary.json if the tag names its store and s has not read it. */
 GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out,
                                      struct tag *out_tag);
+/* The two halves of resolving a tag, for a caller that reads granary.json and the tag at once. */
+GR_MUST_CHECK int repository_read_tag(struct store *s, const char *name, const char *tag, struct tag *out);
+/* Check that a tag was published in this store under this name. Without that, a tag copied by other tools would make one
+ * image pass for another. Old tags, which name less, are checked for what they name. -EBADMSG: it was published
+ * elsewhere. */
+GR_MUST_CHECK int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t);
 /* Read the tag that stands beside a digest, and keep it in *out if it names that digest: then its time, parent,
  * signature and provenance are the image's. The digest alone decides what is read, so *out stays as it is, without an
  * error, when the tag has moved, is gone, or none is there. Errors otherwise as from repository_resolve. */
@@ -34,7 +40,7 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * compare-and-swap, repeated until it succeeds (-EAGAIN if others replace the tag a thousand times). A put that failed
  * but whose document, recognised by our nonce, is in the store counts as success. On other stores the last writer
  * wins, with a warning if a tag is replaced, or -ENOTSUP if strict. Fills in t->nonce and t->created if they are
- * empty, and always t->name and t->tag, so name and tag must not point there. A signature that was made for another
+ * empty, and always t->name, t->tag and t->store, so name and tag must not point there. A signature that was made for another
  * name or tag is dropped. -EINVAL: a name is not valid. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 

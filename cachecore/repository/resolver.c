@@ -256,9 +256,10 @@ static bool no_answer(struct source *source, int rc)
 
 /* Resolve a tag on the hasty handle. 0: *out is the store's answer; 1: no answer, and the sentence says why; -errno:
  * the store answered with this error. */
-static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
+static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct tag *out)
 {
     struct source *source;
+    struct digest digest;
     struct store_options options = r->config->store;
     options.timeout_ms = options.timeout_ms ? GR_MIN(options.timeout_ms, (uint64_t)RESOLVER_ASK_MS) : RESOLVER_ASK_MS;
     options.request_s = RESOLVER_REQUEST_S;
@@ -270,7 +271,7 @@ static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct d
     if (!rc && !source->hasty)
         rc = store_open(ref->store, &options, &source->hasty);
     if (!rc)
-        rc = repository_resolve(source->hasty, ref, out, out_tag);
+        rc = repository_resolve(source->hasty, ref, &digest, out);
     if (!rc || !source->hasty || !no_answer(source, rc))
         return rc;
     error_take(&source->away, rc);
@@ -374,14 +375,27 @@ static void say_unasked(const struct image_ref *ref, const struct export_entry *
 /* The request for a tag, for ask_patiently. */
 struct tag_question {
     const struct image_ref *ref;
-    struct digest digest;
+    struct store *store;
     struct tag tag;
 };
 
-static int ask_tag(void *arg, struct store *store)
+static int read_asked_tag(void *arg, struct store *store)
 {
     struct tag_question *q = arg;
-    return repository_resolve(store, q->ref, &q->digest, &q->tag);
+    q->store = store;
+    return repository_read_tag(store, q->ref->name, q->ref->tag, &q->tag);
+}
+
+/* Resolve a tag on the patient handle. */
+static int ask_tag(struct resolver *r, const struct image_ref *ref, struct tag *out)
+{
+    struct tag_question q = {.ref = ref};
+    int rc = ask_patiently(r, ref->store, read_asked_tag, &q);
+    if (!rc)
+        rc = repository_check_tag(q.store, ref->name, ref->tag, &q.tag);
+    if (!rc)
+        *out = q.tag;
+    return rc;
 }
 
 /* ---- signatures ---- */
@@ -442,13 +456,11 @@ static int check_digest(struct resolver *r, const struct image_ref *ref)
 {
     if (!r->config->trust || !r->config->trust->count || is_trusted_by_table(r, ref))
         return 0;
-    struct image_ref by_tag = *ref;
-    struct tag_question q = {.ref = &by_tag};
-    by_tag.by_digest = false;
-    int rc = *ref->tag ? ask_patiently(r, ref->store, ask_tag, &q) : 0;
+    struct tag tag = {.created = 0};
+    int rc = *ref->tag ? ask_tag(r, ref, &tag) : 0;
     if (!rc)
-        rc = trust_check_tag(r->config->trust, ref, &q.digest);
-    return rc ? rc : take_signature(r, ref, q.tag.signature);
+        rc = trust_check_tag(r->config->trust, ref, &tag.digest);
+    return rc ? rc : take_signature(r, ref, tag.signature);
 }
 
 /* ---- resolving ---- */
@@ -459,16 +471,15 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
         return check_digest(r, ref);
     const struct export_entry *known = export_table_find_tag(&r->known, ref);
     struct asked *asked = find_tag(r, ref);
-    struct tag_question q = {.ref = ref};
+    struct tag tag;
     int rc;
     if (asked) {
         rc = digest_is_zero(&asked->ref.digest) ? error_restore(&asked->error) : 0;
-        q.digest = asked->ref.digest;
-        q.tag = asked->tag;
+        tag = asked->tag;
     } else if (known) {
-        rc = ask_hastily(r, ref, &q.digest, &q.tag);
+        rc = ask_hastily(r, ref, &tag);
     } else {
-        rc = ask_patiently(r, ref->store, ask_tag, &q);
+        rc = ask_tag(r, ref, &tag);
     }
     if (rc < 0)
         return rc;
@@ -482,9 +493,9 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
         ref->by_digest = true;
         return rc < 0 ? rc : 0;
     }
-    ref->digest = q.digest;
+    ref->digest = tag.digest;
     ref->by_digest = true;
-    return take_signature(r, ref, q.tag.signature);
+    return take_signature(r, ref, tag.signature);
 }
 
 /* ---- manifests ---- */

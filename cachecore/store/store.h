@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/bytes.h"
 #include "base/counter.h"
@@ -142,8 +143,9 @@ struct store_ops {
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const char *url; /* for messages; contains no secret */
-    bool l2;         /* it is a shared cache proxy's */
+    const char *url;  /* for messages; contains no secret */
+    bool l2;          /* it is a shared cache proxy's */
+    char *_Atomic id; /* the id in its granary.json, which repository/ notes here; "": it has none; NULL: not read yet */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
@@ -181,8 +183,10 @@ GR_MUST_CHECK int store_open(const char *url, const struct store_options *option
 /* Free a store and the layers that it owns. NULL is allowed. */
 static inline void store_close(struct store *s)
 {
-    if (s)
-        s->ops->close(s);
+    if (!s)
+        return;
+    free(s->id);
+    s->ops->close(s);
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
 

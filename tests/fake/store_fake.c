@@ -454,6 +454,7 @@ void store_fake_free(struct store_fake *f)
         free(f->objects.items[i].key);
         free(f->objects.items[i].data);
     }
+    free(f->store.id);
     vec_release(&f->objects);
     vec_release(&f->faults);
     pthread_cond_destroy(&f->changed);

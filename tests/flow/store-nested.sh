@@ -1,6 +1,6 @@
 #!/bin/bash
 # A store inside a store is refused before anything is written; where there is one, images and gc go on; a tag under
-# another's name is refused.
+# another's name, or of another store, is refused.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir -p "$W/tree" "$W/a" "$W/b"
@@ -152,3 +152,23 @@ grep -qF 'images/faces/v9 is the tag dogs:v1' "$W/err" || fail "images does not 
 [ ! -e "$lake/images/faces/v9" ] || fail "rm left it"
 "$GRANARY" tag "$lake/dogs:v1" v9 >"$W/out"
 "$GRANARY" inspect "$lake/dogs:v9" >"$W/out"
+
+echo "== a tag that was copied from another store, with everything it names; the store as a whole is another matter"
+mkdir "$W/tree/more"
+"$GRANARY" build -q "$W/tree" "$W/away/faces:new" >"$W/out"
+cp -a "$W/away" "$W/moved"
+"$GRANARY" inspect "$W/moved/faces:new" >"$W/out" || fail "a store that was copied as a whole"
+cp -an "$W/away/." "$lake"
+for verb in inspect ls verify; do
+    status=0
+    "$GRANARY" $verb "$lake/faces:new" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = 1 ] && grep -qF 'images/faces/new was published in another store' "$W/err" || fail "$verb: $status $(cat "$W/err")"
+done
+"$GRANARY" images "$lake" >"$W/out" 2>"$W/err"
+grep -qF 'was published in another store' "$W/err" || fail "images does not warn: $(cat "$W/err")"
+status=0
+"$GRANARY" inspect "$lake/faces:new" >"$W/out" 2>"$W/err" || status=$?
+remedy=$(sed -n "s/.*name it here by 'granary \(tag [^']*\)'.*/\1/p" "$W/err")
+[ "$remedy" ] || fail "no remedy: $(cat "$W/err")"
+eval "\"$GRANARY\" $remedy" >"$W/out" || fail "the remedy: granary $remedy"
+"$GRANARY" verify -q --deep "$lake/faces:new" || fail "the tag that was put anew"

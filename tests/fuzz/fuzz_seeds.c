@@ -219,7 +219,7 @@ static void document_seeds(const char *dir)
     must(lease_encode(&l, &text));
     save(dir, "tag", "lease", text.data, text.len);
     bytes_clear(&text);
-    must(store_doc_encode(&text));
+    must(store_doc_encode("0123456789abcdef0123456789abcdef", &text));
     save(dir, "tag", "store", text.data, text.len);
     static const char by_digest[] = "file:///srv/faces:v1@sha256:" HEX, key[] = "packs/ba/" HEX;
     const char *const refs[] = {"s3://lake/images/faces:2026-11-20", "/srv/images/faces", "https://host:1/p/faces",

@@ -62,7 +62,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     try_tag(data, len);
     try_lease(data, len);
     try_signature(data, len);
-    int rc = store_doc_decode(data, len);
+    char id[STORE_ID_MAX];
+    int rc = store_doc_decode(data, len, id);
     FUZZ_CHECK(rc == 0 || rc == -EBADMSG);
+    FUZZ_CHECK(rc || strlen(id) < sizeof id);
     return 0;
 }

@@ -216,7 +216,8 @@ static int decode_lease(void *arg, const void *data, size_t len)
 
 static int decode_store_doc(void *arg, const void *data, size_t len)
 {
-    return store_doc_decode(data, len);
+    char id[STORE_ID_MAX];
+    return store_doc_decode(data, len, id);
 }
 
 static void test_tag__golden_bytes_and_round_trip(void **state)
@@ -234,6 +235,7 @@ static void test_tag__golden_bytes_and_round_trip(void **state)
     assert_true(mangle_flip(decode_tag, NULL, text.data, text.len, 1, -EBADMSG) > text.len);
 
     memset(&t.parent, 0, sizeof t.parent);
+    snprintf(t.store, sizeof t.store, "0123abcd");
     bytes_clear(&text);
     assert_int_equal(tag_encode(&t, &text), 0);
     assert_null(strstr(bytes_string(&text), "parent"));
@@ -283,15 +285,23 @@ static void test_lease__round_trip_and_names_that_are_no_text(void **state)
 static void test_store_doc__is_exact_and_newer_ones_are_refused(void **state)
 {
     CLEANUP_BYTES text = BYTES_INIT(TAG_DOC_MAX);
-    assert_int_equal(store_doc_encode(&text), 0);
-    assert_string_equal(bytes_string(&text), "{\"format\":\"granary-store\",\"version\":1}");
-    assert_int_equal(store_doc_decode(text.data, text.len), 0);
+    char id[STORE_ID_MAX];
+    assert_int_equal(store_doc_encode("0123abcd", &text), 0);
+    assert_string_equal(bytes_string(&text), "{\"format\":\"granary-store\",\"id\":\"0123abcd\",\"version\":1}");
+    assert_int_equal(store_doc_decode(text.data, text.len, id), 0);
+    assert_string_equal(id, "0123abcd");
     mangle_truncate(decode_store_doc, NULL, text.data, text.len, -EBADMSG);
     const char newer[] = "{\"format\":\"granary-store\",\"version\":2}";
-    assert_int_equal(store_doc_decode(newer, strlen(newer)), -EBADMSG);
+    assert_int_equal(store_doc_decode(newer, strlen(newer), id), -EBADMSG);
     assert_non_null(strstr(error_text(), "newer"));
+    assert_string_equal(id, "0123abcd");
     const char other[] = "{\"format\":\"granary-tag\",\"version\":1}";
-    assert_int_equal(store_doc_decode(other, strlen(other)), -EBADMSG);
+    assert_int_equal(store_doc_decode(other, strlen(other), id), -EBADMSG);
+    const char old[] = "{\"format\":\"granary-store\",\"version\":1}";
+    assert_int_equal(store_doc_decode(old, strlen(old), id), 0);
+    assert_string_equal(id, "");
+    const char strange[] = "{\"format\":\"granary-store\",\"id\":7,\"version\":1}";
+    assert_int_equal(store_doc_decode(strange, strlen(strange), id), -EBADMSG);
 }
 
 int main(void)

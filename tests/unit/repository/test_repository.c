@@ -67,6 +67,7 @@ static void test_repository__a_store_is_made_once_and_recognized(void **state)
     assert_int_equal(repository_check(s, true), 0);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), 1);
     assert_int_equal(repository_check(s, false), 0);
+    assert_int_equal(strlen(s->id), 32);
     const char newer[] = "{\"format\":\"granary-store\",\"version\":9}";
     store_fake_put(f, "granary.json", newer, strlen(newer));
     assert_int_equal(repository_check(s, true), -EBADMSG);
@@ -391,6 +392,55 @@ static void test_repository__a_tag_of_another_name_is_refused(void **state)
     assert_names(f, "dogs", "v1", "image");
 }
 
+/* Two stores, and one's objects copied over the other's by another tool, but for granary.json. */
+static void test_repository__a_tag_of_another_store_is_refused(void **state)
+{
+    struct store_fake *f = *state;
+    CLEANUP(cleanup_store_fake) struct store_fake *other = store_fake_new();
+    struct store *s = store_fake_store(f), *from = store_fake_store(other);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t = tag_of("image");
+    struct image_ref ref;
+    struct digest d;
+    unsigned visited = 0;
+    assert_int_equal(repository_check(from, true), 0);
+    assert_string_not_equal(from->id, s->id);
+    assert_int_equal(repository_publish(from, "faces", "v1", &t, true), 0);
+    assert_string_equal(t.store, from->id);
+    assert_true(store_fake_get(other, "images/faces/v1", &doc));
+    store_fake_put(f, "images/faces/v1", doc.data, doc.len);
+    assert_int_equal(image_ref_parse("/store/faces:v1", &ref), 0);
+    assert_int_equal(repository_resolve(s, &ref, &d, NULL), -EBADMSG);
+    assert_non_null(strstr(error_text(), "another store"));
+    assert_non_null(strstr(error_text(), "granary copy"));
+    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), 0); /* what it names is not to be collected */
+    assert_int_equal(visited, 1);
+    assert_int_equal(warnings, 1);
+    assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0); /* as 'granary copy' does */
+    assert_names(f, "faces", "v1", "image");
+
+    /* a handle that has not read granary.json reads it then; one of a store without an id knows no such tag */
+    bytes_clear(&doc);
+    assert_true(store_fake_get(other, "images/faces/v1", &doc));
+    free(s->id);
+    s->id = NULL;
+    unsigned before = store_fake_calls(f, FAKE_GET_SMALL);
+    assert_names(f, "faces", "v1", "image");
+    assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), before + 2);
+    assert_names(f, "faces", "v1", "image");
+    assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), before + 3);
+    const char old[] = "{\"format\":\"granary-store\",\"version\":1}";
+    store_fake_put(f, "granary.json", old, strlen(old));
+    free(s->id);
+    s->id = NULL;
+    store_fake_put(f, "images/faces/v1", doc.data, doc.len);
+    assert_int_equal(repository_resolve(s, &ref, &d, NULL), -EBADMSG);
+    t = tag_of("image");
+    assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0);
+    assert_string_equal(t.store, "");
+    assert_names(f, "faces", "v1", "image");
+}
+
 /* What a store that was made inside this one has where the tags are. */
 static void test_repository__documents_of_an_inner_store_are_no_tags(void **state)
 {
@@ -415,6 +465,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RUN(test_repository__a_tag_of_another_name_is_refused),
+        RUN(test_repository__a_tag_of_another_store_is_refused),
         RUN(test_repository__documents_of_an_inner_store_are_no_tags),
         RUN(test_repository__a_store_is_made_once_and_recognized),
         RUN(test_repository__publish_and_resolve),

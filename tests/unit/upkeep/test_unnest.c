@@ -151,7 +151,7 @@ static void test_unnest__finds_stores_and_the_deepest_first(void **state)
     store_fake_put(f->fake, "images/faces/granary.json", "{}", 2);
     publish(f->outer, "dogs", "granary.json", &f->ours);
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    assert_int_equal(store_doc_encode(&doc), 0);
+    assert_int_equal(store_doc_encode("0123", &doc), 0);
     store_fake_put(f->fake, "images/a/b/granary.json", doc.data, doc.len);
     assert_int_equal(unnest_find(f->outer, note_dir, found), 0);
     assert_string_equal(found, "images/a/b images ");
