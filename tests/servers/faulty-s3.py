@@ -14,7 +14,7 @@ that part of the requests (whose "METHOD /path" contains `match`) gets one of th
   cut           half of the body, then the connection is closed in an orderly way
   broken        half of the body, then it is reset
   short, long   a Content-Length of half the body (and no more bytes; ranges and listings only, since nobody can tell
-                this of a whole object), or of more than comes, and then nothing
+                this of a whole object), or of more than comes, and then nothing (not to HEAD, for the same reason)
   stall         half of the body, then nothing for 90 s
   slow          the answer comes a second late
   again         a listing's page begins with the key before it, too
@@ -117,6 +117,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "lost":
             return self.reset()
         if fault == "short" and status == 200 and not body.startswith(b"<List"):
+            fault = None
+        if fault == "long" and self.command == "HEAD":
             fault = None
         length = len(body) if whole is None else whole
         if fault in ("short", "long") and body:
