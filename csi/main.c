@@ -16,6 +16,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "csi/driver.h"
 #include "csi/place.h"
@@ -126,6 +127,7 @@ int main(int argc, char **argv)
             return EXIT_USAGE;
         }
     }
+    digest_stay_small();
     size_t len = strlen(driver.kubelet_dir);
     if (!driver.node_id && !gethostname(host, sizeof host))
         driver.node_id = host;
