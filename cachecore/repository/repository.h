@@ -10,8 +10,9 @@
 #include "format/tag.h"
 #include "store/store.h"
 
-/* Check granary.json, which marks a directory or prefix as a Granary store, and note its id in s. init: write it if it is
- * absent, as the first step of a build. -ENOENT: this is not a Granary store (without init); -EBADMSG: another format or version. */
+/* Check granary.json, which marks a directory or prefix as a Granary store, and note its id in s. init: write it if it
+ * is absent, as the first step of a build. -ENOENT: this is not a Granary store (without init); -EBADMSG: another
+ * format or version. */
 GR_MUST_CHECK int repository_check(struct store *s, bool init);
 
 /* Resolve a reference to an image's digest: its own, or its tag's. out_tag (may be NULL) gets the tag, zeroed for a
@@ -21,8 +22,8 @@ GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *re
                                      struct tag *out_tag);
 /* The two halves of resolving a tag, for a caller that reads granary.json and the tag at once. */
 GR_MUST_CHECK int repository_read_tag(struct store *s, const char *name, const char *tag, struct tag *out);
-/* Check that a tag was published in this store under this name. Without that, a tag copied by other tools would make one
- * image pass for another. Old tags, which name less, are checked for what they name. -EBADMSG: it was published
+/* Check that a tag was published in this store under this name. Without that, a tag copied by other tools would make
+ * one image pass for another. Old tags, which name less, are checked for what they name. -EBADMSG: it was published
  * elsewhere. */
 GR_MUST_CHECK int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t);
 /* Read the tag that stands beside a digest, and keep it in *out if it names that digest: then its time, parent,
@@ -40,8 +41,8 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * compare-and-swap, repeated until it succeeds (-EAGAIN if others replace the tag a thousand times). A put that failed
  * but whose document, recognised by our nonce, is in the store counts as success. On other stores the last writer
  * wins, with a warning if a tag is replaced, or -ENOTSUP if strict. Fills in t->nonce and t->created if they are
- * empty, and always t->name, t->tag and t->store, so name and tag must not point there. A signature that was made for another
- * name or tag is dropped. -EINVAL: a name is not valid. */
+ * empty, and always t->name, t->tag and t->store, so name and tag must not point there. A signature that was made for
+ * another name or tag is dropped. -EINVAL: a name is not valid. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
 /* Publish an image under its build tag, whose name (tag_build_name of t, whose time is set) goes to out_unique, and

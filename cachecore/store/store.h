@@ -145,7 +145,7 @@ struct store {
     const struct store_ops *ops;
     const char *url;  /* for messages; contains no secret */
     bool l2;          /* it is a shared cache proxy's */
-    char *_Atomic id; /* the id in its granary.json, which repository/ notes here; "": it has none; NULL: not read yet */
+    char *_Atomic id; /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
