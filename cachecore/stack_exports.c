@@ -121,7 +121,7 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
     /* Numbers ascend, so the array stays sorted by them. */
     e->number = s->numbers + 1;
     if (vec_push(&s->exports, e))
-        return error_no_memory();
+        return -ENOMEM;
     s->numbers++;
     return 0;
 }

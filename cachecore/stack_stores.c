@@ -85,7 +85,7 @@ static int keep_store(struct stack *s, struct stack_store *fresh, struct stack_e
     if (rc)
         return rc;
     if (vec_push(&s->stores, *fresh))
-        return error_no_memory();
+        return -ENOMEM;
     *fresh = (struct stack_store){0};
     return enter_store_locked(&s->stores.items[s->stores.len - 1], e);
 }

@@ -153,8 +153,8 @@ int mount_helper_words(int argc, char **argv, string_list *out, bool *out_nothin
         rc = string_list_add(out, "--");
     for (size_t i = 0; !rc && i < c.operand_count; i++)
         rc = string_list_add(out, "%s", c.operands[i]);
-    if (!rc && vec_push(out, NULL))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(out, NULL);
     *out_nothing = c.nothing || (!rc && !umount && is_mounted(c.operands[0], c.operands[1]));
     return rc < 0 ? HELPER_FAILED : rc;
 }

@@ -210,8 +210,8 @@ enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attribu
         rc = add_word(words, "", *image, NULL);
     if (!status && !rc)
         rc = add_word(words, "", dir, NULL);
-    if (!status && !rc && vec_push(words, NULL))
-        rc = error_no_memory();
+    if (!status && !rc)
+        rc = vec_push(words, NULL);
     return rc ? grpc_fail(reply, GRPC_INTERNAL, "%s", error_text()) : status;
 }
 

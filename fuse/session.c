@@ -196,8 +196,8 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->needed, NULL);
     int rc = s->ended_fd < 0 ? error_set(-errno, "eventfd: %s", strerror(errno)) : 0;
-    if (!rc && vec_reserve(&s->threads, threads_max))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_reserve(&s->threads, threads_max);
     if (!rc)
         rc = files_session(&s->files, &s->fuse);
     snprintf(path, sizeof path, "/dev/fd/%d", fd);

@@ -155,7 +155,7 @@ static int archive_index_find(struct archive_index *m, const struct source_entry
     bytes_clear(&m->text);
     rc = bytes_extend(&m->text, len, &text);
     if (rc)
-        return error_set(rc, "build: out of memory");
+        return rc;
     rc = scratch_read(m->texts, r.strings, text, len);
     *out = r.entry;
     out->path = (const char *)text;

@@ -304,8 +304,6 @@ static bool control_routes_collect(struct control_routes *r, const struct route 
     if (rc == -EMSGSIZE)
         rc = error_set(-EINVAL, "the body of this request may have at most %s",
                        text_format_size(u->body.max, (char[TEXT_SIZE_MAX]){""}));
-    else if (rc)
-        rc = error_set(rc, "control: out of memory");
     if (rc)
         error_take(&u->error, rc);
     *data_len = 0;

@@ -148,7 +148,7 @@ int history_oldest(struct history *h, struct history_sample *out)
     out->at_us = oldest->at_us;
     for (size_t i = 0; i < oldest->rows.len; i++)
         if (vec_push(&out->rows, oldest->rows.items[i]))
-            return error_no_memory();
+            return -ENOMEM;
     return 0;
 }
 

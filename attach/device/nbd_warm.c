@@ -82,7 +82,7 @@ static int nbd_warm_add(struct warming *w, uint64_t off, uint64_t end)
         last->end = end;
         return 0;
     }
-    return vec_push(&w->ranges, range) ? error_no_memory() : 0;
+    return vec_push(&w->ranges, range);
 }
 
 /* Add the metadata: the first chunk and the front, then the region that the description names. */

@@ -123,7 +123,8 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
         rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
-    rc = rc ? error_no_memory() : server_dir_make(s->server_dir);
+    if (!rc)
+        rc = server_dir_make(s->server_dir);
     if (!rc && !c->keys)
         server_hand(s->control, c->resolved);
     if (!rc)

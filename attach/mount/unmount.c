@@ -142,7 +142,7 @@ typedef VEC(struct mount_state) states;
 static int unmount_collect(void *arg, const struct mount_state *s)
 {
     states *all = arg;
-    return vec_push(all, *s) ? error_no_memory() : 0;
+    return vec_push(all, *s);
 }
 
 /* Take down a mount if it is stale. */

@@ -109,8 +109,8 @@ int server_child_argv(const struct server_config *c, server_child_words *out)
         rc = add_word(out, "control=%s", c->control);
     if (!rc)
         rc = add_word(out, "exports=%s.exports", c->control);
-    if (!rc && vec_push(out, NULL))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(out, NULL);
     return rc;
 }
 

@@ -73,7 +73,7 @@ static int server_dir_load(const char *dir, struct record *out)
         if (!nul)
             return error_set(-EBADMSG, "%s is damaged", path);
         if (vec_push(&out->argv, at))
-            return error_no_memory();
+            return -ENOMEM;
     }
     long pid = out->argv.len > HEAD ? strtol(out->argv.items[1], NULL, 10) : 0;
     if (pid <= 0 || pid > INT_MAX || strcmp(out->argv.items[0], FORMAT) != 0)
@@ -136,8 +136,8 @@ int server_dir_start_again(const char *dir, struct process *out)
     int rc = server_dir_load(dir, &was);
     if (!rc)
         rc = process_own_program(program);
-    if (!rc && vec_push(&was.argv, NULL))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&was.argv, NULL);
     if (rc)
         return rc;
     was.argv.items[0] = program;

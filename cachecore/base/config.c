@@ -119,7 +119,7 @@ static int take_entry(struct config *c, unsigned line, const char *section, char
     if (!*e.key || !*e.value)
         return wrong_line(c, line, "a key and its value may not be empty");
     int rc = bucket_of(section) ? check_bucket_entry(c, &e) : 0;
-    return rc ? rc : vec_push(&c->entries, e) ? error_no_memory() : 0;
+    return rc ? rc : vec_push(&c->entries, e);
 }
 
 static int take_text(struct config *c)

@@ -2,7 +2,7 @@
  *
  *   VEC(int) v = {0};
  *   if (vec_push(&v, 3))
- *       return error_no_memory();
+ *       return -ENOMEM;
  *   use(v.items[0], v.len);
  *   vec_release(&v);
  *
@@ -11,11 +11,11 @@
 #ifndef GRANARY_BASE_VEC_H
 #define GRANARY_BASE_VEC_H
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/error.h"
 
 #define VEC(type)                                                                                                      \
     struct {                                                                                                           \
@@ -24,7 +24,7 @@
         size_t cap;                                                                                                    \
     }
 
-/* Make room for n more items. 0, or -ENOMEM without a sentence; the array is unchanged then. */
+/* Make room for n more items. 0, or -ENOMEM with its sentence; the array is unchanged then. */
 #define vec_reserve(v, n) vec_reserve_((void **)&(v)->items, &(v)->cap, (v)->len + (n), sizeof *(v)->items)
 
 /* Append one item. 0 or -ENOMEM, as vec_reserve. */
@@ -53,7 +53,7 @@ GR_MUST_CHECK static inline int vec_reserve_(void **items, size_t *cap, size_t n
         fresh_cap = need;
     void *fresh = reallocarray(*items, fresh_cap, size);
     if (!fresh)
-        return -ENOMEM;
+        return error_no_memory();
     *items = fresh;
     *cap = fresh_cap;
     return 0;

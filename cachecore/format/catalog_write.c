@@ -187,8 +187,7 @@ static int begin_record(struct catalog_page_writer *w, const char *path, size_t 
                          (int)GR_MIN(w->last.len, 200), (char *)w->last.data);
     if (w->count == CATALOG_PAGE_ENTRIES_MAX || w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX)
         return error_set(-EINVAL, "catalog: a full page was not finished");
-    int rc = put_path(w, path, len);
-    return rc ? error_set(rc, "catalog: out of memory") : 0;
+    return put_path(w, path, len);
 }
 
 /* End a record: remember its path, and decide whether the page ends here. */
@@ -198,7 +197,7 @@ static int end_record(struct catalog_page_writer *w, const char *path, size_t le
     if (!rc && w->count == 0)
         rc = replace(&w->first, path, len);
     if (rc)
-        return error_set(rc, "catalog: out of memory");
+        return rc;
     w->any = true;
     w->count++;
     w->paths_len += (uint32_t)len;

@@ -75,7 +75,7 @@ static int copy_entry(struct export_table *t, const struct export_entry *e, stru
 {
     struct export_entry fresh = {.ref = e->ref, .resolved = e->resolved, .manifest = BYTES_INIT(MANIFEST_MAX)};
     if (vec_reserve(&t->entries, 1))
-        return error_no_memory();
+        return -ENOMEM;
     int rc = bytes_append(&fresh.manifest, e->manifest.data, e->manifest.len);
     if (!rc && e->signature && !(fresh.signature = strdup(e->signature)))
         rc = error_no_memory();

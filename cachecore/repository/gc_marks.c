@@ -32,7 +32,7 @@ static int collect_tag(void *arg, const char *name, const char *tag, const struc
     struct gc_tag fresh = {.image = t->digest, .created = t->created, .build_tag = tag_is_build_name(tag, &t->digest)};
     snprintf(fresh.name, sizeof fresh.name, "%s", name);
     snprintf(fresh.tag, sizeof fresh.tag, "%s", tag);
-    return vec_push(&tags->list, fresh) ? error_no_memory() : 0;
+    return vec_push(&tags->list, fresh);
 }
 
 /* Is build tag a newer than b? Of two builds within one second, the one that "latest" names was the later. */
@@ -207,7 +207,7 @@ static int collect_marked(void *arg, const struct store_item *item)
     struct digest name;
     if (!gc_mark_key_parse(item->key, &name) || !digest_map_find(u->names, &name))
         return 0;
-    return vec_push(&u->marked, name) ? error_no_memory() : 0;
+    return vec_push(&u->marked, name);
 }
 
 int gc_unmark(struct store *s, const struct digest_map *names, const struct step *step)

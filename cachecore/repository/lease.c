@@ -311,7 +311,7 @@ static int lease_collect(void *arg, const struct store_item *item)
     if (strlen(item->key) >= sizeof f.key)
         return 0; /* no build writes such a key */
     snprintf(f.key, sizeof f.key, "%s", item->key);
-    return vec_push(list, f) ? error_no_memory() : 0;
+    return vec_push(list, f);
 }
 
 /* Set *out to the time of the lease's last renewal, by its document or the store, whichever is later: one of the

@@ -36,7 +36,7 @@ static int lineage_collect(void *arg, const char *name, const char *tag, const s
     struct known_tags *tags = arg;
     struct known k = {.tag = *t};
     snprintf(k.name, sizeof k.name, "%s", tag);
-    return vec_push(&tags->list, k) ? error_no_memory() : 0;
+    return vec_push(&tags->list, k);
 }
 
 /* Return the parent that the image's tags name; zero: none. */
@@ -156,7 +156,7 @@ int lineage_read(struct store *s, const char *name, const struct digest *image, 
     while (!digest_is_zero(&at) && !was_seen(out, image, &at) && out->steps.len < LINEAGE_MAX) {
         struct lineage_step step = step_to(&tags, &at);
         if (vec_push(&out->steps, step))
-            return error_no_memory();
+            return -ENOMEM;
         at = parent_of(&tags, &at);
     }
     return 0;

@@ -10,21 +10,18 @@
 #include "repository/resolver.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
 #include "format/export_table.h"
 #include "repository/repository.h"
+#include "repository/table_files.h"
 
 enum { AHEAD_THREADS = 32 };
 
@@ -65,39 +62,6 @@ struct resolver {
 
 /* ---- tables ---- */
 
-static int table_path(const char *dir, char out[PATH_MAX])
-{
-    return snprintf(out, PATH_MAX, "%s/exports", dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
-}
-
-/* Read the directory's table, and use it if it is newer than the one known so far. Only memory shortage is an error. */
-static int resolver_read_table(struct resolver *r, const char *dir)
-{
-    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
-    CLEANUP_EXPORT_TABLE t = {0};
-    CLEANUP_FD int dir_fd = -1;
-    CLEANUP_FD int fd = -1;
-    int rc = safe_dir_open(dir, 0, &dir_fd);
-    if (!rc)
-        rc = safe_file_open(dir_fd, dir, "exports", O_RDONLY, &fd);
-    if (!rc)
-        rc = io_read_rest(fd, dir, &text);
-    if (rc == -ENOENT || rc == -ENOTDIR)
-        return 0;
-    if (!rc)
-        rc = export_table_decode(text.data, text.len, &t);
-    if (rc == -ENOMEM)
-        return rc;
-    if (rc) {
-        log_warning("cache: %s: %s; its table of exports counts as absent", dir, error_text());
-    } else if (t.generation > r->known.generation || !r->known.entries.len) {
-        struct export_table older = r->known;
-        r->known = t;
-        t = older;
-    }
-    return 0;
-}
-
 /* Read the table from another process. A damaged one only costs requests. */
 static int read_handed(struct resolver *r)
 {
@@ -124,8 +88,8 @@ int resolver_new(const struct resolver_config *config, struct resolver **out)
     int rc = r ? 0 : error_no_memory();
     if (r)
         r->config = config;
-    for (size_t i = 0; !rc && i < config->dir_count; i++)
-        rc = resolver_read_table(r, config->dirs[i]);
+    if (!rc)
+        rc = table_files_read(config->dirs, config->dir_count, &r->known);
     if (!rc && (config->handed || config->proof))
         rc = read_handed(r);
     if (!rc)
@@ -137,10 +101,7 @@ void resolver_reread(struct resolver *r)
 {
     export_table_release(&r->known);
     r->known = (struct export_table){0};
-    int rc = 0;
-    for (size_t i = 0; !rc && i < r->config->dir_count; i++)
-        rc = resolver_read_table(r, r->config->dirs[i]);
-    if (rc)
+    if (table_files_read(r->config->dirs, r->config->dir_count, &r->known))
         log_warning("the table of exports is written anew: %s", error_text());
 }
 
@@ -581,28 +542,13 @@ static int merge(struct resolver *r, struct export_table *out)
     return rc;
 }
 
-static bool has_table(const char *dir)
-{
-    char path[PATH_MAX];
-    return !table_path(dir, path) && !access(path, R_OK);
-}
-
 /* Does every directory have a copy that equals the new table? */
 static bool is_written(const struct resolver *r, const struct export_table *t)
 {
     bool same = t->entries.len == r->known.entries.len;
     for (size_t i = 0; same && i < t->entries.len; i++)
         same = same_entry(&t->entries.items[i], &r->known.entries.items[i]);
-    for (size_t i = 0; same && i < r->config->dir_count; i++)
-        same = has_table(r->config->dirs[i]);
-    return same;
-}
-
-static void write_table(const char *dir, const struct bytes *text)
-{
-    char path[PATH_MAX];
-    if (!table_path(dir, path) && io_write_file_owned(path, text->data, text->len))
-        log_warning("cache: %s; a start without the store will not find these images", error_text());
+    return same && table_files_present(r->config->dirs, r->config->dir_count);
 }
 
 void resolver_save(struct resolver *r)
@@ -623,6 +569,5 @@ void resolver_save(struct resolver *r)
     if (kept < r->wanted.entries.len)
         log_warning("the table of exports has room for %zu of %zu images: the others need their store to start", kept,
                     r->wanted.entries.len);
-    for (size_t i = 0; i < r->config->dir_count; i++)
-        write_table(r->config->dirs[i], &text);
+    table_files_write(r->config->dirs, r->config->dir_count, &text);
 }

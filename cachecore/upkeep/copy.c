@@ -101,7 +101,7 @@ static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, s
 static int need(struct copying *c, enum object_kind kind, const struct digest *name)
 {
     struct object o = {.name = *name, .kind = (uint8_t)kind};
-    return vec_push(&c->objects, o) ? error_no_memory() : 0;
+    return vec_push(&c->objects, o);
 }
 
 static int need_node(void *arg, const struct index_child *node, unsigned level)

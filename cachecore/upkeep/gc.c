@@ -146,7 +146,7 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
         result->kept++;
         return rc;
     }
-    return vec_push(&g->eligible, eligible) ? error_no_memory() : 0;
+    return vec_push(&g->eligible, eligible);
 }
 
 /* Decide about a listed object. */

@@ -2,8 +2,6 @@
  * Neighbouring chunks mostly share a pack, so nearly every add only extends the last entry. */
 #include "upkeep/upkeep_internal.h"
 
-#include "base/error.h"
-
 enum { PACK_SET_MERGE_MIN = 4096 };
 
 static int pack_need_order(const void *a, const void *b)
@@ -39,7 +37,7 @@ int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
     if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
         pack_set_finish(set);
     struct pack_need need = {.pack = ref->object, .len = end};
-    return vec_push(&set->needs, need) ? error_no_memory() : 0;
+    return vec_push(&set->needs, need);
 }
 
 void pack_set_release(struct pack_set *set)

@@ -137,7 +137,7 @@ static int add_claim(struct group *g, const struct digest *content)
     if (g->others.len == CLAIMED_MAX)
         return error_set(-EBADMSG, "catalog: more than %d different digests of the same bytes", CLAIMED_MAX);
     struct claim fresh = {.content = *content, .files = 1};
-    return vec_push(&g->others, fresh) ? error_no_memory() : 0;
+    return vec_push(&g->others, fresh);
 }
 
 /* Gather the records of the next group into `next`. */
@@ -182,7 +182,7 @@ static int verify_files_judge(struct verify_files *f, const struct group *g, con
         return 0;
     if (content)
         damaged.content = *content;
-    return vec_push(&f->bad, damaged) ? error_no_memory() : 0;
+    return vec_push(&f->bad, damaged);
 }
 
 static void hash_zeros(struct hasher *h, uint64_t len)

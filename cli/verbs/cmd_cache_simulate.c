@@ -82,7 +82,7 @@ static int parse_line(struct evict_trace *t, char *line)
     if (!count)
         return 0;
     if (!strcmp(words[0], "epoch") && count == 1)
-        return evict_trace_epoch(t) ? error_no_memory() : 0;
+        return evict_trace_epoch(t);
     return parse_ask(t, words, count);
 }
 

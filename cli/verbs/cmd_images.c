@@ -63,7 +63,7 @@ static int add_row(void *arg, const char *name, const char *tag, const struct ta
         return 0;
     snprintf(row.name, sizeof row.name, "%s", name);
     snprintf(row.tag, sizeof row.tag, "%s", tag);
-    return vec_push(&table->rows, row) ? error_no_memory() : 0;
+    return vec_push(&table->rows, row);
 }
 
 /* Groups the tags of one image. */
@@ -110,7 +110,7 @@ static int read_manifests(struct table *t)
     for (size_t i = 0; i < t->rows.len; i++)
         if (!i || !digest_equal(&t->rows.items[i].digest, &t->rows.items[i - 1].digest))
             if (vec_push(&t->firsts, i))
-                return error_no_memory();
+                return -ENOMEM;
     const struct parallel work = {
         .count = t->firsts.len, .threads = MANIFESTS_AT_ONCE, .item = read_manifest, .arg = t};
     return t->firsts.len ? parallel_run(&work) : 0;

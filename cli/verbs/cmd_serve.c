@@ -175,8 +175,7 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
     if (!rc)
         rc = server_options_words(&v->server, SERVER_FOR_FRONT_END, &words);
     for (size_t i = 0; !rc && i < count; i++)
-        if (vec_push(&images, pins[i].text))
-            rc = error_no_memory();
+        rc = vec_push(&images, pins[i].text);
     config.images = images.items;
     config.image_count = images.len;
     config.parameters = (const char *const *)words.items;

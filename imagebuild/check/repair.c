@@ -106,7 +106,7 @@ static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struc
             continue;
         struct repair_chunk chunk = {.ref = refs[i], .number = first + i};
         if (vec_push(&r->chunks, chunk))
-            return error_no_memory();
+            return -ENOMEM;
     }
     return repair_step(r);
 }
@@ -135,7 +135,7 @@ static int repair_collect(struct repairing *r, const struct digest *packs, size_
         struct pack *last = r->packs.len ? &r->packs.items[r->packs.len - 1] : NULL;
         struct pack fresh = {.name = r->chunks.items[i].ref.object, .first = i};
         if ((!last || !digest_equal(&last->name, &fresh.name)) && vec_push(&r->packs, fresh))
-            return error_no_memory();
+            return -ENOMEM;
         r->packs.items[r->packs.len - 1].count++;
     }
     r->result->packs = r->packs.len;
@@ -197,8 +197,8 @@ static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pac
             repair_lose(r, p, "it holds metadata of the filesystem, which is not in the source");
     }
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++)
-        if (r->chunks.items[i].missing && vec_push(&r->missing, i))
-            rc = error_no_memory();
+        if (r->chunks.items[i].missing)
+            rc = vec_push(&r->missing, i);
     return rc;
 }
 
@@ -326,7 +326,7 @@ static int make_chunks(struct repairing *r, const struct pack *p)
     r->todo.len = 0;
     for (size_t i = p->first; i < p->first + p->count; i++)
         if (r->chunks.items[i].missing && vec_push(&r->todo, i))
-            return error_no_memory();
+            return -ENOMEM;
     const struct parallel work = {.count = r->todo.len,
                                   .threads = r->options->threads ? r->options->threads : THREADS,
                                   .item = make_nth,

@@ -88,8 +88,8 @@ int repair_maker_add(struct repair_maker *m, const struct sorter_record *r)
                                  .path_len = noted.path_len,
                                  .validator_len = noted.validator_len};
     int rc = bytes_append(&m->texts, r->value + sizeof noted, r->value_len - sizeof noted);
-    if (!rc && vec_push(&m->pieces, piece))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&m->pieces, piece);
     return rc;
 }
 

@@ -182,11 +182,11 @@ static int part_failed(struct content_reader *b, const struct content_claim *c, 
 {
     bool lost = c->rc == -ENOENT || c->rc == -ESTALE;
     if (!lost)
-        return c->error ? error_restore(c->error) : error_set(c->rc, "source: out of memory");
+        return c->error ? error_restore(c->error) : error_no_memory();
     abandon_file(b, c->rank);
     int rc = take_over(b, c);
     if (rc)
-        return error_set(rc, "source: out of memory");
+        return rc;
     if (c->rc == -ENOENT)
         return vanish(b, out);
     if (b->strict)

@@ -55,7 +55,7 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     if (rc < 0)
         return rc;
     if (rc)
-        return vec_push(&c->last, *ref) ? error_no_memory() : 0;
+        return vec_push(&c->last, *ref);
     struct chunk_ref *last = &c->last.items[digest_map_find(&c->packs, &ref->object)->value];
     /* chunks of a pack do not overlap, so the highest offset ends last */
     if (ref->offset > last->offset)

@@ -140,8 +140,8 @@ static int end_leaf(struct index_writer *w, uint32_t count)
     int rc = w->dirty ? put_leaf(w, w->leaf, count, &child) : 0;
     w->dirty = false;
     w->leaf++;
-    if (!rc && vec_push(&w->ended, child))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&w->ended, child);
     return rc;
 }
 

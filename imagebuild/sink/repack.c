@@ -112,7 +112,7 @@ static int note_pack(void *arg, const struct store_item *item)
     r->size += c.size;
     if (!is_dead_enough(r, &c))
         return 0;
-    return vec_push(&r->candidates, c) ? error_no_memory() : 0;
+    return vec_push(&r->candidates, c);
 }
 
 /* Order by live share, the smallest first; equal shares by name. */

@@ -211,7 +211,7 @@ static int cut(struct rule *rule, const char *text, size_t len)
         /* git: "**" without a slash is two ordinary stars */
         c.any = rule->anchored && c.len == 2 && !memcmp(c.text, "**", 2);
         if (vec_push(&rule->components, c))
-            return error_no_memory();
+            return -ENOMEM;
         at += c.len + 1;
     }
     return 0;
@@ -240,8 +240,8 @@ static int rules_add_one(struct rules *r, bool include, const char *pattern, siz
 {
     struct rule rule = {.pattern = strndup(pattern, len), .include = include};
     int rc = rule.pattern ? compile(&rule) : error_no_memory();
-    if (!rc && vec_push(&r->list, rule))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&r->list, rule);
     if (rc)
         rule_release(&rule);
     return rc;

@@ -184,7 +184,7 @@ static int filter_xattrs(const struct source_entry *e, struct bytes *out, uint64
             return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
         p += x.len;
         if (vec_push(&list, x))
-            return error_no_memory();
+            return -ENOMEM;
     }
     if (list.len)
         qsort(list.items, list.len, sizeof *list.items, compare_xattrs);

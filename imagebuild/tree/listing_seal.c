@@ -293,7 +293,7 @@ static int listing_seal_open_dir(struct sealer *s, const struct node *n, size_t 
                            .place = place,
                            .mtime = n->implicit ? INT64_MIN : n->mtime,
                            .mtime_nsec = n->mtime_nsec};
-    return vec_push(&s->open, dir) ? error_no_memory() : 0;
+    return vec_push(&s->open, dir);
 }
 
 /* Emit the current path, with what its records were folded into, as the next node. */

@@ -55,12 +55,13 @@ check_hops() {
 check_no_memory() {
     local files
     mapfile -t files < <(project_files '*.c' '*.h' | grep -v '^\./cachecore/base/error\.c$')
-    ! grep -nE 'error_set\(-ENOMEM, ".*out of memory' "${files[@]}"
+    ! grep -nE 'error_set\((-ENOMEM, ".*out of memory|.*"([a-z]+: )?out of memory")' "${files[@]}"
 }
 
 can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, arg); }' 'ops->get'
 can_fail check_hops a.c 'int f(void) { return ops->list_after(s, "", key, visit, arg); }' 'ops->list_after'
 can_fail check_hops a.c 'const struct store_ops *o = s->ops;' 'store_ops'
+can_fail check_no_memory a.c 'int f(void) { return error_set(rc, "walk: out of memory"); }' 'out of memory'
 can_fail check_no_memory a.c 'int f(void) { return error_set(-ENOMEM, "walk: out of memory"); }' 'out of memory'
 can_fail check_threads imagebuild/a.c 'int rc = pthread_create(&t, NULL, work, w);' pthread_create
 can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended

@@ -208,7 +208,7 @@ static int spill(struct sorter *s)
     run.end = scratch_len(s->scratch);
     bytes_clear(&s->arena);
     s->refs.len = 0;
-    return vec_push(&s->runs, run) ? error_no_memory() : 0;
+    return vec_push(&s->runs, run);
 }
 
 int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *value, size_t value_len)
@@ -229,8 +229,8 @@ int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *va
         rc = bytes_append(&s->arena, key, key_len);
     if (!rc)
         rc = bytes_append(&s->arena, value, value_len);
-    if (!rc && vec_push(&s->refs, ref))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&s->refs, ref);
     if (rc) /* no half a record stays */
         s->arena.len = (size_t)ref.at;
     return rc;

@@ -110,7 +110,7 @@ static int buckets_init(struct space *s)
         n *= 2;
     s->buckets = malloc(n * sizeof *s->buckets);
     if (!s->buckets)
-        return -ENOMEM;
+        return error_no_memory();
     memset(s->buckets, 0xff, n * sizeof *s->buckets); /* SPACE_NONE */
     s->bucket_mask = (uint32_t)n - 1;
     return 0;
@@ -147,7 +147,7 @@ static int init_parts(struct space *s, const struct space_config *config)
     if (slabs > CACHE_SLABS_MAX)
         return error_set(-EINVAL, "cache: the directories are too large together; the most is 127 TiB");
     s->slabs = calloc(slabs ? slabs : 1, sizeof *s->slabs);
-    int rc = s->slabs ? buckets_init(s) : -ENOMEM;
+    int rc = s->slabs ? buckets_init(s) : error_no_memory();
     for (unsigned i = 0; !rc && i < config->dir_count; i++, s->dir_count++)
         rc = dir_init(s, i, &config->dirs[i].geometry, config->dirs[i].media);
     struct evict_config evict = {
@@ -168,11 +168,9 @@ int space_init(struct space *s, const struct space_config *config)
     for (; s->group_count < config->group_count; s->group_count++)
         s->groups[s->group_count].quota = config->groups[s->group_count];
     int rc = init_parts(s, config);
-    if (rc) {
+    if (rc)
         space_release(s);
-        return rc == -ENOMEM ? error_set(rc, "cache: out of memory for the index") : rc;
-    }
-    return 0;
+    return rc;
 }
 
 void space_release(struct space *s)

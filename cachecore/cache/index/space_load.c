@@ -47,7 +47,7 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     struct slot *slot = space_slot_at(s, id);
     /* sort key: the low 32 bits of the fill's number above, the slot's id below */
     if (vec_push(&load->slots, record->seq << 32 | id))
-        return error_no_memory();
+        return -ENOMEM;
     slot->recorded = true;
     slot->key = space_key_of(&record->digest);
     slot->plain_len = record->plain_len;

@@ -221,13 +221,13 @@ static const struct evict_ops *shadows_ask(struct evict_shadows *base, uint64_t 
 }
 
 /* Create the shadow caches for a cache of `capacity` slots. The sample is chosen so that a full cache's share fits into
- * SLOTS_MAX slots. -ENOMEM without a sentence. */
+ * SLOTS_MAX slots. -ENOMEM. */
 static int shadows_new(uint64_t capacity, struct evict_shadows **out)
 {
     _Static_assert(sizeof(struct shadows) < 296 << 10, "evict.h and docs/internals/cache.md state the memory");
     struct shadows *shadows = calloc(1, sizeof *shadows);
     if (!shadows)
-        return -ENOMEM;
+        return error_no_memory();
     while (capacity >> shadows->shift > SLOTS_MAX)
         shadows->shift++;
     for (unsigned i = 0; i < SHADOWS; i++)
@@ -277,7 +277,7 @@ int evict_new(const struct evict_config *config, struct evict **out)
         rc = shadows_new(config->capacity, &e->shadows);
     if (rc) {
         evict_free(e);
-        return error_set(rc, "cache: out of memory for the eviction");
+        return rc;
     }
     if (e->ghost.sets) {
         e->recent_mask = RECENT_MAX - 1;

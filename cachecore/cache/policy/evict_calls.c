@@ -9,9 +9,9 @@
  * a new pass.
  */
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "cache/policy/evict_internal.h"
 
 enum { GHOSTS_ASKED = 2 }; /* ghosts per slot if missed chunks are counted */
@@ -25,7 +25,7 @@ int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops
 {
     struct evict *e = calloc(1, sizeof *e + config->pools * sizeof e->pools[0]);
     if (!e)
-        return -ENOMEM;
+        return error_no_memory();
     e->config = *config;
     e->ops = ops;
     e->counts = ops->remember == REMEMBER_ASKED;

@@ -10,8 +10,9 @@
  */
 #include "cache/policy/evict_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
+
+#include "base/error.h"
 
 enum { WAYS = 4, TICKS = 32 };
 enum { COUNT_MASK = 0x3f, WHEN_SHIFT = 6, WHEN_MASK = 0xff, LEFT = 1 << 14, PRINT_SHIFT = 15 };
@@ -21,7 +22,7 @@ int ghost_init(struct ghost *g, uint64_t keys, uint64_t window)
     uint64_t sets = GR_MIN(GR_MAX(keys / WAYS, UINT64_C(4)), UINT64_C(1) << 31);
     *g = (struct ghost){
         .cells = calloc(sets * WAYS, sizeof *g->cells), .sets = (uint32_t)sets, .window = GR_MAX(window, UINT64_C(1))};
-    return g->cells ? 0 : -ENOMEM;
+    return g->cells ? 0 : error_no_memory();
 }
 
 void ghost_release(struct ghost *g)

@@ -121,7 +121,7 @@ struct evict {
     struct evict_pool pools[];
 };
 
-/* As evict_new, for any policy, and counting every read. -ENOMEM without a sentence. */
+/* As evict_new, for any policy, and counting every read. -ENOMEM. */
 GR_MUST_CHECK int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops, struct evict **out);
 
 static inline struct evict_node *evict_node(const struct evict *e, uint32_t slot)

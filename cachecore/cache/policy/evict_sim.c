@@ -31,7 +31,7 @@ static int grow(struct evict_trace *t)
     uint32_t count = GR_MAX(t->bucket_count * 2, (uint32_t)BUCKETS_MIN);
     uint32_t *buckets = malloc(count * sizeof *buckets);
     if (!buckets)
-        return -ENOMEM;
+        return error_no_memory();
     free(t->buckets);
     t->buckets = buckets;
     t->bucket_count = count;
@@ -105,7 +105,7 @@ void evict_trace_release(struct evict_trace *t)
 static int result_init(struct evict_sim_result *r, const struct evict_trace *t)
 {
     memset(r, 0, sizeof *r);
-    return vec_reserve(&r->epochs, evict_trace_epoch_count(t) + 1) ? error_no_memory() : 0;
+    return vec_reserve(&r->epochs, evict_trace_epoch_count(t) + 1);
 }
 
 void evict_sim_release(struct evict_sim_result *r)
@@ -317,5 +317,5 @@ int evict_sim_optimum(const struct evict_trace *t, uint64_t size, struct evict_s
         note_ask(out, t, t->chunks.items[t->asks.items[i]].len, hit);
     }
     vec_release(&o.heap);
-    return rc ? error_set(rc, "simulate: out of memory") : 0;
+    return rc;
 }

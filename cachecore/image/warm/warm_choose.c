@@ -125,14 +125,14 @@ static int add_file(struct warming *w, const struct catalog_entry *e)
 static int list_file(struct choosing *c, size_t number, const struct catalog_entry *e)
 {
     struct listed piece = {.number = number, .last = !e->extent_count};
-    int rc = piece.last && vec_push(&c->listed, piece) ? -ENOMEM : 0;
+    int rc = piece.last ? vec_push(&c->listed, piece) : 0;
     for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
         rc = select_extent(c->w->c->img, e, i, &piece.first, &piece.end);
         piece.last = i + 1 == e->extent_count;
-        if (!rc && vec_push(&c->listed, piece))
-            rc = -ENOMEM;
+        if (!rc)
+            rc = vec_push(&c->listed, piece);
     }
-    return rc == -ENOMEM ? error_set(rc, "image: out of memory") : rc;
+    return rc;
 }
 
 /* A visitor of warm_files: add or collect a file, or report a name that is not in the image. */

@@ -33,7 +33,7 @@ static int choose_nodes(struct bringing *b, const struct chunk_set *chosen)
     b->numbers.len = 0;
     for (uint64_t i = chunk_set_next(chosen, 0); i != UINT64_MAX; i = chunk_set_next(chosen, i / below * below + below))
         if (vec_push(&b->numbers, i / below))
-            return error_no_memory();
+            return -ENOMEM;
     return 0;
 }
 

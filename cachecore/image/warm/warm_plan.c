@@ -31,10 +31,10 @@ static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
     } else {
         const struct warm_run run = {.first = chunk, .count = 1, .at = p->chunks};
         if (vec_push(&p->runs, run))
-            return error_no_memory();
+            return -ENOMEM;
     }
     if (p->chunks++ / WARM_BATCH == p->ends.len && vec_push(&p->ends, 0))
-        return error_no_memory();
+        return -ENOMEM;
     return 0;
 }
 

@@ -116,8 +116,8 @@ static int take_status(struct webhdfs_page *page, const json_t *object, bool lis
         rc = number_of(object, "fileId", false, 0, &id);
     s.size = (uint64_t)size;
     s.file_id = (uint64_t)id;
-    if (!rc && vec_push(&page->statuses, s))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&page->statuses, s);
     return rc;
 }
 

@@ -345,7 +345,7 @@ int catalog_paths_sort(const char *text, size_t len, catalog_paths *out)
     for (const char *end = text + len; text < end;) {
         struct catalog_path path = {.path = text, .len = strnlen(text, (size_t)(end - text)), .number = out->len};
         if (vec_push(out, path))
-            return error_no_memory();
+            return -ENOMEM;
         text += path.len + 1;
     }
     if (out->len)

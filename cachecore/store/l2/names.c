@@ -97,7 +97,7 @@ int name_look_up_system(void *arg, const char *host, struct addresses *out)
         if (getnameinfo(i->ai_addr, i->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) || strchr(text, '%'))
             continue; /* a link-local address means something else on each node */
         snprintf(address.text, sizeof address.text, i->ai_family == AF_INET6 ? "[%.45s]" : "%.45s", text);
-        rc = vec_push(out, address) ? error_no_memory() : 0;
+        rc = vec_push(out, address);
     }
     freeaddrinfo(found);
     return rc;

@@ -110,7 +110,7 @@ static int plan_leaf(void *arg, struct erofs_inode *i, const struct node *n)
     struct planner *w = arg;
     struct erofs_linked link = {n->rank, 1};
     if (n->linked && vec_push(&w->plan->links, link))
-        return error_no_memory();
+        return -ENOMEM;
     int rc = erofs_tally_add(&w->plan->tally, i, w->config);
     return rc ? rc : plan(w, i);
 }

@@ -162,8 +162,8 @@ static int close_leaf(struct ext4_dirs *d)
     int rc = d->leaves.len ? 0 : ext4_take_block(d->e, &d->dir.block); /* for the index's root, which is written last */
     if (!rc)
         rc = ext4_take_block(d->e, &block);
-    if (!rc && vec_push(&d->leaves, d->hash))
-        rc = error_no_memory();
+    if (!rc)
+        rc = vec_push(&d->leaves, d->hash);
     if (rc)
         return rc;
     le16_put(d->leaf + d->last + 4, (uint16_t)(ROOM - d->last));

@@ -1,8 +1,6 @@
-/* Lists of shared cache proxies that change while others read: a file of members, its weights, the addresses of a name,
- * and what happens to a proxy that joins, leaves, or comes back. */
-#include "unit/cmocka_all.h"
-
-#include <errno.h>
+/* Lists of shared cache proxies that change while others read: a file of members, its weights, and what happens to a
+ * proxy that joins, leaves, or comes back. test_store_l2_names.c has the names of a name service.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,74 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/error.h"
 #include "base/io.h"
-#include "base/vec.h"
-#include "fake/store_fake.h"
-#include "store/l2/l2_internal.h"
 #include "unit/counters.h"
 #include "unit/counts.h"
-#include "unit/scratch.h"
-
-enum { MANY = 500, KEYS = 600, LIMIT_MS = 60000 };
-
-/* The proxies of all tests: m0 ... m499, each a fake that outlives its membership. */
-struct world {
-    struct store_fake *origin, *fakes[MANY];
-    _Atomic unsigned open[MANY]; /* stores of it that are open now */
-    char dir[SCRATCH_MAX], file[SCRATCH_MAX + 16];
-    struct store_proxies *proxies;
-    struct store *store;
-};
-
-/* ---- a proxy's store, which counts its closing ---- */
-
-struct counted {
-    struct store base;
-    struct world *w;
-    unsigned i;
-};
-
-static int counted_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
-                       store_sink *sink, void *arg)
-{
-    struct counted *c = (struct counted *)s;
-    store_note_try(s, context);
-    return store_get(store_fake_store(c->w->fakes[c->i]), key, off, len, sink, arg);
-}
-
-static void counted_close(struct store *s)
-{
-    struct counted *c = (struct counted *)s;
-    atomic_fetch_sub(&c->w->open[c->i], 1);
-    free((char *)s->url);
-    free(c);
-}
-
-static int open_counted(void *arg, const char *url, const struct store_options *options, struct store **out)
-{
-    static const struct store_ops ops = {.get = counted_get, .close = counted_close};
-    struct world *w = arg;
-    struct counted *c = calloc(1, sizeof *c);
-    assert_non_null(c);
-    assert_true(sscanf(url, "http://m%u:80/faces", &c->i) == 1 || sscanf(url, "http://10.0.0.%u:80/faces", &c->i) == 1);
-    assert_true(c->i < MANY);
-    c->base = (struct store){.ops = &ops, .url = strdup(url)};
-    c->w = w;
-    atomic_fetch_add(&w->open[c->i], 1);
-    *out = &c->base;
-    return 0;
-}
-
-/* ---- the world ---- */
-
-static char *key_of(unsigned i, char key[64])
-{
-    snprintf(key, 64, "packs/%02x/%u", i & 255, i);
-    return key;
-}
+#include "unit/l2_world.h"
 
 static void write_list(struct world *w, const char *text)
 {
@@ -93,64 +27,10 @@ static void write_members(struct world *w, unsigned from, unsigned to)
     write_list(w, to > from ? bytes_string(&text) : "");
 }
 
-/* Wait until the file has been read: n members, and failing or not. */
-static void wait_for_list(struct world *w, size_t n, bool failing)
-{
-    uint64_t end = clock_now_ms() + LIMIT_MS;
-    for (bool so = false; !so;) {
-        CLEANUP(store_l2_reports_release) struct store_l2_reports r;
-        store_proxies_reports(w->proxies, &r);
-        so = r.len == n && r.lists[0].len <= n && failing == (r.lists[0].failing_ms > 0);
-        assert_true(so || clock_now_ms() < end);
-        if (!so)
-            usleep(1000);
-    }
-}
-
 static void open_lists(struct world *w, const char *const *lists, size_t n)
 {
     const struct follow_config config = {.lists = lists, .n = n, .open = open_counted, .open_arg = w, .file_ms = 1};
-    assert_int_equal(follow_open(&config, &w->proxies), 0);
-    assert_int_equal(store_l2_open(store_fake_store(w->origin), w->proxies, &w->store), 0);
-    assert_int_equal(store_proxies_start_thread(w->proxies), 0);
-}
-
-/* Fakes for n members, which have all keys, and so has the store. */
-static void begin(struct world *w, unsigned n)
-{
-    char key[64];
-    memset(w, 0, sizeof *w);
-    scratch_make(w->dir);
-    snprintf(w->file, sizeof w->file, "%s/members", w->dir);
-    w->origin = store_fake_new();
-    for (unsigned k = 0; k < KEYS; k++)
-        store_fake_put(w->origin, key_of(k, key), "text", 4);
-    for (unsigned i = 0; i < n; i++) {
-        w->fakes[i] = store_fake_new();
-        for (unsigned k = 0; k < KEYS; k++)
-            store_fake_put(w->fakes[i], key_of(k, key), "text", 4);
-    }
-}
-
-static void end(struct world *w)
-{
-    store_proxies_close(w->proxies);
-    store_close(w->store);
-    store_fake_free(w->origin);
-    for (unsigned i = 0; i < MANY; i++) {
-        assert_int_equal(w->open[i], 0);
-        if (w->fakes[i])
-            store_fake_free(w->fakes[i]);
-    }
-    scratch_remove(w->dir);
-}
-
-static int get(struct world *w, unsigned k)
-{
-    char key[64];
-    CLEANUP_BYTES got = BYTES_INIT(1000);
-    int rc = store_get(w->store, key_of(k, key), 0, 4, store_append, &got);
-    return rc ? rc : got.len == 4 && !memcmp(got.data, "text", 4) ? 0 : -EBADMSG;
+    open_followed(w, &config);
 }
 
 /* Which of the first n members is asked for each key; n: the store. */
@@ -395,156 +275,6 @@ static void test_store_l2_lists__one_that_left_ends_its_request_and_is_freed_the
     end(&w);
 }
 
-/* ---- a name ---- */
-
-/* A name service: what it says of any name. */
-struct service {
-    pthread_mutex_t lock; /* guards the rest */
-    pthread_cond_t changed;
-    const char *addresses; /* separated by spaces */
-    int code;              /* else: the look-up fails */
-    bool silent;           /* look-ups wait */
-    unsigned begun, ended;
-};
-
-static struct service service = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static int look_up(void *arg, const char *host, struct addresses *out)
-{
-    struct service *s = arg;
-    SCOPED_LOCK(&s->lock);
-    s->begun++;
-    pthread_cond_broadcast(&s->changed);
-    while (s->silent)
-        pthread_cond_wait(&s->changed, &s->lock);
-    int rc = s->code ? error_set(s->code, "%s is unknown", host) : 0;
-    for (const char *a = s->addresses; !rc && *a; a += strcspn(a, " "), a += *a == ' ') {
-        struct address address;
-        snprintf(address.text, sizeof address.text, "%.*s", (int)strcspn(a, " "), a);
-        assert_int_equal(vec_push(out, address), 0);
-    }
-    s->ended++;
-    pthread_cond_broadcast(&s->changed);
-    return rc;
-}
-
-/* Change what it says, and wait until a look-up that began afterwards has ended. */
-static void say(const char *addresses, int code)
-{
-    SCOPED_LOCK(&service.lock);
-    service.addresses = addresses;
-    service.code = code;
-    service.silent = false;
-    pthread_cond_broadcast(&service.changed);
-    for (unsigned begun = service.begun; service.ended <= begun;)
-        pthread_cond_wait(&service.changed, &service.lock);
-}
-
-static void open_name(struct world *w, unsigned answer_ms)
-{
-    const struct follow_config config = {.lists = (const char *const[]){"dns+http://all.caches:80/faces/"},
-                                         .n = 1,
-                                         .open = open_counted,
-                                         .open_arg = w,
-                                         .look_up = look_up,
-                                         .look_up_arg = &service,
-                                         .name_ms = 1,
-                                         .answer_ms = answer_ms};
-    assert_int_equal(follow_open(&config, &w->proxies), 0);
-    assert_int_equal(store_l2_open(store_fake_store(w->origin), w->proxies, &w->store), 0);
-    assert_int_equal(store_proxies_start_thread(w->proxies), 0);
-}
-
-/* The members' URLs, in their order. */
-static void expect_members(struct world *w, const char *urls)
-{
-    CLEANUP_BYTES text = BYTES_INIT(10000);
-    CLEANUP(store_l2_reports_release) struct store_l2_reports r;
-    store_proxies_reports(w->proxies, &r);
-    for (size_t i = 0; i < r.len; i++)
-        assert_int_equal(bytes_printf(&text, "%s%s", i ? " " : "", r.items[i].url), 0);
-    assert_string_equal(bytes_string(&text), urls);
-}
-
-static void test_store_l2_lists__the_addresses_of_a_name_are_the_members(void **state)
-{
-    static struct world w;
-    begin(&w, 4);
-    service = (struct service){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .code = -EAGAIN};
-    service.addresses = "";
-    open_name(&w, 60000);
-    wait_for_list(&w, 0, true); /* no answer yet: the store is read */
-    assert_int_equal(get(&w, 1), 0);
-    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 1);
-
-    /* any order, one twice, and the other family's are the same proxies */
-    say("10.0.0.2 [fd00::7] 10.0.0.0 10.0.0.2", 0);
-    wait_for_list(&w, 2, false);
-    expect_members(&w, "http://10.0.0.0:80/faces http://10.0.0.2:80/faces");
-    assert_int_equal(get(&w, 1), 0);
-    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 1);
-
-    say("10.0.0.3 10.0.0.0", 0);
-    wait_for_list(&w, 2, false);
-    for (uint64_t limit = clock_now_ms() + LIMIT_MS; atomic_load(&w.open[2]);)
-        assert_true(clock_now_ms() < limit);
-    expect_members(&w, "http://10.0.0.0:80/faces http://10.0.0.3:80/faces");
-
-    /* no answer, and an empty one, change nothing */
-    say("10.0.0.1", -EAGAIN);
-    wait_for_list(&w, 2, true);
-    say("", 0);
-    wait_for_list(&w, 2, true);
-    expect_members(&w, "http://10.0.0.0:80/faces http://10.0.0.3:80/faces");
-    say("10.0.0.1", 0);
-    wait_for_list(&w, 1, false);
-    end(&w);
-}
-
-static void test_store_l2_lists__a_silent_name_service_holds_nobody_up(void **state)
-{
-    static struct world w;
-    begin(&w, 2);
-    service = (struct service){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    service.addresses = "10.0.0.0";
-    open_name(&w, 1);
-    wait_for_list(&w, 1, false);
-    {
-        SCOPED_LOCK(&service.lock);
-        service.silent = true;
-    }
-    wait_for_list(&w, 1, true);
-    assert_int_equal(get(&w, 1), 0);
-    assert_int_equal(store_fake_calls(w.fakes[0], FAKE_GET), 1);
-    unsigned begun;
-    {
-        SCOPED_LOCK(&service.lock);
-        begun = service.begun;
-        assert_int_equal(begun, service.ended + 1); /* one look-up at a time, however long it takes */
-    }
-    end(&w); /* does not wait for it */
-    SCOPED_LOCK(&service.lock);
-    assert_int_equal(service.begun, begun);
-    service.silent = false;
-    pthread_cond_broadcast(&service.changed);
-    while (service.ended < begun)
-        pthread_cond_wait(&service.changed, &service.lock);
-}
-
-static void test_store_l2_lists__a_name_has_one_form(void **state)
-{
-    static const char *const wrong[] = {
-        "dns+https://all.caches/faces", "dns+cache:8080",    "dns+http://",
-        "dns+http://a b/faces",         "dns+http://[::1]/", "dns+http://all.caches:/x"};
-    static struct world w;
-    for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
-        struct store_proxies *p;
-        const struct follow_config config = {.lists = &wrong[i], .n = 1, .open = open_counted, .open_arg = &w};
-        assert_int_equal(follow_open(&config, &p), -EINVAL);
-        assert_non_null(strstr(error_text(), "dns+"));
-    }
-}
-
 /* ---- many ---- */
 
 struct reading {
@@ -640,9 +370,6 @@ int main(void)
         cmocka_unit_test(test_store_l2_lists__too_many_leave_all_as_it_was),
         cmocka_unit_test(test_store_l2_lists__a_proxy_keeps_its_health_and_counts_while_others_come_and_go),
         cmocka_unit_test(test_store_l2_lists__one_that_left_ends_its_request_and_is_freed_then),
-        cmocka_unit_test(test_store_l2_lists__the_addresses_of_a_name_are_the_members),
-        cmocka_unit_test(test_store_l2_lists__a_silent_name_service_holds_nobody_up),
-        cmocka_unit_test(test_store_l2_lists__a_name_has_one_form),
         cmocka_unit_test(test_store_l2_lists__readers_see_no_error_while_members_change),
         cmocka_unit_test(test_store_l2_lists__five_hundred_members),
     };
