@@ -11,6 +11,9 @@
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
  * and "list" writes the data.
  *
+ * If the parent that "parent", "list" or "plan" reads is damaged, and the user did not name it, all of this happens
+ * once more without a parent.
+ *
  * Invariant: until the unique tag exists, nothing refers to an uploaded object. A failure before that leaves objects
  * that the next run reuses or gc removes. build_release frees everything in reverse order of creation.
  * build_parent.c finds what to build upon, build_step.c runs between any two pieces of work.
@@ -26,6 +29,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "imagebuild/fs/fs.h"
 #include "imagebuild/sink/catalog_writer.h"
 #include "imagebuild/sink/sink.h"
@@ -233,6 +237,7 @@ static int ingest_source(struct build *b, struct ingest_result *out)
                                          .listed = on_listed,
                                          .step = content_step,
                                          .arg = b};
+    b->reading = b->streams;
     return ingest_run(&config, out);
 }
 
@@ -340,6 +345,7 @@ static int read_content(struct build *b)
                                                  .dir = o->tmpdir,
                                                  .step = content_step,
                                                  .step_arg = b};
+    b->reading = true;
     rc = content_writer_run(&config, &b->written);
     if (rc)
         return rc;
@@ -525,18 +531,51 @@ static int build_all(struct build *b)
     return rc;
 }
 
-int build_run(struct source *source, struct store *store, const struct image_ref *ref,
-              const struct build_options *options, struct build_result *out)
+/* The parent is damaged: return the error that ends the build; or PARENT_DAMAGED, with a warning, if it may go on
+ * without a parent. A source that may have been cancelled cannot be listed again. */
+static int judge_damage(const struct build *b)
+{
+    if (b->options.parent_count || b->resumed || b->reading)
+        return parent_refused(-EBADMSG);
+    const struct image_ref *parent = &b->parent->images->found;
+    log_warning("build: the parent image %s:%s is damaged, so everything is read from the source: %s", parent->name,
+                parent->tag, error_text());
+    return PARENT_DAMAGED;
+}
+
+/* Build, and release everything. PARENT_DAMAGED: *options are now those of a build without it. */
+static int build_once(struct source *source, struct store *store, const struct image_ref *ref,
+                      struct build_options *options, struct build_result *out)
 {
     struct build b = {.source = source, .store = store, .ref = ref, .result = out};
-    uint64_t started_ms = clock_now_ms();
     memset(out, 0, sizeof *out);
     int rc = fill_options(&b, options);
     if (!rc)
         rc = build_all(&b);
+    if (rc == PARENT_DAMAGED)
+        rc = judge_damage(&b);
+    if (rc == PARENT_DAMAGED) {
+        options->no_parent = true;
+        options->chunk_size = b.options.chunk_size; /* the parent's, if its manifest could be read */
+    }
     struct error error;
     error_take(&error, rc); /* build_release must not replace the sentence */
     build_release(&b);
-    out->seconds = (double)(clock_now_ms() - started_ms) / 1000;
     return rc ? error_restore(&error) : 0;
+}
+
+/* Damage of the parent may show only after the listing. To begin again costs a second listing, and nothing of the
+ * parent can remain in what is built then. */
+int build_run(struct source *source, struct store *store, const struct image_ref *ref,
+              const struct build_options *options, struct build_result *out)
+{
+    struct build_options o = *options;
+    uint64_t started_ms = clock_now_ms();
+    int rc = build_once(source, store, ref, &o, out);
+    if (rc == PARENT_DAMAGED) {
+        rc = build_once(source, store, ref, &o, out);
+        out->rebuild.parent_damaged = true;
+    }
+    out->seconds = (double)(clock_now_ms() - started_ms) / 1000;
+    return rc;
 }

@@ -43,7 +43,7 @@ struct build_options {
     struct share part;
     /* no_parent: read everything. Otherwise the parent is `parents`, images of the same store (several: of erofs); if
      * parent_count is 0, the image that the tag names now, or the newest image of the name from the same source (and
-     * of the same part of it). */
+     * of the same part of it); and if that is damaged, none, with a warning. */
     bool no_parent;
     const struct image_ref *parents;
     size_t parent_count;
@@ -72,6 +72,7 @@ struct build_rebuild {
     struct digest parent;                                 /* zero: there is none, or there are several */
     char parent_name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2]; /* NAME:TAG; "" without one, or if a digest named it */
     bool parent_differs; /* a parent was found but not used: other filesystem or chunk size, or too small */
+    bool parent_damaged; /* likewise: its manifest, index or catalog is damaged or missing */
     uint64_t unchanged, added, changed, removed;
     /* Missing or damaged packs of the parent; unchanged files that were read again because their data was in such
      * packs. */

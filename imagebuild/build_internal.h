@@ -67,6 +67,7 @@ struct build {
     struct checkpoint *checkpoint; /* NULL: this build writes no checkpoints */
     struct parent *parent;         /* NULL: no parent, or nothing of it can stay */
     struct nodes *planned;         /* nodes still to be read; NULL once they are */
+    bool reading;                  /* file data is read, or was: the source may have been cancelled since */
     struct upload *upload;
     struct sink *sink;
     struct fs *fs;

@@ -3,8 +3,9 @@
  *
  *    find -> [know shards] -> plan -> scrub -> [checkpoints while reading] -> hold -> forget checkpoint
  *
- * A damaged parent is an error if the user or the tag names it. A damaged checkpoint, or a parent that was only found
- * as the newest image, is dropped with a warning, since the build can do without it.
+ * A damaged parent is an error if the user names it; otherwise build_run begins again without one. A damaged
+ * checkpoint, or a parent that was only found as the newest image, is dropped with a warning, since the build can do
+ * without it.
  */
 #include "imagebuild/build_internal.h"
 
@@ -124,7 +125,7 @@ static int resume(struct build *b)
         rc = error_set(-EBADMSG, "packs of it are missing or damaged");
     if (!rc)
         rc = parent_plan(b->parent, &b->planned);
-    if (rc == -EBADMSG || rc == -ENOENT) {
+    if (rc == -EBADMSG || rc == PARENT_DAMAGED) {
         log_warning("build: starts over, since what an earlier run left is damaged: %s", error_text());
         parent_free(steal_ptr(&b->parent));
         return 0;

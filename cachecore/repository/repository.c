@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/vec.h"
+#include "format/catalog.h"
 
 static const char store_doc_key[] = "granary.json";
 
@@ -214,19 +215,24 @@ int repository_manifest(struct store *s, const struct digest *image, struct mani
     return repository_manifest_text(s, image, out, &text);
 }
 
+/* Read the last n of an object's bytes, as repository_read_end does. */
+static int read_last(struct store *s, const char *key, uint64_t len, size_t n, struct bytes *out)
+{
+    bytes_clear(out);
+    out->max = n;
+    return n ? store_get(s, key, len - n, n, store_append, out) : 0;
+}
+
 int repository_read_end(struct store *s, const char *key, uint64_t len, struct bytes *out)
 {
-    const uint64_t n = GR_MIN(len, (uint64_t)REPOSITORY_COMPARED);
-    bytes_clear(out);
-    out->max = REPOSITORY_COMPARED;
-    return n ? store_get(s, key, len - n, n, store_append, out) : 0;
+    return read_last(s, key, len, (size_t)GR_MIN(len, (uint64_t)REPOSITORY_COMPARED), out);
 }
 
 int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n, bool *out)
 {
-    CLEANUP_BYTES found = BYTES_INIT(REPOSITORY_COMPARED);
-    int rc = repository_read_end(s, key, len, &found);
-    *out = !rc && found.len == n && !memcmp(found.data, end, n);
+    CLEANUP_BYTES found = BYTES_INIT(0);
+    int rc = read_last(s, key, len, n, &found);
+    *out = !rc && found.len == n && (!n || !memcmp(found.data, end, n));
     return rc == -EBADMSG || rc == -ENOENT ? 0 : rc;
 }
 
@@ -245,10 +251,11 @@ int repository_says_md5(struct store *s, bool *out)
 }
 
 /* Compare an object of the same length with data: by its MD5 if the store reports one that can be relied on, else by
- * its end. A differing MD5 proves damage only if the store reports true MD5s. */
+ * its end, or by all of it if something else than a pack can be that short. A differing MD5 proves damage only if the
+ * store reports true MD5s. */
 static int is_whole(struct store *s, const struct store_item *item, const char *key, const void *data, bool *out)
 {
-    const size_t len = (size_t)item->size, n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
+    const size_t len = (size_t)item->size, n = len > CATALOG_OBJECT_MAX ? REPOSITORY_COMPARED : len;
     char md5[MD5_HEX_SIZE];
     bool differs = false;
     *out = *item->md5 && !strcmp(item->md5, md5_hex(data, len, md5));

@@ -68,7 +68,7 @@ GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const
 
 /* What is stored under an object's key. An object of the right length is compared by its MD5 if the store reports one,
  * else by its last REPOSITORY_COMPARED bytes. That detects a truncated or replaced object without reading a whole
- * pack. */
+ * pack. Objects that are no longer than those of an index or a catalog may be are compared as a whole. */
 enum { REPOSITORY_COMPARED = 128 << 10 };
 enum repository_found { REPOSITORY_ABSENT, REPOSITORY_DAMAGED, REPOSITORY_WHOLE };
 

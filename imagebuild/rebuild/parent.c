@@ -1,8 +1,9 @@
 /* Finding the parent's images, and planning the new image with it.
  *
  * What an error means depends on how the parent was found. A parent that the user names, or that the tag already refers
- * to, must be readable: its errors end the build. The newest image of the name is only a guess: if it cannot be used,
- * the build does without a parent and reads everything. */
+ * to, must be usable: its errors end the build. The newest image of the name is only a guess: if it cannot be used, the
+ * build does without a parent and reads everything. So it does, from the beginning (build_run), if a parent that the
+ * user did not name is damaged. */
 #include "imagebuild/rebuild/parent.h"
 
 #include <errno.h>
@@ -37,23 +38,24 @@ static void do_without(const struct parent *p)
                 error_text());
 }
 
-/* Return whether an error means that the image cannot be used, rather than that the store failed. */
+/* Return whether an error means that an undamaged image cannot be used, rather than that the store failed. */
 static bool is_unusable(int rc)
 {
-    return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG || rc == -EKEYREJECTED;
+    return rc == -EACCES || rc == -ENOTSUP || rc == -EKEYREJECTED;
 }
 
 /* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
- * having none. 1: there is none. */
+ * having none, and so does one with a damaged tag of the name. 1: there is none. */
 static int find_newest(struct parent *p)
 {
     struct parent_image *image = p->images;
     int rc = lineage_newest(p->config.store, image->found.name, &p->config.source, image->found.tag, &p->tag);
     image->digest = p->tag.digest;
     p->is_newest = true;
-    if (is_unusable(rc))
+    bool without = is_unusable(rc) || rc == -EBADMSG;
+    if (without)
         do_without(p);
-    return is_unusable(rc) || rc == -ENOENT ? 1 : rc;
+    return without || rc == -ENOENT ? 1 : rc;
 }
 
 /* Check the signature of the tag by which the image was found. */
@@ -81,11 +83,11 @@ static int find_image(struct parent *p, size_t i)
     if (rc == -ENOENT && !c->must_be)
         rc = find_newest(p);
     if (rc)
-        return rc == -EBADMSG ? parent_failed(rc) : rc;
+        return rc == -EBADMSG ? parent_refused(rc) : rc;
     rc = check_signature(p, image);
     if (!rc)
         rc = repository_manifest(c->store, &image->digest, &image->manifest);
-    if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
+    if (p->is_newest && is_unusable(rc)) {
         do_without(p);
         return 1;
     }
@@ -136,6 +138,8 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
         if (!rc)
             rc = check_geometry(p, &p->images[i].manifest, out_other);
     }
+    if (rc == PARENT_DAMAGED)
+        *out = steal_ptr(&p);
     if (rc || *out_other)
         return GR_MIN(rc, 0);
     rc = lay_out(p);
@@ -171,7 +175,7 @@ int parent_look(struct parent **parent)
                                                .size = p->manifest.size,
                                                .step = p->config.step};
     int rc = parent_check(&config, &p->damage);
-    if (!p->is_newest || (rc != -ENOENT && !is_unusable(rc)))
+    if (!p->is_newest || !is_unusable(rc))
         return rc;
     do_without(p);
     parent_free(steal_ptr(parent));
@@ -354,7 +358,7 @@ static int clean_chunk(void *arg, const struct chunk_item *item)
     const uint64_t number = s->first + item->number;
     /* a chunk must not be left out: the build would report an erasure that did not happen */
     if (item->rc)
-        return parent_failed(item->rc);
+        return parent_refused(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);
     uint64_t erased = erase_dead(s, number, item->ref->plain_len);
     p->scrubbed.chunks += erased > 0;

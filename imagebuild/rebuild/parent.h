@@ -8,10 +8,13 @@
  *   -> parent_plan -> parent_sink, sink_new -> parent_scrub -> content_writer_run with `live` and `source`
  *   -> parent_hold, before publishing -> parent_free
  *
- * One thread. Errors of the parent's own objects name --parent none as the remedy.
+ * One thread. If the manifest, index or catalog of the parent is damaged, functions return PARENT_DAMAGED. Other
+ * errors of the parent's objects name --parent none as the remedy.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_H
+
+#include <errno.h>
 
 #include "base/map.h"
 #include "base/step.h"
@@ -26,6 +29,10 @@
 #include "repository/trust.h"
 #include "store/store.h"
 
+/* A certain answer of the store: an object that describes the parent is missing, or has other bytes than it must have.
+ * The sentence says which. No store and no source returns this code, and it does not leave build_run. */
+#define PARENT_DAMAGED (-ENOTRECOVERABLE)
+
 /* All pointers are the caller's and outlive the parent. */
 struct parent_config {
     struct store *store;
@@ -35,7 +42,7 @@ struct parent_config {
     const struct trust *trust;      /* one of these keys must have signed each; NULL: no key is needed */
     /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
      * this is false and the image does not exist, the newest image of its name from this source is taken
-     * (lineage_newest). If there is none, or it is damaged, differs or is not signed, the build has no parent. */
+     * (lineage_newest). If there is none, or it differs or is not signed, the build has no parent. */
     bool must_be;
     enum manifest_fs fs; /* of the image to be built */
     uint32_t chunk_size; /* of the image to be built; 0: the parent's */
@@ -89,8 +96,8 @@ struct parent {
 };
 
 /* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
- * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs; -EBADMSG: its tag
- * or manifest is damaged; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
+ * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs; PARENT_DAMAGED:
+ * *out has nothing but the image's name; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
 GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */
@@ -118,9 +125,12 @@ GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
  * several images. */
 struct digest parent_of_tag(const struct parent *p, const struct digest *image);
 
+/* For a failure to read an object that describes the parent: PARENT_DAMAGED for -ENOENT and -EBADMSG, with the thread's
+ * sentence as it is; else parent_refused. */
+int parent_failed(int code);
 /* Return `code` with the thread's sentence extended by the remedy: "...; the parent image cannot be used: --parent
  * none builds without it". */
-int parent_failed(int code);
+int parent_refused(int code);
 
 /* Return whether [address, address + len), which lies within the parent's image, touches a damaged chunk. */
 bool parent_damage_touches(const struct parent_damage *d, uint64_t address, uint64_t len);

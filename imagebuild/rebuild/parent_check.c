@@ -29,6 +29,11 @@ struct checking {
 
 int parent_failed(int code)
 {
+    return error_of_one_thing(code) ? PARENT_DAMAGED : parent_refused(code);
+}
+
+int parent_refused(int code)
+{
     struct error why;
     error_take(&why, code);
     return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
@@ -85,7 +90,7 @@ static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     return parent_check_step(arg);
 }
 
-/* Walk the index of every image. A missing node means that the parent is damaged. */
+/* Walk the index of every image. */
 static int parent_check_walk(struct checking *c,
                              int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
 {
@@ -96,7 +101,7 @@ static int parent_check_walk(struct checking *c,
         c->first = image->begin / image->manifest.chunk_size;
         rc = index_walk(c->config->store, &image->manifest, &ops, c);
     }
-    return rc == -EBADMSG || rc == -ENOENT ? parent_failed(-EBADMSG) : rc;
+    return error_of_one_thing(rc) ? PARENT_DAMAGED : rc;
 }
 
 /* Check pack i, in any thread. Only damage counts; an error of the store ends the check. */

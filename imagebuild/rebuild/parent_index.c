@@ -111,12 +111,6 @@ static struct held *parent_index_make_room(struct parent_index *p)
     return oldest;
 }
 
-/* Complete the sentence for a node that could not be read. A missing node means that the parent is damaged. */
-static int node_failed(int rc)
-{
-    return rc == -ECANCELED ? rc : parent_failed(rc == -ENOENT ? -EBADMSG : rc);
-}
-
 /* An image that another one follows ends with holes: make its last leaf a full one. */
 static int fill_up(const struct parent_index *p, const struct parent_image *image, struct index_node *node)
 {
@@ -138,7 +132,7 @@ static int fetch_node(const struct parent_index *p, const struct parent_image *i
     CLEANUP(cleanup_index_node) struct index_node *node = NULL;
     int rc = index_read_node(p->store, &image->manifest, child, level, number, &node);
     if (rc)
-        return node_failed(rc);
+        return rc == -ECANCELED ? rc : parent_failed(rc);
     rc = fill_up(p, image, node);
     if (!rc)
         *out = steal_ptr(&node);

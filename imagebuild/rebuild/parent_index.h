@@ -51,7 +51,7 @@ GR_MUST_CHECK int parent_index_new(const struct sink_parent *parent, struct pare
 void parent_index_free(struct parent_index *p); /* NULL is allowed */
 
 /* Return the entry of node `number` of `level` in the node above it; zero where there is no node. Several images have
- * no common nodes above their leaves. -EBADMSG: the parent is damaged; others come from the store. */
+ * no common nodes above their leaves. PARENT_DAMAGED (parent.h); others come from the store. */
 GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out);
 /* Return the chunks of a leaf, as many as the parent has there, valid until the next call. *out NULL: only holes, or
  * past the end. Errors as from parent_index_child. */

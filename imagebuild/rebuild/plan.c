@@ -131,11 +131,9 @@ static int plan_keep(struct plan *p, struct node *n, const struct theirs *t)
         return 0;
     }
     const struct catalog_extent at = extent_of(t);
-    if (at.len != n->size || !live_map_fits(p->config->live, at.offset, at.len)) {
-        (void)error_set(-EBADMSG, "build: the parent's catalog places '%.*s' where no file can be",
-                        (int)GR_MIN(e->path_len, (size_t)200), e->path);
-        return parent_failed(-EBADMSG);
-    }
+    if (at.len != n->size || !live_map_fits(p->config->live, at.offset, at.len))
+        return error_set(PARENT_DAMAGED, "build: the parent's catalog places '%.*s' where no file can be",
+                         (int)GR_MIN(e->path_len, (size_t)200), e->path);
     n->plan = NODE_KEEP;
     n->address = at.offset;
     n->content = e->content;

@@ -38,8 +38,7 @@ struct plan_config {
 enum { PLAN_STEP = 4096 };
 
 /* Plan the listed nodes; *out is the caller's. Further names of a hard-linked file are NODE_READ without bytes, as in
- * the listing. -EBADMSG and other errors of the parent's catalog name --parent none; others come from scratch and
- * step. */
+ * the listing. PARENT_DAMAGED: the catalog is; other errors come from the store, scratch and step. */
 GR_MUST_CHECK int plan_make(const struct plan_config *config, struct nodes **out, struct plan_counts *counts);
 
 /* ---- compaction (plan.c) ---- */
@@ -94,9 +93,8 @@ struct parent_check_config {
 };
 
 /* Read and verify the parent's whole index and one chunk of each pack. Logs damaged packs, the first few by name.
- * -EBADMSG, naming --parent none: the index is damaged. Others come from the store and step; a failing store ends the
- * build, since its packs may be whole. Memory: 150 bytes a pack, a chunk a thread, and with damage a bit for each
- * chunk. */
+ * PARENT_DAMAGED: the index is. Others come from the store and step; a failing store ends the build, since its packs
+ * may be whole. Memory: 150 bytes a pack, a chunk a thread, and with damage a bit for each chunk. */
 GR_MUST_CHECK int parent_check(const struct parent_check_config *config, struct parent_damage *out);
 
 #endif

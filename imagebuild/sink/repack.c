@@ -164,7 +164,7 @@ static void take_chunk(void *arg, size_t i, int rc, struct buf *plain, const voi
     const struct moved *m = &r->run[i];
     buf_unref(plain);
     if (rc && r->config->erase && !r->rc)
-        r->rc = rc == -ECANCELED ? rc : parent_failed(rc);
+        r->rc = rc == -ECANCELED ? rc : parent_refused(rc);
     else if (rc && !r->read_failed)
         log_warning("build: repacking ends, since a chunk of the parent cannot be read: %s", error_text());
     r->read_failed |= rc != 0;

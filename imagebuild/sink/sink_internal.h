@@ -162,7 +162,7 @@ GR_MUST_CHECK int index_writer_snapshot(struct index_writer *w, uint64_t image_s
 
 /* Write the rest of the index; the image is image_size bytes long. -EFBIG: more chunks than an index can hold. -EIO
  * with a sentence: a chunk was added twice or lies past the end, or one that stays has another length in this
- * image. -EBADMSG: the parent is damaged. Others come from the sorter, the upload and the store. */
+ * image. PARENT_DAMAGED (rebuild/parent.h). Others come from the sorter, the upload and the store. */
 GR_MUST_CHECK int index_writer_finish(struct index_writer *w, uint64_t image_size, struct index_writer_result *out);
 
 #endif

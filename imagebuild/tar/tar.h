@@ -21,8 +21,8 @@ struct known_shards_config {
 
 struct known_shards;
 
-/* Read the parent's catalog once. Memory: 54 to 107 bytes for each shard and each hard-linked file. -ENOMEM; errors
- * of the parent's catalog name --parent none; what step returns. */
+/* Read the parent's catalog once. Memory: 54 to 107 bytes for each shard and each hard-linked file. -ENOMEM;
+ * PARENT_DAMAGED: the catalog is; other errors come from the store and step. */
 GR_MUST_CHECK int known_shards_new(const struct known_shards_config *config, struct known_shards **out);
 void known_shards_free(struct known_shards *k); /* NULL is allowed */
 DEFINE_CLEANUP(known_shards, struct known_shards *, known_shards_free)

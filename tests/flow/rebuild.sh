@@ -97,9 +97,10 @@ echo "== a damaged parent"
 printf 'x' >>"$W/tree/large"
 for object in "$store"/catalogs/*/*; do printf 'damage' | dd of="$object" bs=1 seek=40 conv=notrunc status=none; done
 status=0
-build "$image" >"$W/null" 2>"$W/err" || status=$?
+build "$image" --parent "$image" >"$W/null" 2>"$W/err" || status=$?
 [ "$status" = 1 ] && grep -q -- '--parent none' "$W/err" || fail "a damaged parent: $status $(cat "$W/err")"
-build "$image" --parent none >"$W/null"
+build "$image" >"$W/null" 2>"$W/err"
+grep -q 'the parent image set:daily is damaged' "$W/err" || fail "does not say it: $(cat "$W/err")"
 same_tree "$image"
 
 echo "== ext4"

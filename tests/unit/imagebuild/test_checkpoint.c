@@ -163,6 +163,28 @@ static void test_checkpoint__a_build_that_failed_goes_on(void **state)
         }
 }
 
+/* A build that reads everything because its parent is damaged is one without a parent. */
+static void test_checkpoint__a_build_without_its_damaged_parent_goes_on(void **state)
+{
+    struct world w;
+    struct build_result first, r;
+    char key[OBJECT_KEY_MAX];
+    open_world(&w);
+    const struct build_options o = options(MANIFEST_EROFS);
+    assert_int_equal(run(&w, w.store, &o, FILES, &first), 0);
+    assert_true(store_fake_flip(w.store, object_key(OBJECT_CATALOG, &first.manifest.catalog_root, key), 40));
+    assert_int_equal(run(&w, w.store, &o, 150, &r), -EIO);
+    assert_true(r.rebuild.parent_damaged);
+    assert_int_equal(left(&w), 1);
+    assert_int_equal(store_fake_count(w.store, "images/"), 2);
+    assert_int_equal(run(&w, w.store, &o, FILES, &r), 0);
+    assert_true(r.rebuild.parent_damaged && r.bytes_resumed > 0);
+    assert_true(digest_equal(&r.image, &first.image));
+    assert_int_equal(left(&w), 0);
+    check_image(&w, &r);
+    store_fake_free(w.store);
+}
+
 /* Whatever happens on the way, as long as it gets on. */
 static void test_checkpoint__a_build_may_fail_often(void **state)
 {
@@ -389,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checkpoint__a_build_that_failed_goes_on),
+        cmocka_unit_test(test_checkpoint__a_build_without_its_damaged_parent_goes_on),
         cmocka_unit_test(test_checkpoint__a_build_may_fail_often),
         cmocka_unit_test(test_checkpoint__a_store_that_dies_and_comes_back),
         cmocka_unit_test(test_checkpoint__a_source_that_changed_meanwhile),

@@ -243,7 +243,7 @@ static void test_plan__agrees_with_a_model(void **state)
     }
 }
 
-static void test_plan__an_unusable_parent_names_the_remedy(void **state)
+static void test_plan__a_damaged_parent_is_told_from_a_failed_store(void **state)
 {
     static struct world w;
     open_world(&w, 9);
@@ -254,16 +254,18 @@ static void test_plan__an_unusable_parent_names_the_remedy(void **state)
     char key[OBJECT_KEY_MAX];
     object_key(OBJECT_CATALOG, &w.image.manifest.catalog_root, key);
     assert_true(store_fake_flip(w.store, key, 40));
-    assert_int_equal(plan_make(&config, &planned, &counts), -EBADMSG);
-    assert_non_null(strstr(error_text(), "--parent none"));
+    assert_int_equal(plan_make(&config, &planned, &counts), PARENT_DAMAGED);
     assert_non_null(strstr(error_text(), key));
     assert_true(store_fake_flip(w.store, key, 40));
+    store_fake_set_dead(w.store, -EIO);
+    assert_int_equal(plan_make(&config, &planned, &counts), -EIO);
+    assert_non_null(strstr(error_text(), "--parent none"));
+    store_fake_set_dead(w.store, 0);
     /* a body that lies outside the image */
     live_map_free(steal_ptr(&w.live));
     assert_int_equal(live_map_new(2 * CHUNK, CHUNK, &w.live), 0);
     config.live = w.live;
-    assert_int_equal(plan_make(&config, &planned, &counts), -EBADMSG);
-    assert_non_null(strstr(error_text(), "--parent none"));
+    assert_int_equal(plan_make(&config, &planned, &counts), PARENT_DAMAGED);
     assert_null(planned);
     close_world(&w);
 }
@@ -390,7 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan__agrees_with_a_model),
-        cmocka_unit_test(test_plan__an_unusable_parent_names_the_remedy),
+        cmocka_unit_test(test_plan__a_damaged_parent_is_told_from_a_failed_store),
         cmocka_unit_test(test_plan__ends_when_told_to),
         cmocka_unit_test(test_compact__moves_files_out_of_the_deadest_chunks),
         cmocka_unit_test(test_compact__leaves_a_tidy_image_alone),

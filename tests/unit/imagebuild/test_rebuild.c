@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/vec.h"
 #include "unit/counts.h"
 #include "unit/rebuild_world.h"
 #include "upkeep/upkeep.h"
@@ -361,178 +360,6 @@ static void test_rebuild__a_dry_run_shows_the_plan(void **state)
     store_fake_free(w.store);
 }
 
-/* Whatever object of the parent is damaged: a clear end, or the right image; with --parent none always the latter. */
-static void test_rebuild__a_damaged_parent_is_no_wrong_byte(void **state)
-{
-    static struct world w;
-    struct build_options o = options();
-    struct build_result r;
-    char key[OBJECT_KEY_MAX];
-    uint64_t size;
-    for (unsigned victim = 0; victim < 3; victim++) {
-        srand(5);
-        open_world(&w, 400);
-        for (unsigned i = 0; i < w.count; i++)
-            set_file(&w, i, small_size());
-        o.no_parent = false;
-        struct build_result first = rebuild(&w, &o);
-        set_file(&w, 9, 10000);
-        if (victim == 0)
-            object_key(OBJECT_CATALOG, &first.manifest.catalog_root, key);
-        else if (victim == 1)
-            object_key(OBJECT_INDEX, &first.manifest.index_root.digest, key);
-        else
-            object_key(OBJECT_MANIFEST, &first.image, key);
-        assert_true(store_fake_flip(w.store, key, 50));
-        assert_int_equal(run(&w, w.store, &o, &r), -EBADMSG);
-        assert_non_null(strstr(error_text(), "--parent none"));
-        assert_int_equal(store_fake_count(w.store, "images/"), 2);
-        o.no_parent = true;
-        r = rebuild(&w, &o);
-        compare_with_full(&w, &r, &size);
-        store_fake_free(w.store);
-    }
-}
-
-/* ------------------------------------------------------------------ a damaged store */
-
-enum damage { MISSING, CUT, REPLACED, LONGER, DAMAGES };
-
-struct keys {
-    VEC(char *) list;
-};
-
-static int collect_key(void *arg, const struct store_item *item)
-{
-    struct keys *keys = arg;
-    assert_int_equal(vec_push(&keys->list, strdup(item->key)), 0);
-    return 0;
-}
-
-static void damage(struct store_fake *store, const char *key, enum damage kind)
-{
-    CLEANUP_BYTES body = BYTES_INIT(1 << 30);
-    uint8_t *more;
-    assert_true(store_fake_get(store, key, &body));
-    if (kind == MISSING)
-        assert_true(store_fake_remove(store, key));
-    if (kind == CUT)
-        assert_true(store_fake_truncate(store, key, body.len - 1));
-    for (size_t i = 0; kind == REPLACED && i < body.len; i++)
-        body.data[i] = (uint8_t)rand();
-    if (kind == LONGER)
-        assert_int_equal(bytes_extend(&body, 5000, &more), 0);
-    if (kind == REPLACED || kind == LONGER)
-        store_fake_put(store, key, body.data, body.len);
-}
-
-/* One in `every` of the objects below the prefix, from the first on; returns how many. */
-static unsigned damage_some(struct store_fake *store, const char *prefix, unsigned every, enum damage kind)
-{
-    struct keys keys = {0};
-    struct store *s = store_fake_store(store);
-    unsigned damaged = 0;
-    assert_int_equal(store_list(s, prefix, collect_key, &keys), 0);
-    for (size_t i = 0; i < keys.list.len; i++) {
-        if (i % every == 0) {
-            damage(store, keys.list.items[i], kind);
-            damaged++;
-        }
-        free(keys.list.items[i]);
-    }
-    vec_release(&keys.list);
-    return damaged;
-}
-
-static void print_problem(void *arg, const char *sentence)
-{
-    fprintf(stderr, "verify: %s\n", sentence);
-}
-
-static void verify_whole(struct store_fake *store, const struct build_result *r)
-{
-    const struct verify_options deep = {.deep = true, .problem = print_problem};
-    struct verify_result found;
-    assert_int_equal(verify_image(store_fake_store(store), &r->manifest, &deep, &found), 0);
-    assert_int_equal(found.problems, 0);
-}
-
-/* What the store has lost of the parent is read from the source again, and no more than that. */
-static void test_rebuild__damaged_packs_are_read_again(void **state)
-{
-    static struct world w;
-    for (enum damage kind = 0; kind < DAMAGES; kind++) {
-        struct build_options o = options();
-        uint64_t size;
-        srand(11 + kind);
-        open_world(&w, 600);
-        w.fs = fs_of(state);
-        for (unsigned i = 0; i < w.count; i++)
-            set_file(&w, i, small_size());
-        (void)rebuild(&w, &o);
-        assert_true(damage_some(w.store, "packs/", 4, kind) > 2);
-        set_file(&w, 9, 10000);
-        struct build_result r = rebuild(&w, &o);
-        verify_whole(w.store, &r);
-        if (kind != LONGER) /* which compares names too */
-            compare_with_full(&w, &r, &size);
-        assert_int_equal(r.rebuild.unchanged + r.rebuild.healed, w.count - 1);
-        assert_int_equal(r.rebuild.changed, 1);
-        if (kind == LONGER) { /* what is needed is there */
-            assert_int_equal(r.rebuild.packs_damaged, 0);
-        } else {
-            assert_true(r.rebuild.packs_damaged > 2);
-            assert_true(r.rebuild.healed > 10 && r.rebuild.unchanged > 100);
-        }
-        assert_int_equal(r.bytes_read, r.rebuild.bytes_healed + 10000);
-        /* and it is a parent as good as any */
-        struct build_result next = rebuild(&w, &o);
-        assert_int_equal(next.rebuild.packs_damaged, 0);
-        assert_int_equal(next.bytes_read, 0);
-        store_fake_free(w.store);
-    }
-}
-
-/* The same image comes out, whose packs have the names of the damaged ones. */
-static void test_rebuild__an_unchanged_source_heals_its_packs(void **state)
-{
-    static struct world w;
-    for (enum damage kind = 0; kind < LONGER; kind++) {
-        struct build_options o = options();
-        srand(3);
-        open_world(&w, 300);
-        for (unsigned i = 0; i < w.count; i++)
-            set_file(&w, i, small_size());
-        (void)rebuild(&w, &o);
-        assert_true(damage_some(w.store, "packs/", 1, kind) > 2);
-        struct build_result r = rebuild(&w, &o);
-        assert_int_equal(r.rebuild.healed, w.count);
-        verify_whole(w.store, &r);
-        store_fake_free(w.store);
-    }
-}
-
-/* Without a parent nothing that stands under an object's name passes for it, unless it is that long and ends so. */
-static void test_rebuild__a_full_build_replaces_what_is_damaged(void **state)
-{
-    static const char *const prefixes[] = {"packs/", "indexes/", "catalogs/"};
-    static struct world w;
-    for (unsigned i = 0; i < DAMAGES * GR_ARRAY_SIZE(prefixes); i++) {
-        struct build_options o = options();
-        srand(i);
-        open_world(&w, 300);
-        for (unsigned f = 0; f < w.count; f++)
-            set_file(&w, f, small_size());
-        o.no_parent = true;
-        struct build_result first = rebuild(&w, &o);
-        assert_true(damage_some(w.store, prefixes[i / DAMAGES], 1, i % DAMAGES) > 0);
-        struct build_result r = rebuild(&w, &o);
-        assert_true(digest_equal(&r.image, &first.image));
-        verify_whole(w.store, &r);
-        store_fake_free(w.store);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,11 +374,6 @@ int main(void)
         cmocka_unit_test(test_rebuild__the_tags_say_the_parent),
         cmocka_unit_test(test_rebuild__a_new_tag_is_built_upon_the_newest_image),
         cmocka_unit_test(test_rebuild__a_dry_run_shows_the_plan),
-        cmocka_unit_test(test_rebuild__a_damaged_parent_is_no_wrong_byte),
-        cmocka_unit_test(test_rebuild__damaged_packs_are_read_again),
-        cmocka_unit_test_prestate(test_rebuild__damaged_packs_are_read_again, &ext4),
-        cmocka_unit_test(test_rebuild__an_unchanged_source_heals_its_packs),
-        cmocka_unit_test(test_rebuild__a_full_build_replaces_what_is_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
