@@ -68,7 +68,7 @@ end_background
 
 echo "== the SBOM has what SPDX 2.3 requires, and the packages that dpkg has"
 umoci unpack --image "$W/layout:$version" "$W/bundle" >"$W/unpack.log" 2>&1 || fail "umoci unpack: $(cat "$W/unpack.log")"
-for program in libexec/granary/fluid-mount bin/jq; do # which Fluid's pods run
+for program in libexec/granary/fluid-{mount,worker} bin/{awk,find,jq,sed}; do # which Fluid's pods run
     [ -x "$W/bundle/rootfs/usr/$program" ] || fail "the image has no $program"
 done
 sbom=$W/one/$name.spdx.json

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The files of deploy/fluid against Fluid's own definitions, by a real API server: every object is accepted with strict
-# validation, and one with a misspelt field is not. What tests/data/fluid says of the Datasets is what stands in them.
+# validation, the pods that they describe too, and one with a misspelt field is not. What tests/data/fluid says of the Datasets is what stands in them.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-fluid.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
@@ -25,9 +25,15 @@ for file in "$GRANARY_SOURCE"/deploy/fluid/*.yaml; do
 done
 echo "$objects objects"
 
+echo "== so are the pods of the CacheRuntimeClass, as Fluid makes them of its templates"
+jq '.items[] | select(.kind == "CacheRuntimeClass").topology | to_entries[] | {apiVersion: "apps/v1", kind: "StatefulSet", metadata: {name: .key},
+    spec: {serviceName: .key, selector: {matchLabels: {app: .key}}, template: (.value.template * {metadata: {labels: {app: .key}}})}}' \
+    "$W/cacheruntime.json" >"$W/pods.json"
+accepted "$W/pods.json" >"$W/out" || fail "pods of the CacheRuntimeClass"
+
 echo "== one with a misspelt field is not"
 for file in "$GRANARY_SOURCE"/deploy/fluid/*.yaml; do
-    sed -E '0,/^( *)(fileSystemType|mounts|processor|topology):/s//\1\2s:/' "$file" >"$W/wrong.yaml"
+    sed -E '0,/^( *)(fileSystemType|mounts|processor|target|topology):/s//\1\2s:/' "$file" >"$W/wrong.yaml"
     ! cmp -s "$file" "$W/wrong.yaml" || fail "$file: nothing to misspell"
     if accepted "$W/wrong.yaml" >"$W/out" 2>"$W/err"; then fail "$file: a misspelt field is accepted"; fi
     grep -qE 'unknown field|Required value' "$W/err" || fail "$file: $(cat "$W/err")"
