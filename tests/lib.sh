@@ -77,6 +77,13 @@ mount_export() {
     MOUNTS+=("$W/mnt")
 }
 
+# forget_pages FILE...: the kernel has no pages of these files, so that their next reader asks the server. drop_caches
+# would take everybody's: for each use, every program of this machine is read from its disk again.
+forget_pages() {
+    local file
+    for file in "$@"; do dd if="$file" iflag=nocache count=0 status=none; done
+}
+
 # no_loop_on PATH: no loop device stands on a file there. Wait for it: the kernel takes its time, and a test in another
 # mount namespace may have a file of that path.
 no_loop_on() { ! losetup -ln -O BACK-FILE | grep -F "$1" >"$W/null"; }

@@ -91,7 +91,6 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then
     mv "$W/store" "$W/gone"
     "$GRANARY" mount --fuse --cache "$W/cache2:64M" --disk-timeout "$DISK_TIMEOUT" "$W/store/faces" "$W/dir" 2>"$W/err"
     warned "$W/gone"
-    echo 3 >/proc/sys/vm/drop_caches
     "$TREECMP" "$W/tree" "$W/dir"
     "$GRANARY" umount "$W/dir"
 else

@@ -45,7 +45,7 @@ mount_it "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 grep -F " $dir " /proc/self/mounts | grep ' erofs ro,nosuid,nodev' >"$W/null" || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
 ! touch "$dir/x" 2>"$W/null" || fail "the mount is writable"
-echo 3 >/proc/sys/vm/drop_caches
+forget_pages "$dir/large"
 "$TREECMP" "$W/tree" "$dir"
 "$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
@@ -132,7 +132,7 @@ IFS=.- read -r major minor _ < <(uname -r)
 if [ $((major * 1000 + minor)) -ge 6009 ]; then
     mount_it "$W/store/set" "$dir"
     for _ in 1 2 3; do
-        echo 3 >/proc/sys/vm/drop_caches
+        forget_pages "$dir/large"
         "$TREECMP" "$W/tree" "$dir" &
         pid=$!
         kill -9 "$FRONT"
