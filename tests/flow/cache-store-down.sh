@@ -15,7 +15,7 @@ head -c 9000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" export -q "$W/store/faces" "$W/image"
 
 uri="nbd+unix:///faces?socket=$W/sock"
-count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
+count() { counter_of "$W/control" "$1"; }
 # start WHAT [ARG...]: nbdkit, or granary serve when WHAT is serve, for faces of the store in $STORE
 start() {
     local what=$1
