@@ -14,6 +14,8 @@ export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 export NBD=$GRANARY_BUILD/nbd/granary-nbd
 export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
 export LC_ALL=C
+# What tools/packages.sh installs goes before others of its name: the python3 of a pyenv takes 0.15 s to start, not 0.02.
+export PATH=/usr/bin:$PATH
 
 # No test leaves a cache in this machine's /var/cache, or reads by one that it did not ask for.
 export GRANARY_CACHE=none
@@ -77,12 +79,23 @@ mount_export() {
     MOUNTS+=("$W/mnt")
 }
 
+# forget_pages FILE...: the kernel has no pages of these files, so that their next reader asks the server. drop_caches
+# would take everybody's: for each use, every program of this machine is read from its disk again.
+forget_pages() {
+    local file
+    for file in "$@"; do dd if="$file" iflag=nocache count=0 status=none; done
+}
+
 # no_loop_on PATH: no loop device stands on a file there. Wait for it: the kernel takes its time, and a test in another
 # mount namespace may have a file of that path.
 no_loop_on() { ! losetup -ln -O BACK-FILE | grep -F "$1" >"$W/null"; }
 
 # metrics CONTROL: the document of a server's control socket
 metrics() { curl -sS --fail --max-time 60 --unix-socket "$1" http://granary/metrics; }
+# counter_of CONTROL NAME: its counter granary_NAME. By sed, because jq takes 25 ms to start, and many poll.
+counter_of() {
+    curl -sS --fail --unix-socket "$1" http://granary/status | sed -nE 's/.*"granary_'"$2"'":(-?[0-9.]+).*/\1/p'
+}
 # metric_is CONTROL LINE: it has this line
 metric_is() { metrics "$1" | grep -Fx "$2" >"$W/null"; }
 

@@ -46,12 +46,14 @@ gone() {
         awk '$1 == "State:" { zombie = $2 == "Z" } $1 == "Threads:" { alone = $2 <= 1 } END { exit !(zombie && alone) }' "/proc/$1/status"
 }
 
-# wait_for SECONDS COMMAND...: until the command succeeds
+# wait_for SECONDS COMMAND...: until the command succeeds. It is tried ten times a second, and three times after the
+# first: many try a program, whose start takes more than what it asks.
 wait_for() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $1)) pause=0.1 tries=0
     shift
     until "$@" 2>/dev/null; do
         [ $SECONDS -lt $end ] || { echo "FAILED: waited in vain for: $*" >&2; exit 1; }
-        sleep 0.1
+        sleep $pause
+        [ $((++tries)) -lt 10 ] || pause=0.3
     done
 }

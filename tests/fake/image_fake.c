@@ -8,8 +8,8 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "base/le.h"
 #include "base/vec.h"
+#include "fake/words.h"
 #include "format/index.h"
 #include "format/object.h"
 #include "repository/repository.h"
@@ -23,8 +23,9 @@ static void must(bool holds)
 }
 
 /* Half of the bytes repeat, so that chunks are compressed. */
-static uint64_t word_at(const struct image_fake *img, uint64_t off)
+static uint64_t word_at(const void *arg, uint64_t off)
 {
+    const struct image_fake *img = arg;
     uint64_t x = (off / 16 + 1) * UINT64_C(0x9E3779B97F4A7C15) + img->seed;
     x ^= x >> 29;
     return off & 8 ? img->seed : x * UINT64_C(0xBF58476D1CE4E5B9);
@@ -34,11 +35,11 @@ void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, siz
 {
     uint8_t *p = out;
     for (uint64_t end = off + len; off < end;) {
-        uint8_t word[8];
-        uint64_t chunk = off / img->chunk_size;
-        le64_put(word, img->hole && img->hole(chunk) ? 0 : word_at(img, off & ~UINT64_C(7)));
-        size_t from = off & 7, n = GR_MIN(8 - from, end - off);
-        memcpy(p, word + from, n);
+        uint64_t chunk = off / img->chunk_size, n = GR_MIN(end, (chunk + 1) * img->chunk_size) - off;
+        if (img->hole && img->hole(chunk))
+            memset(p, 0, n);
+        else
+            words_fill(word_at, img, off, p, n);
         p += n;
         off += n;
     }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "fake/words.h"
 #include "imagebuild/source/source_internal.h"
 
 struct version {
@@ -43,6 +45,7 @@ struct source_fake {
     uint64_t shorten;
     unsigned order;
     uint64_t in_reads;
+    _Atomic size_t found; /* the file that was looked for last */
     struct source_fake_stats stats;
     struct source_counts counts;
     VEC(struct fake_file *) files;
@@ -69,12 +72,17 @@ static void must(int rc)
         abort();
 }
 
+/* From a little before the last one found: most are looked for in the order of the listing, by a few threads. */
 static struct fake_file *find(struct source_fake *f, const char *path, size_t len)
 {
-    for (size_t i = 0; i < f->files.len; i++) {
+    size_t last = atomic_load(&f->found), begin = last - GR_MIN(last, (size_t)8);
+    for (size_t n = 0; n < f->files.len; n++) {
+        size_t i = (begin + n) % f->files.len;
         const struct source_entry *e = &f->files.items[i]->entry;
-        if (e->path_len == len && !memcmp(e->path, path, len))
+        if (e->path_len == len && !memcmp(e->path, path, len)) {
+            atomic_store(&f->found, i);
             return f->files.items[i];
+        }
     }
     return NULL;
 }
@@ -92,10 +100,21 @@ static size_t print_version(const struct fake_file *f, char *out, size_t room)
     return (size_t)snprintf(out, room, "v%zu-%u", f->version, f->versions.items[f->version].seed);
 }
 
+static uint64_t word_at(const void *seed, uint64_t offset)
+{
+    return (offset >> 3 | (uint64_t) * (const unsigned *)seed << 40) * 0x9E3779B97F4A7C15u;
+}
+
+void source_fake_bytes(unsigned seed, uint64_t offset, uint8_t *out, uint64_t len)
+{
+    words_fill(word_at, &seed, offset, out, len);
+}
+
 uint8_t source_fake_byte(unsigned seed, uint64_t offset)
 {
-    uint64_t x = (offset >> 3 | (uint64_t)seed << 40) * 0x9E3779B97F4A7C15u;
-    return (uint8_t)(x >> 8 * (offset & 7));
+    uint8_t byte;
+    source_fake_bytes(seed, offset, &byte, 1);
+    return byte;
 }
 
 /* ------------------------------------------------------------------ the vtable */
@@ -111,8 +130,7 @@ static int content_next(struct source_content *base, const void **out, size_t *l
 {
     struct fake_content *b = (struct fake_content *)base;
     *len = (size_t)GR_MIN(b->end - b->offset, (uint64_t)sizeof b->piece);
-    for (size_t i = 0; i < *len; i++)
-        b->piece[i] = source_fake_byte(b->seed, b->offset + i);
+    source_fake_bytes(b->seed, b->offset, b->piece, *len);
     b->offset += *len;
     *out = b->piece;
     return 0;
@@ -241,8 +259,8 @@ static int fake_read(struct source *s, const struct source_read *r)
         usleep(slow_ms * 1000);
     if (!rc)
         rc = wait_released(f);
-    for (uint64_t i = 0; !rc && i < r->len; i++)
-        r->dst[i] = source_fake_byte(seed, r->offset + i);
+    if (!rc)
+        source_fake_bytes(seed, r->offset, r->dst, r->len);
     SCOPED_LOCK(&f->lock);
     f->in_reads -= r->len;
     return rc;

@@ -50,6 +50,7 @@ void source_fake_release(struct source *s);
 void source_fake_counts(struct source *s, const struct source_counts *counts);
 
 uint8_t source_fake_byte(unsigned seed, uint64_t offset);
+void source_fake_bytes(unsigned seed, uint64_t offset, uint8_t *out, uint64_t len);
 struct source_fake_stats source_fake_stats(struct source *s);
 
 #endif

@@ -22,7 +22,7 @@ for i in $(seq 8); do head -c 2000000 /dev/urandom >"$W/tree/file-$i"; done
 "$GRANARY" export -q "$W/store/faces" "$W/image"
 serve_unix "$W/sock" "$W/store/faces" cache="$W/disk/cache:64M" control="$W/control" disk-timeout=2s 2>"$W/server.err"
 
-count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_cache_$1"; }
+count() { counter_of "$W/control" "cache_$1"; }
 is() { [ "$(count "$1")" = "$2" ]; }
 more() { [ "$(count "$1")" -gt "$2" ]; }
 fault() { echo "$1" >"$W/device/.faults"; }

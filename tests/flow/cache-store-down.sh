@@ -15,7 +15,7 @@ head -c 9000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" export -q "$W/store/faces" "$W/image"
 
 uri="nbd+unix:///faces?socket=$W/sock"
-count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
+count() { counter_of "$W/control" "$1"; }
 # start WHAT [ARG...]: nbdkit, or granary serve when WHAT is serve, for faces of the store in $STORE
 start() {
     local what=$1
@@ -91,7 +91,6 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then
     mv "$W/store" "$W/gone"
     "$GRANARY" mount --fuse --cache "$W/cache2:64M" --disk-timeout "$DISK_TIMEOUT" "$W/store/faces" "$W/dir" 2>"$W/err"
     warned "$W/gone"
-    echo 3 >/proc/sys/vm/drop_caches
     "$TREECMP" "$W/tree" "$W/dir"
     "$GRANARY" umount "$W/dir"
 else

@@ -23,7 +23,7 @@ extra_cleanup() {
     [ -z "${LOAD:-}" ] || wait $LOAD $WATCH
 }
 uri="nbd+unix:///?socket=$W/sock"
-count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
+count() { counter_of "$W/control" "$1"; }
 start() {
     rm -f "$W/sock" "$W/control"
     serve_unix "$W/sock" "$W/store/img" cache="$W/ssd/cache:$budget" watermark=85:75 control="$W/control" 2>"$W/err"

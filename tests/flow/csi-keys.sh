@@ -61,7 +61,7 @@ answers_with OK "$(publish b bob "$(secrets bob 2)")"
 answers_with OK "$(publish b bob "$(secrets bob 2)")"
 end_keys bob 1
 "$GRANARY" cache evict --all --control "$control" >"$W/out"
-echo 3 >/proc/sys/vm/drop_caches
+forget_pages "$(target b)/file"
 cmp "$W/bob/file" "$(target b)/file" || fail "bob's volume with the new keys"
 answers_with OK "$(stage b bob "$(secrets bob 2)")" # as after a restart of kubelet
 

@@ -3,7 +3,7 @@
 # cold cache without an error and without a wrong byte. docs/internals/faults.md has the table that this prints.
 . "$(dirname "$0")/lib-store-faults.sh"
 
-make_store 40
+make_store "$(seconds 16 40)"
 serve_store
 PROXY=$STORE STORE=http://127.0.0.1:$UPSTREAM_PORT
 outage=$(seconds 3 60)

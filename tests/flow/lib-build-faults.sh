@@ -94,12 +94,12 @@ build_and_kill() {
     wait $pid 2>"$W/null" || true
 }
 
-# soak_round ROUND KINDS [SECONDS]: while 5 % of the requests fail so, a build, killed after SECONDS and run again, is
-# right and whole
+# soak_round ROUND PERCENT KINDS [SECONDS]: while so many of the requests fail so, a build, killed after SECONDS and run
+# again, is right and whole
 soak_round() {
     local image=s3://round-$1/store/set
-    faults 5 "$2" "$1"
-    [ -z "${3:-}" ] || build_and_kill s3://data "$image" "$3"
+    faults "$2" "$3" "$1"
+    [ -z "${4:-}" ] || build_and_kill s3://data "$image" "$4"
     build_right s3://data "$image"
     no_faults
     "$GRANARY" verify --deep -q "$image"

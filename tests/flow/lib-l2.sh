@@ -98,5 +98,5 @@ end_reader() {
 
 # of_proxies SERVER FILTER: from its status
 of_proxies() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2 | $2"; }
-count() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".counters.granary_$2"; }
+count() { counter_of "$W/$1.control" "$2"; }
 state_is() { [ "$(of_proxies "$1" ".[$2].state")" = "$3" ]; }

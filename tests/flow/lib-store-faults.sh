@@ -56,7 +56,7 @@ start() {
     serve_unix "$W/sock" "$STORE/set" control="$W/control" cache="$W/cache:128M" "$@" 2>"$W/log"
 }
 stop() { kill "$SERVER_PID" && wait "$SERVER_PID" || fail "the server ended with $?: $(tail -5 "$W/log")"; }
-count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
+count() { counter_of "$W/control" "$1"; }
 
 # Two readers of everything at once: nbdcopy with many requests in flight, and the probe with one at a time, which
 # leaves its report in $W/read

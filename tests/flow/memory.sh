@@ -1,15 +1,15 @@
 #!/bin/bash
 # What a server holds while a whole image is read from it again and again, by nbdcopy's 4 connections of 64 requests and
 # by 64 readers of its file: 100 MiB at most with no tier in memory, and the last reading no more than a tenth beyond
-# the first half of them, of which one is from the store. GRANARY_FULL=1: ten readings, not five.
+# the first half of them, of which one is from the store. GRANARY_FULL=1: ten readings of twice as much, not five.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 BOUND=$((100 * 1024))
-READS=5
-[ -z "${GRANARY_FULL:-}" ] || READS=10
+READS=5 MEGABYTES=192
+[ -z "${GRANARY_FULL:-}" ] || READS=10 MEGABYTES=384
 
 mkdir "$W/tree"
-head -c 400000000 /dev/urandom >"$W/tree/large"
+head -c "${MEGABYTES}M" /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
 
 # field NAME: of the front's memory, KiB
@@ -36,7 +36,7 @@ by_nbdcopy() { nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" null:; }
 by_files() {
     local i pids=()
     for i in {0..63}; do
-        dd if="$W/images/one" of=/dev/null bs=1M iflag=direct status=none skip=$((i * 6)) count=6 &
+        dd if="$W/images/one" of=/dev/null bs=1M iflag=direct status=none skip=$((i * MEGABYTES / 64)) count=$((MEGABYTES / 64)) &
         pids+=($!)
     done
     for i in "${pids[@]}"; do wait "$i"; done

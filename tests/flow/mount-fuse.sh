@@ -45,8 +45,8 @@ mount_it "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 grep -F " $dir " /proc/self/mounts | grep ' erofs ro,nosuid,nodev' >"$W/null" || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
 ! touch "$dir/x" 2>"$W/null" || fail "the mount is writable"
-echo 3 >/proc/sys/vm/drop_caches
-"$TREECMP" "$W/tree" "$dir"
+forget_pages "$dir/large"
+cmp "$W/tree/large" "$dir/large"
 "$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
 "$GRANARY" status "$dir" | grep -Fx "    mounted on $dir" >"$W/null" || fail "status does not say where it is mounted"
@@ -64,7 +64,7 @@ refused() {
     grep -qE "$text" "$W/err" || { cat "$W/err"; fail "no '$text' said by: $*"; }
 }
 (cd "$dir" && refused "in use" "$GRANARY" umount "$dir")
-"$TREECMP" "$W/tree" "$dir" >"$W/null" || fail "the refused umount broke the mount"
+cmp "$W/tree/large" "$dir/large" || fail "the refused umount broke the mount"
 refused "mount point already" "$GRANARY" mount --fuse "$W/store/set" "$dir"
 refused "not empty" "$GRANARY" mount --fuse "$W/store/set" "$W/tree"
 refused "was not mounted by granary" "$GRANARY" umount /proc
@@ -132,7 +132,7 @@ IFS=.- read -r major minor _ < <(uname -r)
 if [ $((major * 1000 + minor)) -ge 6009 ]; then
     mount_it "$W/store/set" "$dir"
     for _ in 1 2 3; do
-        echo 3 >/proc/sys/vm/drop_caches
+        forget_pages "$dir/large"
         "$TREECMP" "$W/tree" "$dir" &
         pid=$!
         kill -9 "$FRONT"

@@ -70,7 +70,7 @@ mount_it bob2 "$(image bob)" "$W/b" || fail "bob's new keys"
 [ "$(jq -r .dir "$W/mount.json")" = "$W/b" ] || fail "the answer: $(cat "$W/mount.json")"
 end_keys bob 1
 "$GRANARY" cache evict --all --control "$control" >"$W/out"
-echo 3 >/proc/sys/vm/drop_caches
+forget_pages "$W/b/file"
 cmp "$W/bob/file" "$W/b/file" || fail "bob's mount with the new keys"
 [ "$("$GRANARY" status --json "$control" | jq '.exports | length')" = 2 ] || fail "the new keys made another export"
 

@@ -27,7 +27,8 @@ exports() { "$GRANARY" status "$state/fuse.control" --quick --json | jq -c '.exp
 echo "== a second image is added while the first is read"
 mount_it "$W/store/one" "$W/a"
 first=$SERVER_PID state=$STATE
-background bash -c "until [ -e '$W/enough' ]; do cmp '$W/one/file' '$W/a/file' || exit; echo 3 >/proc/sys/vm/drop_caches; done"
+read_on() { until [ -e "$W/enough" ]; do cmp "$W/one/file" "$W/a/file" || exit; forget_pages "$W/a/file"; sleep 0.1; done; }
+background read_on
 READER=$BACKGROUND_PID
 mount_it "$W/store/two" "$W/b"
 [ "$SERVER_PID" = "$first" ] || fail "the second mount has a server of its own"

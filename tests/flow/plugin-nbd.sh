@@ -11,7 +11,7 @@ probe=$GRANARY_BUILD/tests/tools/nbdprobe
 
 uri() { echo "nbd+unix:///$1?socket=$W/sock"; }
 status() { curl -sS --fail --unix-socket "$W/control" http://granary/status; }
-count() { status | jq -r ".counters.granary_$1"; }
+count() { counter_of "$W/control" "$1"; }
 stop() { kill "$SERVER_PID" && wait "$SERVER_PID" || true; rm -f "$W/sock"; }
 # refused TEXT ARG...: nbdkit does not start, and says TEXT
 refused() {

@@ -14,7 +14,7 @@ for round in $(seq "$rounds"); do
     kinds=$QUICK_KINDS
     [ $((round % 10)) != 0 ] || kinds=$QUICK_KINDS,'"stall"'
     [ $((round % 3)) != 0 ] && kill="" || kill=$((RANDOM % 5)).$((RANDOM % 10))
-    soak_round "$round" "$kinds" "$kill"
+    soak_round "$round" 5 "$kinds" "$kill"
 done
 curl -sSf "$AWS_ENDPOINT_URL/-/counts"
 for kind in 500 503 reset lost cut broken short long slow stall; do

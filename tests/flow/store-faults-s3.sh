@@ -19,7 +19,7 @@ serve_faulty "$W/tree"
 
 uri="nbd+unix:///set?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
-counter() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
+counter() { counter_of "$W/control" "$1"; }
 start() {
     rm -rf "$W/sock" "$W/control" "$W/cache"
     serve_unix "$W/sock" s3://lake/store/set control="$W/control" cache="$W/cache:128M" "$@" 2>"$W/log"

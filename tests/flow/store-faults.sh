@@ -3,7 +3,7 @@
 # right and no read fails. docs/internals/faults.md has the table that this prints.
 . "$(dirname "$0")/lib-store-faults.sh"
 
-make_store 40
+make_store "$(seconds 16 40)"
 serve_store
 say_head
 survives "none" '{"mode": "none"}'

@@ -23,6 +23,7 @@ that part of the requests (whose "METHOD /path" contains `match`) gets one of th
 `POST /-/expire` with {"token": "..."}: from now on requests with that session token are answered 403 ExpiredToken.
 `POST /-/revoke` with {"key": "..."}: requests signed with that access key are answered 403 InvalidAccessKeyId.
 `POST /-/clock` with {"ahead": 600}: the answers' Date is that many seconds ahead.
+`POST /-/page` with {"keys": 250}: a listing's page has that many at most, not 1000.
 `GET /-/counts`: JSON, requests by method and faults by kind so far.
 """
 import http.server
@@ -58,6 +59,7 @@ class Store:
         self.expired = set()
         self.revoked = set()
         self.ahead = 0
+        self.page = 1000
         self.counts = {}
 
     def bucket(self, name):
@@ -203,13 +205,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 STORE.revoked.add(json.loads(body)["key"])
             elif what == "clock":
                 STORE.ahead = json.loads(body)["ahead"]
+            elif what == "page":
+                STORE.page = json.loads(body)["keys"]
             text = json.dumps(STORE.counts)
         self.answer(200, text.encode())
 
     def listing(self, name, query):
         first = lambda key: query.get(key, [""])[0].encode("latin-1")
         prefix, after = first("prefix"), max(first("start-after"), first("continuation-token"))
-        most = int(first("max-keys") or 1000)
+        most = min(int(first("max-keys") or 1000), STORE.page)
         with STORE.lock:
             all_keys = sorted(k for k in STORE.bucket(name) if k.startswith(prefix))
             keys = [k for k in all_keys if k > after]

@@ -16,6 +16,11 @@ object() { echo "$*"; bad=1; }
 # words_of_man FILE: its text with roff's escapes undone, so that \-\-jobs reads --jobs
 words_of_man() { sed 's/\\-/-/g; s/\\f[A-Z]//g; s/\\&//g; s/\\(aq/'"'"'/g' "$1"; }
 
+# options_in: those in the text on stdin, a line each, sorted
+options_in() { grep -oE -- '[A-Za-z0-9-]+' | grep -E '^--?[A-Za-z0-9]' | LC_ALL=C sort -u; }
+# lacking LINES LINES: those of the first that are not among the second
+lacking() { LC_ALL=C comm -23 <(sed '/^$/d' <<<"$1") <(echo "$2"); }
+
 # "VERB --name VALUE" a line
 options=$(mktemp)
 trap 'rm -f "$options"' EXIT
@@ -33,20 +38,22 @@ done)
 # section_of VERB: the part of the man page about it: from its .SS line to the next
 section_of() { words_of_man $man | awk -v verb="$1" '/^\.S[SH]/ { on = index($0 " ", ".SS " verb " ") == 1 } on'; }
 
+known=$(sed -n 's/^[a-z ]* \(-[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort -u)
+completed=$(options_in <"$completion")
 while read -r verb; do
     section=$(section_of "$verb")
     [ -n "$section" ] || { object "$man: no section (.SS) for the verb $verb"; continue; }
     read -ra words <<<"$verb"
-    help=$("$granary" "${words[@]}" --help)
+    help=$("$granary" "${words[@]}" --help | options_in)
+    in_man=$(options_in <<<"$section" || true)
+    of_verb=$(sed -n "s/^$verb \(-[^ ]*\).*/\1/p" "$options" | LC_ALL=C sort -u)
     grep -qw -- "$verb" "$completion" || object "$completion: verb $verb is missing"
-    while read -r option; do
-        grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$section" || object "$man: $verb: $option is missing"
-        grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$help" || object "granary $verb --help: $option is missing"
-        case $option in --*) grep -qE -- "$option([^a-z-]|$)" "$completion" || object "$completion: $option is missing";; esac
-    done < <(sed -n "s/^$verb \(-[^ ]*\).*/\1/p" "$options")
-    for option in $(grep -oE -- '(^|[^a-z-])--[a-z][a-z0-9-]+' <<<"$section" | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u); do
+    for option in $(lacking "$of_verb" "$in_man"); do object "$man: $verb: $option is missing"; done
+    for option in $(lacking "$of_verb" "$help"); do object "granary $verb --help: $option is missing"; done
+    for option in $(lacking "$(grep ^-- <<<"$of_verb")" "$completed"); do object "$completion: $option is missing"; done
+    for option in $(lacking "$(grep ^-- <<<"$in_man")" "$known"); do
         case $option in --help | --version) continue;; esac
-        grep -q -- " $option\( \|$\)" "$options" || object "$man: $verb: $option does not exist"
+        object "$man: $verb: $option does not exist"
     done
 done < <(tr ' ' '\n' <<<"$verbs"; printf '%s\n' "$commands")
 
@@ -78,12 +85,15 @@ commands_of() {
 
 # README.md and the pages: every `granary VERB` there is a verb, every option an option of it
 check_commands() {
-    local file verb words option bad=0
+    local file verb rest option bad=0 words
     while IFS= read -r file; do
-        while read -r verb words; do
-            grep -qx -- "$verb" <<<"$verbs" || { echo "$file: granary $verb: no such verb"; bad=1; continue; }
-            for option in $(grep -oE -- '(^| )--[a-z][a-z0-9-]+' <<<"${words%% # *}"); do
-                [ "$option" = --help ] || grep -qE -- "^$verb ([a-z]+ )?$option( |$)" "$options" ||
+        while read -r verb rest; do
+            [[ $'\n'$verbs$'\n' = *$'\n'"$verb"$'\n'* ]] || { echo "$file: granary $verb: no such verb"; bad=1; continue; }
+            read -ra words <<<"${rest%% # *}"
+            for option in "${words[@]}"; do
+                [[ $option =~ ^--[a-z][a-z0-9-]+ ]] || continue
+                option=${BASH_REMATCH[0]}
+                [ "$option" = --help ] || [ "${is_option[$verb $option]:-}" ] ||
                     { echo "$file: granary $verb $option: no such option"; bad=1; }
             done
         done < <(commands_of "$file")
@@ -91,6 +101,8 @@ check_commands() {
     return $bad
 }
 verbs+=$'\nhelp'
+declare -A is_option
+while read -r verb option; do is_option[$verb $option]=1; done < <(sed -nE 's/^([a-z]+) ([a-z]+ )?(-[^ ]+).*/\1 \3/p' "$options")
 # shellcheck disable=SC2016
 can_fail check_commands docs/a/b.md 'run `granary mont DIR`' 'granary mont: no such verb'
 can_fail check_commands README.md $'    granary mount IMAGE DIR \\\n        --cahce /ssd' 'granary mount --cahce: no such option'

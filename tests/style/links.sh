@@ -11,15 +11,17 @@ anchors() { sed -nE 's/^#+ +//p' "$1" | tr 'A-Z ' 'a-z-' | LC_ALL=C sed 's/[^a-z
 
 check_links() {
     local file target path bad=0
+    declare -A headings
     while IFS= read -r file; do
         while IFS= read -r target; do
             case $target in *://* | mailto:*) continue;; esac
             path=$file
-            [ -z "${target%%#*}" ] || path=$(dirname "$file")/${target%%#*}
+            [ -z "${target%%#*}" ] || path=${file%/*}/${target%%#*}
             if [ ! -e "$path" ]; then
                 echo "$file: no such file: ${target%%#*}"; bad=1
-            elif [[ $target = *#* ]] && ! grep -qx -- "${target#*#}" <<<"$(anchors "$path")"; then
-                echo "$file: no such heading: $target"; bad=1
+            elif [[ $target = *#* ]]; then
+                [ "${headings[$path]:-}" ] || headings[$path]=$'\n'$(anchors "$path")$'\n'
+                [[ ${headings[$path]} = *$'\n'"${target#*#}"$'\n'* ]] || { echo "$file: no such heading: $target"; bad=1; }
             fi
         done < <(grep -oE '\]\([^) ]+\)' "$file" | sed 's/^](//; s/)$//')
     done < <(project_files '*.md')

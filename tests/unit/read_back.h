@@ -24,27 +24,35 @@ static inline void read_back_object(struct store_fake *f, enum object_kind kind,
     assert_true(digest_equal(&found, name));
 }
 
-static inline void read_back_chunk(struct store_fake *f, uint64_t number, const struct chunk_ref *ref,
-                                   read_back_visit *visit, void *arg)
+struct read_back {
+    struct store_fake *store;
+    read_back_visit *visit;
+    void *arg;
+    struct digest name; /* of the pack, which the next chunk is likely to be in, too */
+    struct bytes pack;
+};
+
+static inline void read_back_chunk(struct read_back *r, uint64_t number, const struct chunk_ref *ref)
 {
-    CLEANUP_BYTES pack = BYTES_INIT(64 << 20);
     CLEANUP_BUF struct buf *plain = NULL;
-    read_back_object(f, OBJECT_PACK, &ref->object, &pack);
-    assert_true((uint64_t)ref->offset + ref->stored_len <= pack.len);
-    assert_int_equal(chunk_decode(ref, pack.data + ref->offset, &plain), 0);
-    visit(arg, number, ref, plain);
+    if (!digest_equal(&r->name, &ref->object)) {
+        r->pack.len = 0;
+        read_back_object(r->store, OBJECT_PACK, &ref->object, &r->pack);
+        r->name = ref->object;
+    }
+    assert_true((uint64_t)ref->offset + ref->stored_len <= r->pack.len);
+    assert_int_equal(chunk_decode(ref, r->pack.data + ref->offset, &plain), 0);
+    r->visit(r->arg, number, ref, plain);
 }
 
-/* The nodes below `child`, which stands at level + 1 and begins at chunk `first`. */
-static inline void read_back_node(struct store_fake *f, const struct index_child *child, unsigned level, uint64_t first,
-                                  read_back_visit *visit, void *arg)
+static inline void read_back_below(struct read_back *r, const struct index_child *child, unsigned level, uint64_t first)
 {
     if (digest_is_zero(&child->digest))
         return;
     CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
     CLEANUP(cleanup_index_node) struct index_node *node = NULL;
     uint64_t span = 1;
-    read_back_object(f, OBJECT_INDEX, &child->digest, &object);
+    read_back_object(r->store, OBJECT_INDEX, &child->digest, &object);
     assert_int_equal(object.len, child->len);
     assert_int_equal(crc32c(object.data, object.len), child->crc);
     assert_int_equal(index_decode(object.data, object.len, &node), 0);
@@ -53,10 +61,19 @@ static inline void read_back_node(struct store_fake *f, const struct index_child
         span *= INDEX_FANOUT;
     for (uint32_t i = 0; i < node->count; i++) {
         if (level)
-            read_back_node(f, &node->children[i], level - 1, first + i * span, visit, arg);
+            read_back_below(r, &node->children[i], level - 1, first + i * span);
         else if (!chunk_is_hole(&node->chunks[i]))
-            read_back_chunk(f, first + i, &node->chunks[i], visit, arg);
+            read_back_chunk(r, first + i, &node->chunks[i]);
     }
+}
+
+/* The nodes below `child`, which stands at level + 1 and begins at chunk `first`. */
+static inline void read_back_node(struct store_fake *f, const struct index_child *child, unsigned level, uint64_t first,
+                                  read_back_visit *visit, void *arg)
+{
+    struct read_back r = {.store = f, .visit = visit, .arg = arg, .pack = BYTES_INIT(64 << 20)};
+    read_back_below(&r, child, level, first);
+    bytes_release(&r.pack);
 }
 
 struct read_back_image {

@@ -3,7 +3,7 @@
  * (crash_disk.h). What little is synced (when resizing) is not counted on: a crash may leave any of the versions each
  * sector ever had. Made from the record, and opened:
  *
- *   - every fifth prefix of the writes (all with GRANARY_FULL), which is also kill -9 at that moment, as it is and with
+ *   - every tenth prefix of the writes (all with GRANARY_FULL), which is also kill -9 at that moment, as it is and with
  *     the next write torn: some sectors of it, or up to a byte (sanitizers: every 21st or less);
  *   - random subsets of the next writes on top of a prefix, reordered, whole or torn, and random subsets of all writes
  *     there ever were: as many as there is time for (GRANARY_FULL: minutes; GRANARY_SEED=N: others).
@@ -221,7 +221,7 @@ static void check_state(struct crash *c, uint64_t budget)
 
 static void try_prefixes(struct crash *c)
 {
-    const size_t step = full_or(PREFIX_STEP, 5 * PREFIX_STEP), torn_step = full_or(PREFIX_STEP, 2 * TORN_STEP);
+    const size_t step = full_or(PREFIX_STEP, 10 * PREFIX_STEP), torn_step = full_or(PREFIX_STEP, 4 * TORN_STEP);
     disk_rewind();
     for (size_t i = 0; i < the_disk.events.len; i++) {
         const struct disk_event *e = &the_disk.events.items[i];

@@ -4,7 +4,7 @@
  * with a memory tier or without, chunks kept plain or compressed, in directories of other
  * sizes, one of them slow or not. Every byte read is compared with the
  * known chunk; with the store well a read is given its bytes, whatever the disks do; the directories never hold more
- * than their budgets. 4 seconds, 3 minutes with GRANARY_FULL; the sanitizers run it too.
+ * than their budgets. 2 seconds, 3 minutes with GRANARY_FULL; the sanitizers run it too.
  */
 #include "unit/cache_world.h"
 
@@ -373,7 +373,7 @@ static void test_cache_stress__every_byte_is_right_whatever_happens_at_once(void
     start(&s);
     for (unsigned i = 0; i < THREADS + OTHERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, i < THREADS ? use : others[i - THREADS], &s), 0);
-    uint64_t end = clock_now_ms() + full_or(180000, 4000);
+    uint64_t end = clock_now_ms() + full_or(180000, 2000);
     while (clock_now_ms() < end || !everything_happened(&s)) /* ctest's limit ends it */
         sleep_ms(50);
     atomic_store(&s.stop, true);

@@ -22,7 +22,7 @@
 #include "unit/read_back.h"
 #include "upkeep/upkeep.h"
 
-enum { CHUNK = CHUNK_SIZE_MIN, FILES = 300, LARGEST = 150 << 10, EVERY = 2 << 20 };
+enum { CHUNK = CHUNK_SIZE_MIN, FILES = 300, LARGEST = 75 << 10, EVERY = 1 << 20 };
 
 struct world {
     struct store_fake *store;
@@ -69,7 +69,7 @@ static struct build_options options(enum manifest_fs fs)
                                   .jobs = 4,
                                   .workers = 2,
                                   .uploads = 2,
-                                  .pack_size = 300 << 10,
+                                  .pack_size = 150 << 10,
                                   .read_memory = 1 << 20,
                                   .checkpoint_bytes = EVERY};
 }

@@ -17,8 +17,7 @@ enum { CHUNK = CHUNK_SIZE_MIN, SIZE = 5000 };
 static int parent_read(struct source *s, const struct source_read *r)
 {
     (void)s;
-    for (uint64_t i = 0; i < r->len; i++)
-        r->dst[i] = source_fake_byte(1, r->offset + i);
+    source_fake_bytes(1, r->offset, r->dst, r->len);
     return 0;
 }
 
@@ -36,8 +35,7 @@ static int step(void *arg, uint64_t files, uint64_t bytes)
 static struct nodes *planned(unsigned seed)
 {
     uint8_t body[SIZE];
-    for (unsigned i = 0; i < SIZE; i++)
-        body[i] = source_fake_byte(seed, i);
+    source_fake_bytes(seed, 0, body, SIZE);
     struct scratch_config scratch = {0};
     const struct node root = {.mode = S_IFDIR | 0755, .path = "", .name = ""};
     const struct node file = {.rank = 1,

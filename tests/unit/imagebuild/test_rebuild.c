@@ -183,6 +183,10 @@ static void test_rebuild__thirty_days_stay_bounded(void **state)
     srand(30);
     open_world(&w, FILES_MAX);
     w.fs = fs_of(state);
+    if (w.fs == MANIFEST_EXT4 && !full_or(1, 0)) {
+        store_fake_free(w.store);
+        skip(); /* what is moved, and when, is decided for both filesystems alike */
+    }
     for (unsigned i = 0; i < 2000; i++)
         set_file(&w, (i * 7) % w.count, small_size());
     for (unsigned day = 0; day <= 30; day++) {

@@ -1,7 +1,7 @@
 /* 64 threads read through a store and two shared cache proxies that fail, stall, break off, send too little, wrong
  * bytes or nothing at all, are dead and come back, by the fetch alone and by an image over a cache. What is read is
  * right or an error; what was asked for is what the counters say became of it; nothing is left in flight, and no
- * thread. Then the weather is fine, and everything can be read. 2 seconds each, a minute with GRANARY_FULL; the
+ * thread. Then the weather is fine, and everything can be read. A second each, a minute with GRANARY_FULL; the
  * sanitizers run it too.
  */
 #include "unit/cmocka_all.h"
@@ -156,7 +156,7 @@ static void overture(struct storm *s)
 /* Until the time is over: each of the three by itself; now and then what waits is cancelled. */
 static void rage(struct storm *s)
 {
-    uint64_t seed = seed_of(s), end = clock_now_ms() + full_or(60000, 2000);
+    uint64_t seed = seed_of(s), end = clock_now_ms() + full_or(60000, 1000);
     while (clock_now_ms() < end) {
         for (unsigned i = 0; i <= PROXIES; i++)
             if (draw(&seed) % 2)
