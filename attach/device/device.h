@@ -12,8 +12,13 @@ enum {
     DEVICE_MARK_MAX = 24,
     DEVICE_BACKEND_MAX = DIGEST_HEX_SIZE + 7, /* "sha256:" */
     DEVICE_NBD_TIMEOUT_S = 10,                /* the defaults of struct device_nbd */
-    DEVICE_NBD_DEAD_S = 600
+    DEVICE_NBD_DEAD_S = 600,
+    MODULE_REMEDY_MAX = 256
 };
+
+/* Write a clause that says how to get a module that this kernel lacks ("nbd", "erofs" or "ext4"), with the package of
+ * this distribution where it is known; return out. */
+const char *module_remedy_here(const char *module, char out[MODULE_REMEDY_MAX]);
 
 /* Load the nbd module if it is missing. -ENODEV, with a remedy for this distribution. */
 GR_MUST_CHECK int device_nbd_available(void);

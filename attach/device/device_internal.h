@@ -112,12 +112,10 @@ GR_MUST_CHECK int nbd_netlink_watch(struct nbd_netlink *n);
  * much arrived. Several deaths may be reported as one. */
 GR_MUST_CHECK int nbd_netlink_wait_dead(struct nbd_netlink *n, int index, int timeout_ms, bool *out_dead);
 
-/* ---- where to get the nbd module (device_nbd.c) ---- */
+/* ---- where to get a module (module_remedy.c) ---- */
 
-enum { NBD_REMEDY_MAX = 256 };
-
-/* Write a clause that fits the distribution of os_release (the text of /etc/os-release) and the kernel `release` (uname
- * -r); return out. */
-const char *nbd_remedy(const char *os_release, const char *release, char out[NBD_REMEDY_MAX]);
+/* module_remedy_here() for the distribution of os_release (the text of /etc/os-release) and the kernel `release` (uname
+ * -r). */
+const char *module_remedy(const char *module, const char *os_release, const char *release, char out[MODULE_REMEDY_MAX]);
 
 #endif

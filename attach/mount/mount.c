@@ -116,9 +116,10 @@ bool mount_erofs_fits(void)
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
     unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
+    char remedy[MODULE_REMEDY_MAX];
     if (mount(s->device, s->dir, c->fs, flags, NULL)) {
         if (errno == ENODEV)
-            return error_set(-ENODEV, "this kernel cannot mount %s; load its module (modprobe %s)", c->fs, c->fs);
+            return error_set(-ENODEV, "this kernel has no %s module (%s)", c->fs, module_remedy_here(c->fs, remedy));
         if (errno == EINVAL && !strcmp(c->fs, "erofs") && !mount_erofs_fits())
             return error_set(-EINVAL,
                              "this kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4; "

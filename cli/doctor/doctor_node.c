@@ -45,6 +45,7 @@ static bool has_filesystem(const char *name)
 static void check_kernel(struct doctor_report *r)
 {
     bool fuse = !access("/dev/fuse", F_OK) && !access("/dev/loop-control", F_OK);
+    char remedy[MODULE_REMEDY_MAX];
     if (!device_nbd_available())
         doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts use kernel nbd");
     else
@@ -66,11 +67,11 @@ static void check_kernel(struct doctor_report *r)
     else if (geteuid())
         doctor_add(r, DOCTOR_WARN, "erofs", "run granary doctor as root", "erofs is not loaded, and only root can try");
     else if (has_filesystem("ext4"))
-        doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or install a kernel with erofs",
-                   "the kernel has no erofs, but ext4");
+        doctor_add(r, DOCTOR_WARN, "erofs", "get the module, or build with --fs ext4 for this node",
+                   "the kernel has no erofs (%s), but ext4", module_remedy_here("erofs", remedy));
     else
-        doctor_add(r, DOCTOR_FAIL, "erofs", "install a kernel with erofs or ext4 modules",
-                   "the kernel has neither erofs nor ext4");
+        doctor_add(r, DOCTOR_FAIL, "erofs", "get the module of one of them",
+                   "the kernel has neither erofs (%s) nor ext4", module_remedy_here("erofs", remedy));
 }
 
 /* ---- programs ---- */

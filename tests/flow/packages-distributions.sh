@@ -1,8 +1,8 @@
 #!/bin/bash
 # The packages that Debian 12 builds, in bare roots of Debian 12 and 13: they are installed, but for the one that
-# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 builds, all
-# of them. Says how long it takes from the packages to the first read of a small image. The kernel is this machine's in
-# all of them.
+# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 and Ubuntu
+# 26.04 build by the commands of that page, all of them. Says how long it takes from the packages to the first read of
+# a small image. The kernel is this machine's in all of them.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -12,10 +12,22 @@ for tool in dh mmdebstrap nbdcopy; do
     command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper mmdebstrap libnbd-bin)"
 done
 [ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = bookworm ] || skip "this is not Debian 12"
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e $keyring ] || skip "no $keyring here: the packages are tested on Debian only"
-mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Codename: bookworm' | sed -n 1p)
-curl -sS --fail --max-time 120 -o "$W/null" "$mirror/dists/trixie/InRelease" || skip "$mirror cannot be read"
+debian=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Codename: bookworm' | sed -n 1p)
+debian_keys=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -e $debian_keys ] || skip "no $debian_keys here: the packages are tested on Debian only"
+fetch() { curl -sS --fail --max-time 120 -o "$2" "$1"; }
+fetch "$debian/dists/trixie/InRelease" "$W/null" || skip "$debian cannot be read"
+
+# Debian has no package of Ubuntu's keys.
+ubuntu=http://archive.ubuntu.com/ubuntu
+ubuntu_keys=$W/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg
+if fetch "$ubuntu/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb" "$W/keys.deb"; then
+    sha256sum --quiet -c <<<"36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $W/keys.deb" || fail "other keys of Ubuntu"
+    dpkg-deb -x "$W/keys.deb" "$W/keys"
+    chmod 711 "$W" # apt reads the keys as a user of its own
+else
+    ubuntu=""
+fi
 
 "$GRANARY_SOURCE/tools/package" deb "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
 cp -r "$GRANARY_SOURCE/docs" "$W/tree"
@@ -26,13 +38,17 @@ cp -r "$GRANARY_SOURCE/docs" "$W/tree"
 # make_root RELEASE: a bare root in $ROOT, from an archive that is kept for all runs from this build tree. This test's
 # files are in its /srv.
 make_root() {
-    local archive=$GRANARY_BUILD/packages-roots/$1.tar
+    local archive=$GRANARY_BUILD/packages-roots/$1.tar mirror="deb [signed-by=$debian_keys] $debian $1 main"
+    local how=(--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr)
+    if [ "$1" = resolute ]; then
+        mirror="deb $ubuntu $1 main universe"
+        how=(--keyring="$ubuntu_keys") # its base-files has the links of a merged /usr, for which Debian needs the hook
+    fi
     ROOT=$W/$1
     mkdir -p "$(dirname "$archive")" "$ROOT"
     if [ ! -e "$archive" ]; then
-        mmdebstrap --quiet --mode=root --variant=apt --format=tar --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
-            --aptopt='Acquire::Retries "3"' "$1" "$archive.new" "deb [signed-by=$keyring] $mirror $1 main" \
-            >"$W/root.log" 2>&1 || fail "$(tail -20 "$W/root.log")"
+        mmdebstrap --mode=root --variant=apt --format=tar --dpkgopt=force-unsafe-io "${how[@]}" \
+            --aptopt='Acquire::Retries "3"' "$1" "$archive.new" "$mirror" >"$W/root.log" 2>&1 || fail "$(tail -20 "$W/root.log")"
         mv "$archive.new" "$archive"
     fi
     tar -x -f "$archive" -C "$ROOT"
@@ -55,6 +71,7 @@ package() { (cd "$ROOT/srv/debs" && echo /srv/debs/"$(echo "$1"_*.deb)"); }
 first_read() {
     local start=${EPOCHREALTIME/./} uri="nbd+unix:///docs?socket=$ROOT/srv/nbd.sock"
     apt install "$(package granary)" || fail "$(tail -20 "$W/apt.log")"
+    grep -E '^(Need to get|After this operation)' "$W/apt.log"
     background "${INSIDE[@]}" granary serve /srv/store/docs:v1 --cache none --socket /srv/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
     wait_for 60 grep -q '^serving' "$W/serve.out"
     nbdcopy "$uri" - | cmp - "$W/image" || fail "wrong bytes from the socket"
@@ -89,10 +106,11 @@ build_on() {
     make_root "$1"
     mkdir "$ROOT/srv/granary"
     tar -c -C "$GRANARY_SOURCE" --exclude=./.git --exclude='./build*' . | tar -x -C "$ROOT/srv/granary"
-    apt update && apt build-dep /srv/granary || fail "$(tail -20 "$W/apt.log")"
-    inside /srv/granary/tools/package deb /srv/built >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+    inside bash -ec 'cd /srv/granary
+        . tools/packages.sh && packages_ensure build package
+        tools/package deb' >"$W/package.log" 2>&1 </dev/null || fail "$(cat "$W/package.log")"
     rm -r "$W/debs"
-    cp -r "$ROOT/srv/built" "$W/debs"
+    cp -r "$ROOT/srv/granary/build-packages" "$W/debs"
     remove_root
 }
 
@@ -100,3 +118,6 @@ try bookworm granary-fuse nbdkit-plugin-granary
 try trixie nbdkit-plugin-granary
 build_on trixie
 try trixie granary-fuse nbdkit-plugin-granary
+[ "$ubuntu" ] || skip "archive.ubuntu.com cannot be read: Ubuntu is not tested; Debian 12 and 13 pass"
+build_on resolute
+try resolute granary-fuse nbdkit-plugin-granary

@@ -28,12 +28,12 @@ echo "== two builds, in directories of different names and by different settings
 "$GRANARY_SOURCE/tools/package" deb "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
 (
     umask 077
-    export TZ=Asia/Tokyo LC_ALL=C.UTF-8 CCACHE_DISABLE=1
+    export TZ=Asia/Tokyo LANG=C.UTF-8 LC_ALL=C.UTF-8 CCACHE_DISABLE=1 DEB_BUILD_OPTIONS=parallel=3
     "$GRANARY_SOURCE/tools/package" deb "$W/the-same-debs-again" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
 )
-(cd "$W/debs" && sha256sum -- *.deb) >"$W/sums"
+(cd "$W/debs" && sha256sum -- *.{deb,buildinfo,changes}) >"$W/sums"
 (cd "$W/the-same-debs-again" && sha256sum -c --quiet "$W/sums") || fail "two builds differ"
-mapfile -t debs < <(awk '{ print $2 }' "$W/sums")
+mapfile -t debs < <(awk '/[.]deb$/ { print $2 }' "$W/sums")
 printf '%s\n' "${debs[@]%%_*}" | sort | diff - <(printf '%s\n' granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} | sort) ||
     fail "other packages"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/release in a repository with this tree: the source, the packages for both architectures, and the image with its
-# SBOM and the Helm chart, all in SHA256SUMS.
+# SBOM and the Helm chart, all in SHA256SUMS. A clone of that repository makes the same files, bit for bit.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
@@ -19,9 +19,13 @@ set_released
 commit
 git tag "v$version"
 mkdir -p "$GRANARY_SOURCE/build-roots"
-ln -s "$GRANARY_SOURCE/build-roots" build-roots
-echo /build-roots >>.git/info/exclude
-tools/release "$W/files" >"$W/release.log" 2>&1 || fail "$(tail -30 "$W/release.log")"
+# release DIR: the files of the repository in the working directory; the root directory for arm64 is shared
+release() {
+    ln -s "$GRANARY_SOURCE/build-roots" build-roots
+    echo /build-roots >>.git/info/exclude
+    tools/release "$1" >"$W/release.log" 2>&1 || fail "$(tail -30 "$W/release.log")"
+}
+release "$W/files"
 cd "$W/files"
 sha256sum -c --quiet SHA256SUMS || fail "the sums"
 awk '{ print $2 }' SHA256SUMS | cat - <(echo SHA256SUMS) | sort | diff - <(printf '%s\n' * | sort) || fail "a file is not in SHA256SUMS"
@@ -33,3 +37,10 @@ done
 tar -x -z -f "granary-$version.tar.gz" -C "$W"
 git -C "$W/repository" ls-files | sort >"$W/tracked"
 (cd "$W/granary-$version" && find . ! -type d -printf '%P\n' | sort) | diff "$W/tracked" - || fail "the source lacks files"
+
+umask 077
+export TZ=Asia/Tokyo LC_ALL=C.UTF-8 CCACHE_DISABLE=1 DEB_BUILD_OPTIONS=parallel=3
+git clone -q "$W/repository" "$W/a-clone-of-the-repository"
+cd "$W/a-clone-of-the-repository"
+release "$W/the-same-files-again"
+diff "$W/files/SHA256SUMS" "$W/the-same-files-again/SHA256SUMS" || fail "two releases differ"

@@ -475,23 +475,35 @@ static void test_control_get__another_users_socket_is_told_from_no_server(void *
     unlink(path);
 }
 
-static void test_nbd_remedy__is_the_distributions(void **state)
+static void test_module_remedy__is_the_distributions(void **state)
 {
-    static const char *const expected[][2] = {
-        {"NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n", "Ubuntu: apt install linux-modules-6.1-x, then modprobe nbd"},
-        {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "linux-modules-6.1-x"},
-        {"PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", "Debian: modprobe nbd"},
-        {"ID=\"rhel\"\nID_LIKE=\"fedora\"\n", "RHEL and its relatives have no nbd"},
-        {"ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "RHEL and its relatives have no nbd"},
-        {"ID=fedora\n", "dnf install kernel-modules-6.1-x"},
-        {"ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "kernel-default"},
-        {"ID=arch", "modprobe nbd, or a kernel with CONFIG_BLK_DEV_NBD"},
-        {"", "modprobe nbd"},
+    static const char ubuntu[] = "NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n";
+    static const struct {
+        const char *module, *os_release, *release, *text;
+    } expected[] = {
+        {"nbd", ubuntu, "6.8.0-151-generic", "Ubuntu: apt install linux-modules-6.8.0-151-generic, then modprobe nbd"},
+        {"nbd", ubuntu, "7.0.0-44-generic", "Ubuntu: apt install linux-modules-7.0.0-44-generic, then modprobe nbd"},
+        {"nbd", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "6.1-x", "linux-modules-6.1-x"},
+        {"nbd", "PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", "6.1-x", "Debian: modprobe nbd"},
+        {"nbd", "ID=\"rhel\"\nID_LIKE=\"fedora\"\n", "6.1-x", "RHEL and its relatives have no nbd"},
+        {"nbd", "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "6.1-x", "RHEL and its relatives have no nbd"},
+        {"nbd", "ID=\"centos\"\n", "6.1-x", "RHEL and its relatives have no nbd"},
+        {"nbd", "ID=fedora\n", "6.1-x", "dnf install kernel-modules-6.1-x"},
+        {"nbd", "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "6.1-x", "kernel-default"},
+        {"nbd", "ID=arch", "6.1-x", "modprobe nbd, or a kernel with CONFIG_BLK_DEV_NBD in place of 6.1-x"},
+        {"nbd", "", "6.1-x", "modprobe nbd"},
+        {"erofs", ubuntu, "6.8.0-1070-aws",
+         "Ubuntu: apt install linux-modules-extra-6.8.0-1070-aws, then modprobe erofs"},
+        {"erofs", ubuntu, "6.17.0-1020-aws", "apt install linux-modules-extra-6.17.0-1020-aws"},
+        {"erofs", ubuntu, "7.0.0-1018-aws", "modprobe erofs, or a kernel with CONFIG_EROFS_FS in place of 7.0.0"},
+        {"erofs", "ID=debian\n", "6.1-x", "modprobe erofs, or a kernel with CONFIG_EROFS_FS in place of 6.1-x"},
+        {"ext4", ubuntu, "6.8.0-151-generic", "modprobe ext4, or a kernel with CONFIG_EXT4_FS"},
     };
-    char out[NBD_REMEDY_MAX];
+    char out[MODULE_REMEDY_MAX];
     for (size_t i = 0; i < GR_ARRAY_SIZE(expected); i++)
-        if (!strstr(nbd_remedy(expected[i][0], "6.1-x", out), expected[i][1]))
-            fail_msg("%s: %s", expected[i][0], out);
+        if (!strstr(module_remedy(expected[i].module, expected[i].os_release, expected[i].release, out),
+                    expected[i].text))
+            fail_msg("%s, %s, %s: %s", expected[i].module, expected[i].os_release, expected[i].release, out);
 }
 
 int main(void)
@@ -515,7 +527,7 @@ int main(void)
         cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
         cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
         cmocka_unit_test(test_process_spawn__gives_a_file_as_standard_input),
-        cmocka_unit_test(test_nbd_remedy__is_the_distributions),
+        cmocka_unit_test(test_module_remedy__is_the_distributions),
         cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
         cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
     };
