@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -128,6 +129,7 @@ int main(int argc, char **argv)
         }
     }
     digest_stay_small();
+    mallopt(M_ARENA_MAX, 1); /* each call has a thread: many at once would leave memory in an arena for each */
     size_t len = strlen(driver.kubelet_dir);
     if (!driver.node_id && !gethostname(host, sizeof host))
         driver.node_id = host;
