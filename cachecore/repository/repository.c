@@ -65,9 +65,37 @@ static int read_store_id(struct store *s)
     return 0;
 }
 
+/* Read and decode a tag. */
+static int read_tag(struct store *s, const char *key, struct tag *out)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(s, key, &doc, NULL);
+    return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
+}
+
+/* Keep the first key of a listing, and end it. */
+static int take_key(void *arg, const struct store_item *item)
+{
+    snprintf(arg, STORE_KEY_MAX + 1, "%s", item->key);
+    return 1;
+}
+
+/* Choose the id of a store without granary.json: if that was lost, the one that its first tag names, since every tag
+ * would be refused otherwise; else a random one. */
+static int choose_id(struct store *s, char id[STORE_ID_MAX])
+{
+    char key[STORE_KEY_MAX + 1];
+    struct tag t;
+    if (store_list(s, "images/", take_key, key) == 1 && !read_tag(s, key, &t) && t.store[0]) {
+        memcpy(id, t.store, sizeof t.store);
+        return 0;
+    }
+    return random_text(id);
+}
+
 int repository_check(struct store *s, bool init)
 {
-    char id[33];
+    char id[STORE_ID_MAX];
     int rc = read_store_id(s);
     if (rc != -ENOENT)
         return rc;
@@ -76,7 +104,7 @@ int repository_check(struct store *s, bool init)
                          "%s is not a Granary store: %s is not there; check the URL, or build an image into it", s->url,
                          store_doc_key);
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    rc = random_text(id);
+    rc = choose_id(s, id);
     if (!rc)
         rc = store_doc_encode(id, &doc);
     if (rc)
@@ -106,14 +134,6 @@ static int no_such_tag(struct store *s, const char *name, const char *tag)
                      s->url, s->url);
 }
 
-/* Read and decode a tag. */
-static int read_tag(struct store *s, const char *key, struct tag *out)
-{
-    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    int rc = store_get_small(s, key, &doc, NULL);
-    return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
-}
-
 /* Check that the tag was published under this name. Old tags without a name are accepted. */
 static int check_name(struct store *s, const char *name, const char *tag, const struct tag *t)
 {
@@ -127,11 +147,17 @@ static int check_name(struct store *s, const char *name, const char *tag, const 
 
 int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t)
 {
-    char hex[DIGEST_HEX_SIZE];
+    char hex[DIGEST_HEX_SIZE], id[STORE_ID_MAX];
     int rc = check_name(s, name, tag, t);
-    if (!rc && t->store[0] && !s->id)
+    if (rc || !t->store[0])
+        return rc;
+    if (!s->id)
         rc = read_store_id(s);
-    if (rc || !t->store[0] || !strcmp(s->id, t->store))
+    if (rc || !strcmp(s->id, t->store))
+        return rc;
+    /* Again, as in fill_in: what was noted may have been replaced. */
+    rc = read_store_doc(s, id);
+    if (rc || !strcmp(id, t->store))
         return rc;
     return error_set(-EBADMSG,
                      "%s: images/%s/%s was published in another store, and copied here by other means than Granary's: "

@@ -85,6 +85,8 @@ static int find_image(struct parent *p, size_t i)
     if (rc)
         return rc == -EBADMSG ? parent_refused(rc) : rc;
     rc = check_signature(p, image);
+    if (rc == -EBADMSG || rc == -ENOENT) /* about the tag */
+        return parent_refused(rc);
     if (!rc)
         rc = repository_manifest(c->store, &image->digest, &image->manifest);
     if (p->is_newest && is_unusable(rc)) {

@@ -63,7 +63,7 @@ struct sink_result {
     struct repack_counts repacked; /* part of chunks_kept */
 };
 
-/* -EINVAL: the parent has another chunk size. -ENOMEM. PARENT_DAMAGED and the store's errors: the parent's index. */
+/* -EINVAL: the parent has another chunk size. -ENOMEM. */
 GR_MUST_CHECK int sink_new(const struct sink_config *config, struct sink **out);
 /* Stop the workers and free the sink. NULL is allowed. */
 void sink_free(struct sink *s);

@@ -25,6 +25,7 @@ enum { LINE_MAX_BYTES = 3 * CATALOG_PATH_MAX + 4096 }; /* a percent-encoded path
 
 struct path_list {
     FILE *file;
+    off_t begin; /* where the list begins in the file; -1: it is no regular file */
     struct path_list_config config;
     char *line;
     size_t cap, len;         /* bytes: of the buffer, of the current line */
@@ -49,7 +50,18 @@ int path_list_open(const struct path_list_config *config, struct path_list **out
         free(l);
         return error_set(-errno, "cannot read the list of files %s: %s", config->file, strerror(errno));
     }
+    l->begin = ftello(l->file);
     *out = l;
+    return 0;
+}
+
+int path_list_again(struct path_list *l)
+{
+    if (l->begin < 0 || fseeko(l->file, l->begin, SEEK_SET))
+        return error_set(-ESPIPE, "%s cannot be read twice: give the list as a regular file, or --parent none",
+                         path_list_name(l));
+    l->number = 0;
+    l->pending = false;
     return 0;
 }
 
@@ -216,6 +228,7 @@ struct source_listed {
     struct source *inner;
     struct path_list *list;
     struct source_listed_config config;
+    bool was_listed;
     _Atomic uint64_t missing; /* paths that the source does not have */
 };
 
@@ -266,7 +279,11 @@ static int listed_list(struct source *base, source_visit *visit, void *arg)
                               .arg = s,
                               .visit = visit,
                               .visit_arg = arg};
-    int rc = walk_run(&walk);
+    int rc = s->was_listed ? path_list_again(s->list) : 0;
+    s->was_listed = true;
+    atomic_store(&s->missing, 0);
+    if (!rc)
+        rc = walk_run(&walk);
     uint64_t missing = atomic_load(&s->missing);
     if (!rc && missing && !s->config.ignore_missing)
         return error_set(-ENOENT,

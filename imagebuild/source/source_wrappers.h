@@ -75,6 +75,9 @@ GR_MUST_CHECK int path_list_open(const struct path_list_config *config, struct p
 void path_list_close(struct path_list *l); /* NULL is allowed */
 DEFINE_CLEANUP(path_list, struct path_list *, path_list_close)
 
+/* Begin the list again. -ESPIPE: it is no regular file. */
+GR_MUST_CHECK int path_list_again(struct path_list *l);
+
 /* Return in *out whether the first path begins with a slash, before any path is read. All others must then do the same,
  * or path_list_next fails. -EINVAL: the list is empty, or as from path_list_next. -EIO: a read failed. -ENOMEM. */
 GR_MUST_CHECK int path_list_absolute(struct path_list *l, bool *out);
@@ -97,8 +100,8 @@ struct source_listed_config {
     const volatile int *cancel; /* as in struct source_options; may be NULL */
 };
 
-/* Wrap `inner` and `list`, which belong to the new source from now on; on failure both are closed. It can be listed
- * only once, since the list may be a pipe. -ENOTSUP: `inner` has no source_look. -ENOMEM. */
+/* Wrap `inner` and `list`, which belong to the new source from now on; on failure both are closed. It can be
+ * listed again only if the list is a regular file (path_list_again). -ENOTSUP: `inner` has no source_look. -ENOMEM. */
 GR_MUST_CHECK int source_listed_open(struct source *inner, struct path_list *list,
                                      const struct source_listed_config *config, struct source **out);
 

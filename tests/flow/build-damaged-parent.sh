@@ -91,6 +91,26 @@ damage missing "$page"
 says '.rebuild.parent_damaged and .rebuild.parent == null'
 grep -q 'the parent image set:daily is damaged' "$W/err" || fail "$(cat "$W/err")"
 
+echo "== a list of files is read again; a pipe cannot be, and nothing is published"
+rm -rf "$store"
+(cd "$W/tree" && find . -type f | sort) >"$W/list"
+build "$W/tree" --files-from "$W/list"
+first=$(jq -r .digest "$W/json")
+page=$(find "$store/catalogs" -type f | sort | sed -n 1p)
+damage flipped "$page"
+healed "$W/tree" --files-from "$W/list"
+damage flipped "$page"
+build "$W/tree" --files-from - <"$W/list"
+says '.rebuild.parent_damaged and .counts.files == 1101'
+whole
+damage flipped "$page"
+tags=$(find "$store/images" -type f | sort | xargs sha256sum)
+status=0
+"$GRANARY" build -q "$W/tree" "$image" --files-from - < <(cat "$W/list") >"$W/out" 2>"$W/err" || status=$?
+[ "$status" = 1 ] || fail "a list that was read already: exit $status: $(cat "$W/err")"
+grep -q 'standard input cannot be read twice' "$W/err" || fail "$(cat "$W/err")"
+[ "$(find "$store/images" -type f | sort | xargs sha256sum)" = "$tags" ] || fail "a tag was published"
+
 echo "== shards"
 rm -rf "$store"
 build "tar:$W/shards"

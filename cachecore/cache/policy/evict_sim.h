@@ -26,8 +26,8 @@ struct evict_trace {
 
 enum { EVICT_TRACE_ASKS_MAX = 1 << 30 };
 
-/* Append a read of `wanted` bytes of a chunk of len bytes. -ENOMEM; -EINVAL: the chunk had another length before;
- * -EFBIG: too many reads. No sentence. */
+/* Append a read of `wanted` bytes of a chunk of len bytes. -ENOMEM; without a sentence: -EINVAL: the chunk had another
+ * length before; -EFBIG: too many reads. */
 GR_MUST_CHECK int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t wanted);
 /* End an epoch, unless it has no reads. -ENOMEM. */
 GR_MUST_CHECK int evict_trace_epoch(struct evict_trace *t);

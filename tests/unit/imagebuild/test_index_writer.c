@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "fake/store_fake.h"
+#include "imagebuild/rebuild/parent.h"
 #include "imagebuild/sink/sink_internal.h"
 #include "repository/read/index_read.h"
 #include "unit/counts.h"
@@ -529,8 +530,8 @@ static void test_index_writer__a_damaged_parent_ends_it(void **state)
         object_key(OBJECT_INDEX, &parent.manifest.index_root.digest, key);
         assert_true(lost ? store_fake_remove(store, key) : store_fake_flip(store, key, 100));
         open_pipeline(&w, store, &parent, true, 0);
-        assert_int_equal(index_writer_finish(w.writer, 5 * CHUNK, &r), -EBADMSG);
-        assert_non_null(strstr(error_text(), "the parent image"));
+        assert_int_equal(index_writer_finish(w.writer, 5 * CHUNK, &r), PARENT_DAMAGED);
+        assert_non_null(strstr(error_text(), key));
         close_pipeline(&w);
         image_release(&parent);
     }

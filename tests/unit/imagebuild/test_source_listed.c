@@ -192,6 +192,22 @@ static void test_source_listed__missing_paths_fail_or_are_left_out(void **state)
     assert_int_equal(c.entries, 2);
 }
 
+static void test_source_listed__is_listed_again(void **state)
+{
+    struct source_listed_config config = {.ignore_missing = true};
+    struct path_list *list = LIST("/f0\n/f1\n/none\n");
+    struct source *s;
+    bool absolute;
+    assert_int_equal(path_list_absolute(list, &absolute), 0); /* has read the first line */
+    assert_int_equal(source_listed_open(files(2), list, &config, &s), 0);
+    for (int i = 0; i < 3; i++) {
+        struct counted c = {0};
+        assert_int_equal(source_list(s, count, &c), 0);
+        assert_int_equal(c.entries, 2);
+    }
+    source_close(s);
+}
+
 /* A list with digests is believed, and the files are not looked at before they are read. */
 static void test_source_listed__a_file_of_known_digest_that_is_missing(void **state)
 {
@@ -227,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_path_list__a_web_list_has_sizes_and_digests),
         cmocka_unit_test(test_source_listed__hands_on_what_the_list_names),
         cmocka_unit_test(test_source_listed__missing_paths_fail_or_are_left_out),
+        cmocka_unit_test(test_source_listed__is_listed_again),
         cmocka_unit_test(test_source_listed__a_file_of_known_digest_that_is_missing),
         cmocka_unit_test(test_source_listed__the_first_failure_ends_it),
     };

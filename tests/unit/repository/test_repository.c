@@ -461,6 +461,25 @@ static void test_repository__a_tag_of_another_store_is_refused(void **state)
     assert_names(f, "faces", "v1", "image");
 }
 
+/* granary.json was lost, or another build's replaced it: the tags are still this store's. */
+static void test_repository__a_store_keeps_its_id(void **state)
+{
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t = tag_of("image");
+    char id[STORE_ID_MAX];
+    assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0);
+    snprintf(id, sizeof id, "%s", s->id);
+    assert_true(store_fake_remove(f, "granary.json"));
+    assert_int_equal(repository_check(s, true), 0);
+    assert_true(store_fake_get(f, "granary.json", &doc));
+    assert_non_null(memmem(doc.data, doc.len, id, strlen(id)));
+
+    s->id[0] ^= 1; /* what this handle noted is old */
+    assert_names(f, "faces", "v1", "image");
+}
+
 /* What a store that was made inside this one has where the tags are. */
 static void test_repository__documents_of_an_inner_store_are_no_tags(void **state)
 {
@@ -486,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RUN(test_repository__a_tag_of_another_name_is_refused),
         RUN(test_repository__a_tag_of_another_store_is_refused),
+        RUN(test_repository__a_store_keeps_its_id),
         RUN(test_repository__documents_of_an_inner_store_are_no_tags),
         RUN(test_repository__a_store_is_made_once_and_recognized),
         RUN(test_repository__publish_and_resolve),

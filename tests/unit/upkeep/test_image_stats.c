@@ -165,6 +165,7 @@ static void put_tag(struct store_fake *fake, const char *tag, int image, int par
     struct tag t = {.digest = image_number(image), .created = created};
     if (parent)
         t.parent = image_number(parent);
+    assert_int_equal(repository_check(store_fake_store(fake), true), 0);
     assert_int_equal(repository_publish(store_fake_store(fake), "faces", tag, &t, false), 0);
 }
 
