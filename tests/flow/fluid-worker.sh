@@ -2,6 +2,7 @@
 # A CacheRuntime's workers: two nginx as fluid-worker configures them, in front of a store that asks for no keys. A mount of
 # fluid-mount reads through them; reportSummary's figures change as they fill; a DataLoad fills them, with exact progress,
 # and afterwards the store sends nothing more; a worker that is gone costs no read; what is wrong gives one sentence.
+# Workers of another SIZE and several networks have the configuration for them, and SIGTERM ends a worker's count.
 [ -n "${GRANARY_OWN_NET:-}" ] || ! unshare --net true 2>/dev/null || GRANARY_OWN_NET=1 exec unshare --net bash "$0" "$@"
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-l2.sh"
@@ -9,7 +10,7 @@
 needs_fuse
 [ -n "${GRANARY_OWN_NET:-}" ] || skip "no network namespace of its own here: it needs root"
 ip link set lo up
-for address in 10.0.0.1 10.0.0.2 192.168.7.7; do ip addr add $address/32 dev lo; done
+for address in 10.0.0.1 10.0.0.2 10.0.0.3 192.168.7.7 172.16.7.7; do ip addr add $address/32 dev lo; done
 mkdir "$W/etc"
 mount -t tmpfs tmpfs "$W/etc"
 mkdir "$W/etc/upper" "$W/etc/work"
@@ -45,7 +46,8 @@ recorded
 
 # worker N: what the pod of worker N has
 worker() {
-    export NGINX_CONF_DIR=$W/conf$1 WORKER_RUN_DIR=$W/run$1 WORKER_CACHE_DIR=$W/kept$1 OWNER=0:0 SIZE=1g ALLOW=10.0.0.0/8 PAUSE=0.2
+    export NGINX_CONF_DIR=$W/conf$1 WORKER_RUN_DIR=$W/run$1 WORKER_CACHE_DIR=$W/kept$1
+    export OWNER=0:0 SIZE=1g ALLOW=10.0.0.0/8 PAUSE=0.2 ASK_SECONDS=60
 }
 start_worker() {
     local n=$(($1 + 1))
@@ -130,6 +132,29 @@ worker_url=http://10.0.0.1:8080
 [ "$(status -X PUT -d x $worker_url/lake/images/faces/v1)" = 403 ] || fail "PUT"
 [ "$(status --interface 192.168.7.7 $worker_url/lake/images/faces/v1)" = 403 ] || fail "an address outside ALLOW"
 
+echo "== two networks may read, and 2000 GiB fit into nginx's list of slices"
+worker 2
+mkdir "$NGINX_CONF_DIR" "$WORKER_RUN_DIR" "$WORKER_CACHE_DIR"
+SIZE=2000g ALLOW="10.0.0.0/8 192.168.7.0/24" "$FLUID/fluid-worker" config
+sed "s|listen 8080|listen 10.0.0.3:8080|" "$NGINX_CONF_DIR/granary-l2.conf" | nginx_config worker2
+grep -qF "keys_zone=granary:301m" "$W/worker2.conf" || fail "$(cat "$W/worker2.conf")"
+background nginx -c "$W/worker2.conf" -g 'daemon off;'
+NGINX2=$BACKGROUND_PID
+tag=http://10.0.0.3:8080/lake/images/faces/v1
+wait_for 60 curl -sSf -o "$W/null" $tag
+[ "$(status --interface 192.168.7.7 $tag)" = 200 ] || fail "an address of ALLOW's second network"
+[ "$(status --interface 172.16.7.7 $tag)" = 403 ] || fail "an address outside both networks"
+kill_nginx "$NGINX2"
+
+echo "== SIGTERM ends what counts, though it is process 1 and pauses"
+PAUSE=600 background unshare --pid --fork --kill-child "$FLUID/fluid-worker"
+SPACE=$BACKGROUND_PID
+wait_for 60 test -s "$WORKER_RUN_DIR/held"
+[ "$(jq .capacity "$WORKER_RUN_DIR/held")" = $((2000 << 30)) ] || fail "$(cat "$WORKER_RUN_DIR/held")"
+pkill -TERM -P "$SPACE"
+wait_for 60 gone "$SPACE"
+wait "$SPACE" || fail "exit $? at SIGTERM"
+
 echo "== a worker that is gone costs no read; a DataLoad needs it"
 kill_nginx "$NGINX1"
 end_mount
@@ -168,6 +193,7 @@ refused "path can only be /" env FLUID_DATALOAD_DATA_PATH=/train "$FLUID/fluid-w
 refused "replicas: 2: each part of the image is in one worker" env FLUID_DATALOAD_DATA_PATH=/ FLUID_DATALOAD_PATH_REPLICAS=2 "$FLUID/fluid-worker" load
 refused "SIZE: 1T is not a size" env SIZE=1T "$FLUID/fluid-worker" config
 refused "ALLOW: me is not a network" env ALLOW=me "$FLUID/fluid-worker" config
+refused "or several with a space between them" env ALLOW="10.0.0.0/8 me" "$FLUID/fluid-worker" config
 # wrong SENTENCE FILTER [COMMAND]
 wrong() { recorded "$2" && refused "$1" "$FLUID/fluid-worker" "${3:-config}"; }
 wrong "this CacheRuntime has no workers" 'del(.worker)'

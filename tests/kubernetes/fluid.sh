@@ -1,6 +1,7 @@
 #!/bin/bash
 # The files of deploy/fluid against Fluid's own definitions, by a real API server: every object is accepted with strict
-# validation, the pods that they describe too, and one with a misspelt field is not. What tests/data/fluid says of the Datasets is what stands in them.
+# validation, and so are the pods that they describe; one with a misspelt field is not. What tests/data/fluid says of
+# the Datasets is what stands in them.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/kubernetes/lib-fluid.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
