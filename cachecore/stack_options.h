@@ -41,12 +41,13 @@ enum stack_option_type {
  *   low, high   the limits, written as a user would; "" for none
  *   zero        0 is allowed below low
  *
- * A new row needs a line in both man pages and in the completion (tests/style/docs.sh checks). */
+ * A new row needs a line in both man pages, the completion, docs/reference/options.md (tests/style/docs.sh checks) and
+ * deploy/granary.conf (tests/flow/config.sh). */
 /* clang-format off */
 #define STACK_OPTIONS(OWN, VALUE)                                                                                      \
     OWN(image, NONE, "image", "", "[NAME=]STORE/IMAGE[:TAG]", set_image,                                               \
-        "(required, repeatable) an image to export, e.g. s3://bucket/prefix/faces:latest or /srv/store/faces, under\n" \
-        "    NAME, else under the image's own name; \"image=\" may be left out")                                       \
+        "(repeatable; required unless exports= is given) an image to export, e.g. s3://bucket/prefix/faces:latest\n"   \
+        "    or /srv/store/faces, under NAME, else under the image's own name; \"image=\" may be left out")            \
     OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]|none", set_cache,                                          \
         "keep chunks in DIR, at most SIZE bytes, e.g. 200G, or a share of the free space there, e.g. 90%; may be repeated")                                   \
     VALUE(cache_compressed, FLAG, "cache-compressed", "cache-compressed", "no|yes",                                    \
@@ -73,8 +74,8 @@ enum stack_option_type {
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
     OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
-        "a shared cache proxy in front of the store, asked first for packs; dns+URL: a proxy at each address of the "  \
-        "name; or a file of URLs; may be repeated")                                                                    \
+        "a shared cache proxy in front of the store, asked first for packs and index nodes; dns+URL: a proxy at each " \
+        "address of the name; or a file of URLs; may be repeated")                                                     \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \

@@ -10,8 +10,8 @@
  * Each chunk is landed by the GET that delivers it first. It fails only when the last GET for it fails
  * (fetch_run_claim). Neither GET is aborted. hedge.c bounds the number of hedged requests.
  *
- * Timers: at most one idle worker waits with a timeout (watched_us), for the next late GET or the next run that is
- * delayed.
+ * Timers: an idle worker wakes for the next late GET or the next run that is delayed, unless another one wakes as early
+ * (watched_us). All wake after LOOK_AGAIN_US at the latest, or by a signal.
  */
 #include "fetch/fetch_internal.h"
 

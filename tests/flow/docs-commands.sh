@@ -17,8 +17,10 @@ blocks() {
     awk -v begin="\`\`\`$2" '$0 == begin { on = 1; next } /^```$/ { on = 0 } on' "$1" |
         sed "s,s3://lake/raw/faces,$W/raw/faces,g; s,s3://lake/images,$W/images,g; s,s3://other/images,$W/other,g; s,/ssd/granary:[0-9]*G,$W/cache:64M,g; s,/data/faces,$W/faces,g"
 }
+ran=()
 # run PAGE: its commands, one after the other; the first that fails ends it
 run() {
+    ran+=("$1")
     blocks "$1" sh >"$W/commands"
     [ -s "$W/commands" ] || { echo "no \`\`\`sh block in $1"; return 1; }
     (cd "$W" && bash -euxo pipefail "$W/commands") >"$W/out" 2>&1 || { echo "$1:"; cat "$W/out"; return 1; }
@@ -56,6 +58,7 @@ PYTHON
 python3 -c 'import torch' 2>"$W/null" || export PYTHONPATH=$W/stub
 # between the page's mount and its umount
 sed '/^granary umount/,$d' guide/first-mount.md >"$W/mounting.md"
+ran+=(guide/first-mount.md)
 echo '```' >>"$W/mounting.md"
 run "$W/mounting.md" || fail "see above"
 python3 "$W/loader.py" "$W/faces" >"$W/epochs"
@@ -78,3 +81,7 @@ for page in guide/warming operations/{monitoring,runbook,upgrades,images}; do
     run $page.md || fail "see above"
 done
 granary umount "$W/faces" >"$W/out"
+
+echo "== no page with commands is left out"
+printf '%s\n' "${ran[@]}" | grep -v "^$W/" | sort >"$W/ran"
+grep -lx '```sh' guide/*.md operations/*.md | sort | diff "$W/ran" - || fail "it runs other pages (<) than have commands (>)"

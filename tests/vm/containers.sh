@@ -82,7 +82,8 @@ old=$(keeper_of)
 kill -9 $old
 until_true 'grep -q "another one is running" /mount.err'
 new=$(keeper_of)
-[ -n "$new" ] && [ "$new" != "$old" ]
+[ -n "$new" ]
+[ "$new" != "$old" ]
 
 echo "== the end waits for the containers"
 kill -TERM $holder

@@ -97,7 +97,7 @@ end_readers "both pods killed"
 kept
 
 in_driver granary umount /mnt/data
-! grep ' /mnt/data ' /proc/mounts
+! grep ' /mnt/data ' /proc/mounts || { echo "the mount is left"; exit 1; }
 [ "$(cat /sys/block/${device#/dev/}/size)" = 0 ]
 kill_pod driver
 kill_pod server
