@@ -339,11 +339,16 @@ struct mounted {
     void *arg;
 };
 
+bool mount_is_there(const struct mount_state *s)
+{
+    dev_t device;
+    return s->mounted && mountinfo_at(s->dir, &device) > 0;
+}
+
 static int visit_mounted(void *arg, const struct mount_state *s)
 {
     const struct mounted *m = arg;
-    dev_t device;
-    return s->mounted && mountinfo_at(s->dir, &device) > 0 ? m->visit(m->arg, s) : 0;
+    return mount_is_there(s) ? m->visit(m->arg, s) : 0;
 }
 
 int mount_each(state_visit *visit, void *arg)

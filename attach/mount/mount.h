@@ -59,7 +59,9 @@ GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 /* Return the state of a mount point. -ENOENT as for mount_remove. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 
-/* state_each, restricted to states that are mounted. */
+/* Is the mount of this state there, in this mount namespace? */
+bool mount_is_there(const struct mount_state *s);
+/* state_each, restricted to states of which that is true. */
 int mount_each(state_visit *visit, void *arg);
 
 /* Whether the device is still the one that was attached for this mount. */

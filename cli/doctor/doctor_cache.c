@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/accounts.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/safe_dir.h"
@@ -86,7 +88,7 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
 {
     CLEANUP_FD int fd = -1;
     struct statvfs fs;
-    char configured[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX];
+    char configured[TEXT_SIZE_MAX], room[TEXT_SIZE_MAX], owner[ACCOUNT_TEXT_MAX];
     if (access(dir, F_OK) && errno == ENOENT) {
         check_missing(r, dir);
         return;
@@ -102,8 +104,8 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
         doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
                    "%s is set to %s, but only %s is available", dir, configured, room);
     else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available", dir, size ? configured : "", size ? " of " : "",
-                   room);
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available, to %s", dir, size ? configured : "",
+                   size ? " of " : "", room, account_text(geteuid(), owner));
     if (free_space > 2 * (uint64_t)PROBE)
         check_speed(r, dir);
 }
@@ -115,12 +117,24 @@ struct cache_to_check {
     bool operand;
 };
 
+/* Root checks a cache as its owner, which a server of that user is. In a child process: it does not change back. */
+static int become_owner(const struct stat *st)
+{
+    if (geteuid() || !st->st_uid)
+        return 0;
+    return setgroups(0, NULL) || setegid(st->st_gid) || seteuid(st->st_uid) ? -errno : 0;
+}
+
 static int check_one(struct doctor_report *r, const void *arg)
 {
     const struct cache_to_check *c = arg;
     struct stat st;
-    if (c->operand && (stat(c->dir, &st) || !S_ISDIR(st.st_mode)))
+    bool there = !stat(c->dir, &st);
+    if (c->operand && (!there || !S_ISDIR(st.st_mode)))
         return -ENOTDIR;
+    int rc = there ? become_owner(&st) : 0;
+    if (rc)
+        return error_set(rc, "cannot become its owner: %s", strerror(-rc));
     check_cache(r, c->dir, c->size);
     return 0;
 }

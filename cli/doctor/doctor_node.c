@@ -161,6 +161,7 @@ void doctor_check_node(struct doctor_report *r)
 struct mounts {
     struct doctor_report *report;
     unsigned sound;
+    unsigned left; /* unmounted behind granary's back */
 };
 
 static int check_mount(void *arg, const struct mount_state *s)
@@ -169,6 +170,13 @@ static int check_mount(void *arg, const struct mount_state *s)
     json_t *status = NULL;
     if (!s->mounted && process_alive(&s->mounter))
         return 0; /* in progress */
+    if (s->mounted && !mount_is_there(s)) {
+        doctor_add(m->report, DOCTOR_WARN, "mounts",
+                   "granary umount that directory, unless it is mounted in another mount namespace",
+                   "%s: it is not mounted any more, and its device or server is left", s->dir);
+        m->left++;
+        return 0;
+    }
     if (!s->mounted || !mount_device_attached(s)) {
         doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary umount that directory, then mount it again", "%s: %s",
                    s->dir, s->mounted ? "its device is gone" : "a killed mount has left parts");
@@ -205,7 +213,7 @@ void doctor_check_mounts(struct doctor_report *r)
     }
     if (state_each(check_mount, &m))
         doctor_add(r, DOCTOR_WARN, "mounts", NULL, "%s", error_text());
-    else if (!m.sound && before == r->counts[DOCTOR_FAIL])
+    else if (!m.sound && !m.left && before == r->counts[DOCTOR_FAIL])
         doctor_add(r, DOCTOR_OK, "mounts", NULL, "there are none");
     else if (m.sound)
         doctor_add(r, DOCTOR_OK, "mounts", NULL, "%u with device and server", m.sound);

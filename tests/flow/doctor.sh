@@ -57,8 +57,17 @@ GRANARY_CACHE=wrong examine 1
 found "FAIL config GRANARY_CACHE.*"
 mkdir -m 700 "$W/other"
 examine 0 "$W/other"
-found "OK cache $W/other: .* available: null"
+found "OK cache $W/other: .* available, to .*: null"
 found "OK cache $W/cache: .*"
+if [ "$(id -u)" = 0 ]; then
+    chmod 711 "$W"
+    chown nobody "$W/other" # a server's that runs as another user
+    GRANARY_CACHE=none examine 0 "$W/other"
+    found "OK cache $W/other: .* available, to .*nobody.*: null"
+    found "[A-Z]* cache-disk $W/other: writes .*"
+    [ -z "$(ls -A "$W/other")" ] || fail "something is left in it"
+    chown root "$W/other"
+fi
 chmod 777 "$W/other"
 GRANARY_CACHE=none examine 1 "$W/store/img" "$W/other"
 found "FAIL cache .*$W/other.*"
@@ -159,6 +168,11 @@ extra_cleanup() { "$GRANARY" umount --force "$W/mnt" 2>/dev/null; }
 "$GRANARY" mount --fuse --mkdir --json "$W/sound/img" "$W/mnt" >"$W/mount.json"
 examine 0
 found "OK mounts [0-9]* with device and server: null"
+umount -i "$W/mnt" # and not by granary
+examine 0
+found "WARN mounts $W/mnt: it is not mounted any more, and its device or server is left: granary umount .*"
+"$GRANARY" umount "$W/mnt"
+"$GRANARY" mount --fuse --mkdir --json "$W/sound/img" "$W/mnt" >"$W/mount.json"
 supervisor=$(jq .server_pid "$W/mount.json")
 front=$(pgrep -P "$supervisor")
 kill -9 "$supervisor" "$front"
