@@ -116,9 +116,12 @@ static enum grpc_status replace_keys(const struct volume *v, struct grpc_reply *
     return GRPC_OK;
 }
 
-/* Mount; leave nothing of a mount that failed. */
-static enum grpc_status mount_or_undo(const struct volume *v, const char *path, struct grpc_reply *reply)
+/* Mount; leave nothing of a mount that failed. If the driver was killed, the child of an earlier call may have mounted
+ * meanwhile: that mount is kept. */
+static enum grpc_status mount_or_undo(const struct volume *v, const struct place *place, struct grpc_reply *reply)
 {
+    const char *path = place->path;
+    dev_t device;
     struct error first;
     int rc = command_run((const char *const *)v->words.items, &v->keys, NULL);
     if (!rc) {
@@ -126,6 +129,8 @@ static enum grpc_status mount_or_undo(const struct volume *v, const char *path, 
         return GRPC_OK;
     }
     error_take(&first, rc);
+    if (place_mounted(place, &device) > 0)
+        return staged_already(v, path, device, reply);
     if (run_umount(path))
         return grpc_fail(reply, GRPC_ABORTED, "%s; then: %s", first.text, error_text());
     return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", first.text);
@@ -141,7 +146,7 @@ static enum grpc_status mount_volume(const struct volume *v, const struct place 
     if (mounted < 0)
         return grpc_fail(reply, rc == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, "%s", error_text());
     if (!mounted)
-        return mount_or_undo(v, place->path, reply);
+        return mount_or_undo(v, place, reply);
     enum grpc_status status = staged_already(v, place->path, device, reply);
     return status ? status : replace_keys(v, reply);
 }
