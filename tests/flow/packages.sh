@@ -178,7 +178,7 @@ echo "== removed: everything that was made is kept"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
 mkdir -p "$CHROOT/var/cache/granary/default" "$CHROOT/var/log/granary" "$CHROOT/srv/elsewhere/cache"
-kept=(/etc/granary/faces.conf /etc/systemd/system/multi-user.target.wants/granary-serve@faces.service
+kept=(/etc/granary/faces.conf /etc/systemd/system/multi-user.target.wants/granary-{serve@faces,csi}.service
     /var/cache/granary/default/slab /var/log/granary/serve.log /srv/elsewhere/cache/slab)
 for file in "${kept[@]}"; do echo kept >"$CHROOT$file"; done
 apt remove granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
@@ -188,7 +188,7 @@ for file in "${kept[@]}"; do [ -e "$CHROOT$file" ] || fail "$file is removed"; d
 own_settings
 
 echo "== purged: nothing is left but the user, and what lies elsewhere"
-apt purge granary || fail "$(tail -20 "$W/apt.log")"
+apt purge granary granary-csi || fail "$(tail -20 "$W/apt.log")"
 files | diff "$W/before" - || fail "other files than before"
 [ ! -e "$CHROOT/var/log/granary" ] || fail "logs are left"
 [ -e "$CHROOT/srv/elsewhere/cache/slab" ] || fail "a cache elsewhere is removed"

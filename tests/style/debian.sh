@@ -30,6 +30,7 @@ check_maintainer() {
 can_fail versions_agree debian/changelog 'granary (9.9) UNRELEASED; urgency=medium' 'debian/changelog: 9.9, but'
 can_fail versions_agree CHANGELOG.md '## 9.9 (2030-01-01)' 'CHANGELOG.md: 9.9, but'
 can_fail versions_agree deploy/helm/granary/Chart.yaml 'appVersion: 9.9' 'Chart.yaml: appVersion 9.9, but'
+can_fail versions_agree deploy/fluid/warm.yaml 'image: granary:9.9.9' 'warm.yaml:1:granary:9.9.9'
 can_fail check_build_depends debian/control $'Build-Depends: cmake,\n    libodd-dev\nStandards-Version: 4' libodd-dev
 can_fail check_maintainer debian/control 'Maintainer: A <a@b.example>' 'its latest entry is not by A'
 versions_agree
