@@ -2,7 +2,7 @@
  *
  * A setting comes from the first of: the command line, which is not known here; the environment; the configuration file
  * (base/config.h); the default. show prints each value that applies and where it comes from, in the form of the file.
- * No setting is a secret, but a URL may contain one by mistake: a URL with an '@' is not shown.
+ * No setting is a secret, but a URL may contain one by mistake: one with an '@' or a '?' is not shown.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +28,10 @@ struct listing {
     const char *section; /* of the last line printed */
 };
 
-/* Return the value without user name and password. */
+/* Return the value, unless it may contain a password or a token. */
 static const char *without_secret(const char *value)
 {
-    return strstr(value, "://") && strchr(value, '@') ? "(not shown: it has an '@')" : value;
+    return strstr(value, "://") && strpbrk(value, "@?") ? "(not shown: it has an '@' or a '?')" : value;
 }
 
 /* Show one setting. value: NULL if there is none; from: "file", "environment", "default" or "unset"; name: the
@@ -152,7 +152,7 @@ static const struct verb verb_config_show = {
     .name = "config show",
     .operands = "",
     .summary = "Print every setting that applies without options, and where it comes from",
-    .details = "The environment takes precedence over the file, and options over both. A URL with an @ is not shown.",
+    .details = "The environment takes precedence over the file, and options over both. A URL with an @ or a ? is not shown.",
     .options = show_rows,
     .values_size = sizeof(struct config_values),
     .run = run_show,
