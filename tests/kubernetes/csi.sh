@@ -1,8 +1,9 @@
 #!/bin/bash
 # granary-csi under a real kubelet: a pod reads a volume's image, or an inline one's, and goes on while the driver, the
-# server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. Volumes have S3 keys of
-# their own, from Secrets, which are replaced under readers; the store is a real S3 server. A claim of a StorageClass is
-# given the volume that the driver answers with. The driver is a process here; kubernetes/helm has it in a pod.
+# FUSE server of its mount and kubelet are killed and come back; a wrong option is an event of its pod. Volumes have S3
+# keys of their own, from Secrets, which are replaced under readers; the store is a real S3 server. A claim of a
+# StorageClass is given the volume that the driver answers with. The driver is a process here; kubernetes/helm has it in
+# a pod.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
