@@ -152,7 +152,8 @@ static const struct verb verb_config_show = {
     .name = "config show",
     .operands = "",
     .summary = "Print every setting that applies without options, and where it comes from",
-    .details = "The environment takes precedence over the file, and options over both. A URL with an @ or a ? is not shown.",
+    .details =
+        "The environment takes precedence over the file, and options over both. A URL with an @ or a ? is not shown.",
     .options = show_rows,
     .values_size = sizeof(struct config_values),
     .run = run_show,
