@@ -161,7 +161,6 @@ void doctor_check_node(struct doctor_report *r)
 struct mounts {
     struct doctor_report *report;
     unsigned sound;
-    unsigned left; /* unmounted behind granary's back */
 };
 
 static int check_mount(void *arg, const struct mount_state *s)
@@ -174,7 +173,6 @@ static int check_mount(void *arg, const struct mount_state *s)
         doctor_add(m->report, DOCTOR_WARN, "mounts",
                    "granary umount that directory, unless it is mounted in another mount namespace",
                    "%s: it is not mounted any more, and its device or server is left", s->dir);
-        m->left++;
         return 0;
     }
     if (!s->mounted || !mount_device_attached(s)) {
@@ -206,14 +204,14 @@ static int check_mount(void *arg, const struct mount_state *s)
 void doctor_check_mounts(struct doctor_report *r)
 {
     struct mounts m = {.report = r};
-    unsigned before = r->counts[DOCTOR_FAIL];
+    unsigned before = r->counts[DOCTOR_FAIL] + r->counts[DOCTOR_WARN];
     if (geteuid()) {
         doctor_add(r, DOCTOR_WARN, "mounts", "run granary doctor as root", "only root sees the mounts of this node");
         return;
     }
     if (state_each(check_mount, &m))
         doctor_add(r, DOCTOR_WARN, "mounts", NULL, "%s", error_text());
-    else if (!m.sound && !m.left && before == r->counts[DOCTOR_FAIL])
+    else if (!m.sound && before == r->counts[DOCTOR_FAIL] + r->counts[DOCTOR_WARN])
         doctor_add(r, DOCTOR_OK, "mounts", NULL, "there are none");
     else if (m.sound)
         doctor_add(r, DOCTOR_OK, "mounts", NULL, "%u with device and server", m.sound);
