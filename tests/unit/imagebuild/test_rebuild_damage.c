@@ -182,6 +182,16 @@ static void test_rebuild_damage__a_damaged_parent_is_healed(void **state)
     store_fake_free(w.store);
 }
 
+/* A store with an image of so many small files. */
+static void open_small(struct world *w, unsigned files, struct build_options *o)
+{
+    srand(5);
+    open_world(w, files);
+    for (unsigned i = 0; i < w->count; i++)
+        set_file(w, i, small_size());
+    (void)rebuild(w, o);
+}
+
 /* A parent of another day has objects that no build from today's files makes again: it stays as it is. */
 static void test_rebuild_damage__a_damaged_parent_of_another_day(void **state)
 {
@@ -190,11 +200,7 @@ static void test_rebuild_damage__a_damaged_parent_of_another_day(void **state)
         struct build_options o = options();
         struct build_result r;
         uint64_t size;
-        srand(5);
-        open_world(&w, 400);
-        for (unsigned i = 0; i < w.count; i++)
-            set_file(&w, i, small_size());
-        (void)rebuild(&w, &o);
+        open_small(&w, 400, &o);
         set_file(&w, 9, 10000);
         (void)rebuild(&w, &o);
         set_file(&w, 10, 10000);
@@ -263,11 +269,7 @@ static void test_rebuild_damage__a_parent_that_is_lost_on_the_way(void **state)
         struct build_options o = options();
         struct build_result r;
         uint64_t size;
-        srand(5);
-        open_world(&w, 300);
-        for (unsigned i = 0; i < w.count; i++)
-            set_file(&w, i, small_size());
-        (void)rebuild(&w, &o);
+        open_small(&w, 300, &o);
         for (unsigned i = 0; i < w.count; i += 3)
             set_file(&w, i, 20000);
         store_fake_add_fault(w.store, &(struct store_fake_fault){.op = FAKE_GET_SMALL,
