@@ -168,6 +168,7 @@ cp -an "$W/away/." "$lake"
 no_reader_takes faces:new 'images/faces/new was published in another store'
 "$GRANARY" images "$lake" >"$W/out" 2>"$W/err"
 grep -qF 'was published in another store' "$W/err" || fail "images does not warn: $(cat "$W/err")"
+! "$GRANARY" inspect "$lake/faces:new" >"$W/out" 2>"$W/err" || fail "it can be read" # images warned of another tag
 remedy=$(sed -n "s/.*name it here by 'granary \(tag [^']*\)'.*/\1/p" "$W/err")
 [ "$remedy" ] || fail "no remedy: $(cat "$W/err")"
 eval "\"$GRANARY\" $remedy" >"$W/out" || fail "the remedy: granary $remedy"
