@@ -25,7 +25,8 @@ struct control_warm {
 
     /* set by control_warm_run */
     struct control_job *job;
-    unsigned named; /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
+    unsigned named;          /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
+    struct warm_report sent; /* the last progress that was sent */
 };
 
 /* ---- requests ---- */
@@ -72,15 +73,18 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 
 /* ---- lines of the answer ---- */
 
-/* Send progress when it is due, and always when every chunk has come or failed, so that the client sees the final
- * figures. -ECANCELED ends the warming. */
+/* Send progress when it is due, and at once when every chunk has come or failed, so that the client sees the final
+ * figures, but these once. -ECANCELED ends the warming. */
 static int control_warm_tell(void *arg, const struct warm_report *t)
 {
     struct control_warm *w = arg;
     bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
+    bool news = t->bytes_done + t->failed_bytes != w->sent.bytes_done + w->sent.failed_bytes ||
+                t->files_done != w->sent.files_done;
     int rc = control_job_check(w->job);
-    if (rc || (!control_job_due(w->job) && !complete))
+    if (rc || (!control_job_due(w->job) && !(complete && news)))
         return rc;
+    w->sent = *t;
     json_t *progress = json_pack("{s:s}", "phase", t->phase);
     const struct control_sum sums[] = {
         {"bytes_done", t->bytes_done},   {"bytes_total", t->bytes_total},     {"files_done", t->files_done},

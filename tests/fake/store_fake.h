@@ -72,7 +72,8 @@ void store_fake_set_piece(struct store_fake *f, size_t bytes);
 void store_fake_hold(struct store_fake *f, enum store_fake_op op);
 void store_fake_wait_held(struct store_fake *f, unsigned n);
 void store_fake_release(struct store_fake *f);
-/* Called before every operation, without a lock held: it may change the store (a rival). NULL: none. */
+/* Called before every operation, without a lock held: it may change the store (a rival), and several threads may be in
+ * it at once. NULL: none. */
 typedef void store_fake_hook(void *arg, struct store_fake *f, enum store_fake_op op, const char *key);
 void store_fake_set_hook(struct store_fake *f, store_fake_hook *hook, void *arg);
 

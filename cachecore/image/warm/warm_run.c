@@ -32,10 +32,10 @@ static int tell_looking(void *arg)
 }
 
 /* Look up what is missing of the plan. store NULL: without fetching index nodes. */
-static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
+static int look_for_missing(struct warming *w, struct store *store, warm_step *step, struct missing_sums *sums)
 {
     chunk_set_release(&w->missing);
-    return warm_missing(w->c->img, store, &w->plan.chosen, warm_on_look, w, &w->missing, sums);
+    return warm_missing(w->c->img, store, &w->plan.chosen, step, w, &w->missing, sums);
 }
 
 /* End this run's turn, with its result for those that wait. */
@@ -63,7 +63,7 @@ static int look_first(struct warming *w)
             give_turn(w, rc);
     }
     if (!rc)
-        rc = look_for_missing(w, w->c->store, &w->out->before);
+        rc = look_for_missing(w, w->c->store, warm_on_look, &w->out->before);
     w->out->before.fetch_bytes += fetched;
     return rc;
 }
@@ -205,17 +205,28 @@ static int warm_item(void *arg, size_t i)
     return 0;
 }
 
+/* The progress of warming. */
+static struct warm_report report_locked(const struct warming *w)
+{
+    return (struct warm_report){
+        .phase = "warming",
+        .bytes_done = w->bytes_done,
+        .bytes_total = w->bytes_total,
+        .files_done = all_done_locked(w) ? w->plan.files : w->plan.files_done,
+        .files_total = w->plan.files,
+        .failed_chunks = w->failed_chunks,
+        .failed_bytes = w->failed_bytes,
+    };
+}
+
 /* Report the progress; called now and then while the items run. */
 static int warm_run_watch(void *arg)
 {
     struct warming *w = arg;
-    struct warm_report t = {.phase = "warming", .bytes_total = w->bytes_total, .files_total = w->plan.files};
+    struct warm_report t;
     {
         SCOPED_LOCK(&w->lock);
-        t.bytes_done = w->bytes_done;
-        t.files_done = all_done_locked(w) ? w->plan.files : w->plan.files_done;
-        t.failed_chunks = w->failed_chunks;
-        t.failed_bytes = w->failed_bytes;
+        t = report_locked(w);
     }
     int rc = w->c->tell(w->c->arg, &t);
     if (rc)
@@ -253,6 +264,18 @@ static int warm(struct warming *w)
 
 /* ---- the end ---- */
 
+/* A tick of step 5: what is reported stays what the warming reached. */
+static int end_tick(struct warming *w)
+{
+    const struct warm_report t = report_locked(w); /* the threads have ended */
+    return warm_tick(w, &t);
+}
+
+static int on_last_look(void *arg, uint64_t chunk)
+{
+    return end_tick(arg);
+}
+
 /* Report a file that has a missing chunk. */
 static int name_failed(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
 {
@@ -269,7 +292,7 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
         failed = chunk_set_meets(&w->missing, first, end);
     }
     if (!failed)
-        return warm_tick(w, &(struct warm_report){.phase = "catalog", .files_done = w->out->failed_files});
+        return end_tick(w);
     w->out->failed_files++;
     return w->c->failed(w->c->arg, e->path, e->path_len,
                         error->code
@@ -329,7 +352,7 @@ static int run(struct warming *w)
                     "cache already",
                     (unsigned long long)out->unheld);
     if (!rc)
-        rc = look_for_missing(w, NULL, &out->after);
+        rc = look_for_missing(w, NULL, on_last_look, &out->after);
     if (!rc && out->after.missing)
         rc = name_all_failed(w);
     return rc;

@@ -3,6 +3,8 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/error.h"
 #include "imagebuild/tree/share.h"
@@ -171,10 +173,16 @@ static int join(struct world *w, const struct build_options *base, struct build_
     return run_as(w, w->store, "/store/faces:whole", &o, r);
 }
 
+static bool is_pack(const char *key)
+{
+    return !strncmp(key, "packs/", 6);
+}
+
 static void count_packs(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     (void)f;
-    *(unsigned *)arg += op == FAKE_GET && !strncmp(key, "packs/", 6);
+    if (op == FAKE_GET && is_pack(key))
+        (*(atomic_uint *)arg)++; /* packs are checked by several threads */
 }
 
 static void test_parts__the_joined_image_is_the_whole(void **state)
@@ -186,7 +194,8 @@ static void test_parts__the_joined_image_is_the_whole(void **state)
     open_files(&w);
     const uint64_t read = build_parts(&w);
     assert_int_equal(read, w.listed);
-    unsigned packs = (unsigned)store_fake_count(w.store, "packs/"), gets = 0;
+    const size_t packs = store_fake_count(w.store, "packs/");
+    atomic_uint gets = 0;
     store_fake_set_hook(w.store, count_packs, &gets);
     assert_int_equal(join(&w, &o, &r), 0);
     store_fake_set_hook(w.store, NULL, NULL);
@@ -260,17 +269,20 @@ static void test_parts__of_two_versions_the_listed_one_is_kept(void **state)
     store_fake_free(w.store);
 }
 
-static bool is_pack(const char *key)
-{
-    return !strncmp(key, "packs/", 6);
-}
+struct last_pack {
+    pthread_mutex_t lock;
+    char key[OBJECT_KEY_MAX];
+};
 
-static void lose_pack(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+/* Several threads put packs. */
+static void note_pack(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
-    char *lost = arg;
+    struct last_pack *last = arg;
     (void)f;
-    if (op == FAKE_PUT && is_pack(key))
-        snprintf(lost, OBJECT_KEY_MAX, "%s", key);
+    if (op != FAKE_PUT || !is_pack(key))
+        return;
+    SCOPED_LOCK(&last->lock);
+    snprintf(last->key, sizeof last->key, "%s", key);
 }
 
 static void test_parts__a_lost_pack_is_read_from_the_source(void **state)
@@ -278,13 +290,13 @@ static void test_parts__a_lost_pack_is_read_from_the_source(void **state)
     static struct world w;
     const struct build_options o = options();
     struct build_result r;
-    char lost[OBJECT_KEY_MAX] = "";
+    struct last_pack last = {.lock = PTHREAD_MUTEX_INITIALIZER};
     uint64_t size;
     open_files(&w);
-    store_fake_set_hook(w.store, lose_pack, lost); /* of the last part */
+    store_fake_set_hook(w.store, note_pack, &last); /* of the last part */
     build_parts(&w);
     store_fake_set_hook(w.store, NULL, NULL);
-    assert_true(store_fake_remove(w.store, lost));
+    assert_true(store_fake_remove(w.store, last.key));
     assert_int_equal(join(&w, &o, &r), 0);
     assert_int_equal(r.rebuild.packs_damaged, 1);
     assert_true(r.rebuild.healed > 0);

@@ -26,7 +26,7 @@ static void post(struct control_served *f, const char *target, const void *names
 struct sums {
     long long files, absent, chunks, needed, cached, failed_files;
     long long warmed, rate;
-    long long told_bytes, told_files, told_failed, told_failed_bytes; /* by the last line of the warming's progress */
+    long long told_bytes, told_files, told_failed, told_failed_bytes; /* by the last line of progress */
     int named;                                                        /* lines of failures */
     char first[200];                                                  /* of them: its path */
     char error[1024];
@@ -53,7 +53,7 @@ static struct sums warmed(struct control_served *f, const char *query, const cha
         ended |= json_object_get(object, "result") != NULL;
         if (failed && !s.named++)
             snprintf(s.first, sizeof s.first, "%s", json_string_value(json_object_get(failed, "path")));
-        if (told && !strcmp(json_string_value(json_object_get(told, "phase")), "warming")) {
+        if (told) {
             s.told_bytes = json_integer_value(json_object_get(told, "bytes_done"));
             s.told_files = json_integer_value(json_object_get(told, "files_done"));
             s.told_failed = json_integer_value(json_object_get(told, "failed_chunks"));

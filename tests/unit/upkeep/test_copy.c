@@ -22,7 +22,7 @@ struct fixture {
     struct store_fake *from, *to;
     struct image_fake image;
     struct copy_result result;
-    unsigned puts_unleased, leases;
+    atomic_uint puts_unleased, leases; /* several threads put */
 };
 
 /* How long the machine has slept since a test began. */
