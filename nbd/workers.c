@@ -23,6 +23,8 @@
 #include "base/share.h"
 #include "nbd/server_internal.h"
 
+enum { READY_MOST = 1 << 20 };
+
 /* ---- which is next ---- */
 
 /* The bytes of data to be read for the reply: those that have not been sent, up to the size of a part. */
@@ -32,12 +34,13 @@ static size_t next_part(const struct task *t)
     return t->request.kind == REQUEST_READ ? GR_MIN(t->request.len - reply_data_sent(t), most) : 0;
 }
 
-/* Does its client's share allow the request? While a reply is broken off, all the client's other requests wait. */
+/* Does its client's share allow the request? While a reply is broken off, all the client's other requests wait. So do
+ * they while READY_MOST bytes wait to be sent: what is read long before it is sent has left the CPU's cache by then. */
 static bool client_may_locked(const struct connection *c, const struct task *t, size_t need)
 {
     if (c->given_up || c->broken_off)
         return !c->given_up && t == c->broken_off;
-    return c->memory + need <= c->server->config.memory / CLIENT_PART;
+    return c->out_memory < READY_MOST && c->memory + need <= c->server->config.memory / CLIENT_PART;
 }
 
 /* Does its store's share allow the request? If not, and the store's own requests are why, a client that holds nothing
