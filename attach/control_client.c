@@ -106,7 +106,7 @@ struct lines {
 static int control_client_keep(struct lines *l, const char *data, size_t len)
 {
     int rc = bytes_append(&l->pending, data, len);
-    return rc ? error_set(rc, "a line of the server's answer is too long, or out of memory") : 0;
+    return rc == -EMSGSIZE ? error_set(rc, "a line of the server's answer is too long") : rc;
 }
 
 /* Pass on the complete lines of data, and keep the rest. */

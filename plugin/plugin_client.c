@@ -234,11 +234,6 @@ void plugin_client_free(struct plugin_client *c)
     free(c);
 }
 
-bool plugin_client_is_watched(const struct plugin_client *c)
-{
-    return c->fd >= 0;
-}
-
 void plugin_client_begin(struct plugin_client *c)
 {
     client_bind_thread(&c->client);

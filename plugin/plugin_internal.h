@@ -43,7 +43,6 @@ GR_MUST_CHECK int plugin_client_new(struct plugin_clients *cs, const struct plug
                                     struct plugin_client **out);
 /* Call it after the client's last request. */
 void plugin_client_free(struct plugin_client *c);
-bool plugin_client_is_watched(const struct plugin_client *c);
 
 /* Call these around each request, in its thread. plugin_client_end may wait for earlier requests of a vanished client
  * to return. It returns false when the client is gone, so that no one reads the answer. */

@@ -224,7 +224,7 @@ static int added_exports_save(struct added_exports *a)
     }
     pthread_mutex_unlock(&a->lock);
     if (rc)
-        return error_set(rc, "exports: out of memory, or there are too many to be noted");
+        return rc == -EMSGSIZE ? error_set(rc, "exports: there are too many to be noted") : rc;
     if (count)
         return io_write_file_atomic(a->file, text.data, text.len, false);
     if (unlink(a->file) && errno != ENOENT)

@@ -121,7 +121,7 @@ int control_job_send(struct control_job *job, const char *name, json_t *value)
         rc = bytes_append(&job->pending, "\n", 1);
     if (rc) {
         job->pending.len = before;
-        return error_set(rc, "control: a line of the answer is too long, or out of memory");
+        return rc == -EMSGSIZE ? error_set(rc, "control: a line of the answer is too long") : rc;
     }
     resume_locked(job);
     return 0;

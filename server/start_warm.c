@@ -126,7 +126,7 @@ static void *start_warm_run(void *arg)
     uint64_t pause = PAUSE_MIN_MS;
     while (!cancel_asked(&w->ending)) {
         if (try_all(w))
-            log_warning("out of memory: metadata is not cached ahead of its readers");
+            log_warning("%s: metadata is not cached ahead of its readers", error_text());
         start_warm_pause_for(w, w->unfinished.len ? pause : 0);
         pause = w->unfinished.len ? GR_MIN(2 * pause, (uint64_t)PAUSE_MAX_MS) : PAUSE_MIN_MS;
     }

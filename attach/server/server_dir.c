@@ -52,7 +52,8 @@ static int server_dir_save(const char *dir, const struct process *p, const char 
     for (; !rc && *argv; argv++)
         rc = bytes_append(&text, *argv, strlen(*argv) + 1);
     if (rc)
-        return error_set(rc, "out of memory, or the server's options are too long to be noted");
+        return rc == -EMSGSIZE ? error_set(rc, "the server's options have more than %d bytes; pass fewer", RECORD_MAX)
+                               : rc;
     server_dir_path(dir, path);
     return io_write_file_atomic(path, text.data, text.len, false);
 }

@@ -108,12 +108,6 @@ void pages_put(void *p, size_t len)
         munmap(p, class_bytes(k));
 }
 
-size_t pages_kept(void)
-{
-    SCOPED_LOCK(&pool.lock);
-    return pool.bytes;
-}
-
 void pages_trim(void)
 {
     for (unsigned k = 0; k < SIZES; k++)

@@ -25,9 +25,6 @@ void *pages_get(size_t len);
 /* Release a piece. len: as passed to pages_get. NULL is allowed. */
 void pages_put(void *p, size_t len);
 
-/* Return the number of bytes kept for reuse now, at most PAGES_KEPT_MAX. */
-size_t pages_kept(void);
-
 /* Return all kept pieces to the kernel. For idle times. */
 void pages_trim(void);
 
