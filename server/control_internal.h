@@ -281,7 +281,8 @@ struct control_routes {
 enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *data, size_t *data_len, void **state,
                                     bool *out_by_job);
-/* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it. */
+/* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it; NULL is
+ * allowed. */
 void control_routes_done(struct control_routes *r, void *state);
 
 #endif

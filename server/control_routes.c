@@ -327,5 +327,8 @@ enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connect
         .routes = r, .connection = connection, .body = u ? &u->body : NULL, .rest = url + strlen(route->path)};
     int rc = u && u->error.code ? error_restore(&u->error) : route->answer(&request, route);
     *out_by_job = request.by_job;
-    return rc ? answer_error(connection, rc) : MHD_YES;
+    enum MHD_Result result = rc ? answer_error(connection, rc) : MHD_YES;
+    if (u) /* now: a job may answer for hours, and would count as a body that is being sent */
+        control_routes_done(r, steal_ptr(state));
+    return result;
 }
