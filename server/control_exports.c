@@ -1,5 +1,6 @@
 /* Adding an export fetches a manifest from a store, and removing one writes a file, so both are jobs. They have job
- * slots separate from warming's: a mount must not wait until a warming that takes hours is done. */
+ * slots separate from warming's: a mount must not wait until a warming that takes hours is done. Of these slots each
+ * store has a few: a mount must not wait for another store either, which may be silent. */
 #include "server/control_internal.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 struct control_exports {
     struct added_exports *added;
     char *name, *image;   /* owned; image NULL: remove */
+    char *store;          /* owned; the image's, or "" */
     struct s3_keys *keys; /* NULL: none of its own */
     enum added_for purpose;
 };
@@ -22,6 +24,7 @@ void control_exports_free(void *arg)
     struct control_exports *c = arg;
     free(c->name);
     free(c->image);
+    free(c->store);
     s3_keys_unref(c->keys);
     free(c);
 }
@@ -52,13 +55,19 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     c->purpose = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->name = strdup(r->name);
     c->image = put ? strdup(r->image) : NULL;
-    if (!c->name || (put && !c->image))
+    c->store = strdup(put ? ref.store : "");
+    if (!c->name || !c->store || (put && !c->image))
         return error_no_memory();
     rc = put && r->keys && r->keys->len ? s3_keys_parse(r->keys->data, r->keys->len, &c->keys) : 0;
     if (rc)
         return rc;
     *out = steal_ptr(&c);
     return 0;
+}
+
+const char *control_exports_store(const struct control_exports *c)
+{
+    return c->store;
 }
 
 /* Add the export, and describe it; or remove it, and report whether it was removed. */

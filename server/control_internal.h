@@ -43,6 +43,10 @@
  * the others; -ENOENT: no such export; -ENOMEM. KIND_run is the control_work; its comment lists the lines that it
  * sends. KIND_free is the control_free. */
 enum { CONTROL_JOBS_MAX = 4 };
+/* Each store's jobs have as many slots, and those of all stores this many. So a store that answers nobody holds up the
+ * jobs of its own, and no others before there are eight such stores. Fewer than the control socket's connections, which
+ * jobs keep. */
+enum { CONTROL_JOBS_OF_ALL_MAX = 32 };
 
 struct control_jobs;
 struct control_job;
@@ -59,10 +63,11 @@ void control_jobs_stop(struct control_jobs *jobs);
 void control_jobs_free(struct control_jobs *jobs);
 
 /* Run work in a new thread, and send its lines as the answer to connection, whose daemon allows suspending. Takes arg,
- * also when it fails. -EBUSY: CONTROL_JOBS_MAX jobs run already, or the server stops; -ENOMEM; -EIO: the answer could
- * not be queued. Sets no sentence. */
-GR_MUST_CHECK int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, control_work *work,
-                                     void *arg, control_free *free_arg);
+ * also when it fails. store: the URL of the store that the work waits for; "": of none, or of any. -EBUSY, with a
+ * sentence: CONTROL_JOBS_MAX jobs of that store run already, or CONTROL_JOBS_OF_ALL_MAX of all, or the server stops.
+ * Without one: -ENOMEM; -EIO: the answer could not be queued. */
+GR_MUST_CHECK int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, const char *store,
+                                     control_work *work, void *arg, control_free *free_arg);
 
 /* For the work: send the line {name: value}. Takes value; NULL is -ENOMEM. Waits while the client reads slower than
  * lines are made. -ECANCELED: the client is gone or the server stops. */
@@ -201,6 +206,8 @@ struct control_exports;
 /* put: add an export, else remove one. added NULL is -EINVAL, with a sentence that exports do not change here. */
 GR_MUST_CHECK int control_exports_prepare(struct added_exports *added, const struct control_exports_request *r,
                                           bool put, struct control_exports **out);
+/* The URL of the store that it waits for; "": of none, an export is removed. Valid as long as request. */
+const char *control_exports_store(const struct control_exports *request);
 /* Lines:
  *   export    {export, digest, content_root, size} of the export that is served now
  *   removed   {removed}: false only when a mount's export stays because others need it
@@ -281,7 +288,8 @@ struct control_routes {
 enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *data, size_t *data_len, void **state,
                                     bool *out_by_job);
-/* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it. */
+/* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it; NULL is
+ * allowed. */
 void control_routes_done(struct control_routes *r, void *state);
 
 #endif

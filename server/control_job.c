@@ -35,6 +35,7 @@ struct control_job {
     control_work *work;
     void *arg;
     control_free *free_arg;
+    char *store;           /* owned; "": it waits for none, or for any */
     size_t slot;           /* its index in jobs->slots */
     _Atomic unsigned refs; /* the slot's and the answer's */
     volatile int cancel;   /* set under lock, read without it */
@@ -55,7 +56,7 @@ struct control_jobs {
         struct control_job *job; /* holds a reference; NULL: the slot is free */
         pthread_t thread;
         bool ended; /* the work is done: join the thread and free the slot */
-    } slots[CONTROL_JOBS_MAX];
+    } slots[CONTROL_JOBS_OF_ALL_MAX];
 };
 
 /* Drop a reference; frees the job with the last. */
@@ -63,6 +64,7 @@ static void job_unref(struct control_job *job)
 {
     if (atomic_fetch_sub(&job->refs, 1) != 1)
         return;
+    free(job->store);
     bytes_release(&job->pending);
     pthread_cond_destroy(&job->room);
     pthread_mutex_destroy(&job->lock);
@@ -196,21 +198,41 @@ static void reap(struct control_jobs *jobs, size_t i)
     jobs->slots[i].ended = false;
 }
 
-/* Start the job in a free slot. Finished jobs are joined here, since no other thread waits for them. */
+/* Find a free slot, if the store may have one more. Finished jobs are joined here, since no other thread waits for
+ * them. */
+static int find_slot_locked(struct control_jobs *jobs, const char *store, size_t *out)
+{
+    unsigned mine = 0;
+    *out = CONTROL_JOBS_OF_ALL_MAX;
+    for (size_t i = 0; i < CONTROL_JOBS_OF_ALL_MAX; i++) {
+        if (jobs->slots[i].ended)
+            reap(jobs, i);
+        if (!jobs->slots[i].job)
+            *out = i;
+        else
+            mine += !strcmp(jobs->slots[i].job->store, store);
+    }
+    if (mine < CONTROL_JOBS_MAX && *out < CONTROL_JOBS_OF_ALL_MAX)
+        return 0;
+    if (mine >= CONTROL_JOBS_MAX && *store)
+        return error_set(-EBUSY,
+                         "%d such requests wait for %s already; try again, and if that goes on, see whether it answers",
+                         CONTROL_JOBS_MAX, store);
+    return error_set(-EBUSY, "%d such requests are being answered already; try again",
+                     mine < CONTROL_JOBS_MAX ? CONTROL_JOBS_OF_ALL_MAX : CONTROL_JOBS_MAX);
+}
+
+/* Start the job in a free slot. */
 static int start_thread_locked(struct control_jobs *jobs, struct control_job *job)
 {
-    size_t i = 0;
+    size_t i;
     if (jobs->stopping) /* control_jobs_stop joins what runs now, and would miss a new one */
-        return -EBUSY;
-    for (size_t k = 0; k < CONTROL_JOBS_MAX; k++)
-        if (jobs->slots[k].ended)
-            reap(jobs, k);
-    while (i < CONTROL_JOBS_MAX && jobs->slots[i].job)
-        i++;
-    if (i == CONTROL_JOBS_MAX)
-        return -EBUSY;
+        return error_set(-EBUSY, "the server is being stopped; try again when it serves again");
+    int rc = find_slot_locked(jobs, job->store, &i);
+    if (rc)
+        return rc;
     job->slot = i;
-    int rc = thread_start(&jobs->slots[i].thread, run_job, job);
+    rc = thread_start(&jobs->slots[i].thread, run_job, job);
     if (!rc)
         jobs->slots[i].job = job;
     return rc ? -ENOMEM : 0;
@@ -234,8 +256,8 @@ static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connect
 
 /* Ownership: the thread frees arg if it was started, else this function does. The job has two references, the
  * thread's and the answer's; destroying the response drops the second. */
-int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, control_work *work, void *arg,
-                       control_free *free_arg)
+int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, const char *store,
+                       control_work *work, void *arg, control_free *free_arg)
 {
     struct control_job *job = job_new(jobs, connection);
     struct MHD_Response *response =
@@ -245,8 +267,9 @@ int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connect
         job->work = work;
         job->arg = arg;
         job->free_arg = free_arg;
+        job->store = strdup(store);
         SCOPED_LOCK(&jobs->lock);
-        rc = start_thread_locked(jobs, job);
+        rc = job->store ? start_thread_locked(jobs, job) : -ENOMEM;
     }
     if (!rc) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-ndjson");
@@ -282,12 +305,12 @@ void control_jobs_stop(struct control_jobs *jobs)
     {
         SCOPED_LOCK(&jobs->lock);
         jobs->stopping = true;
-        for (size_t i = 0; i < CONTROL_JOBS_MAX; i++)
+        for (size_t i = 0; i < CONTROL_JOBS_OF_ALL_MAX; i++)
             if (jobs->slots[i].job)
                 cancel(jobs->slots[i].job);
     }
     /* Without the lock, which run_job needs to end; the slots do not change any more. */
-    for (size_t i = 0; i < CONTROL_JOBS_MAX; i++)
+    for (size_t i = 0; i < CONTROL_JOBS_OF_ALL_MAX; i++)
         if (jobs->slots[i].job)
             reap(jobs, i);
 }

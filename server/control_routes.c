@@ -122,14 +122,12 @@ static int take_parameters(struct MHD_Connection *connection, const struct param
 /* ---- jobs ---- */
 
 /* Answer by a job. arg is taken in any case. */
-static int answer_by_job(struct request *r, struct control_jobs *jobs, control_work *work, void *arg,
+static int answer_by_job(struct request *r, struct control_jobs *jobs, const char *store, control_work *work, void *arg,
                          control_free *free_arg)
 {
-    int rc = control_jobs_start(jobs, r->connection, work, arg, free_arg);
-    if (rc == -EBUSY)
-        return error_set(rc, "%d such requests are being answered already; try again", CONTROL_JOBS_MAX);
+    int rc = control_jobs_start(jobs, r->connection, store, work, arg, free_arg);
     r->by_job = !rc;
-    return rc ? error_set(rc, "out of memory or threads") : 0;
+    return rc && rc != -EBUSY ? error_set(rc, "out of memory or threads") : rc;
 }
 
 /* The cache operations share one handler; the route's row has the operation. */
@@ -142,7 +140,7 @@ static int answer_bulk_operation(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_cache_prepare(r->routes->stack, &c, &task);
-    return rc ? rc : answer_by_job(r, r->routes->jobs, control_cache_run, task, control_cache_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_cache_run, task, control_cache_free);
 }
 
 static int answer_warm(struct request *r, const struct route *route)
@@ -154,7 +152,7 @@ static int answer_warm(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_warm_prepare(r->routes->stack, &c, r->body, &warm);
-    return rc ? rc : answer_by_job(r, r->routes->jobs, control_warm_run, warm, control_warm_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_warm_run, warm, control_warm_free);
 }
 
 static int answer_trace(struct request *r, const struct route *route)
@@ -165,7 +163,7 @@ static int answer_trace(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_trace_prepare(r->routes->stack, export, digest, &trace);
-    return rc ? rc : answer_by_job(r, r->routes->jobs, control_trace_run, trace, control_trace_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_trace_run, trace, control_trace_free);
 }
 
 /* Answer in the form of a job, a line of JSON, though it takes no time: clients read all such answers alike. */
@@ -204,7 +202,10 @@ static int answer_exports(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_exports_prepare(r->routes->added, &c, !strcmp(route->method, MHD_HTTP_METHOD_PUT), &exports);
-    return rc ? rc : answer_by_job(r, r->routes->changes, control_exports_run, exports, control_exports_free);
+    if (rc)
+        return rc;
+    return answer_by_job(r, r->routes->changes, control_exports_store(exports), control_exports_run, exports,
+                         control_exports_free);
 }
 
 /* ---- routes ---- */
@@ -327,5 +328,8 @@ enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connect
         .routes = r, .connection = connection, .body = u ? &u->body : NULL, .rest = url + strlen(route->path)};
     int rc = u && u->error.code ? error_restore(&u->error) : route->answer(&request, route);
     *out_by_job = request.by_job;
-    return rc ? answer_error(connection, rc) : MHD_YES;
+    enum MHD_Result result = rc ? answer_error(connection, rc) : MHD_YES;
+    if (u) /* now: a job may answer for hours, and would count as a body that is being sent */
+        control_routes_done(r, steal_ptr(state));
+    return result;
 }

@@ -143,9 +143,10 @@ static int check_name(struct store *s, const char *name, const char *tag, const 
                      s->url, name, tag, t->name, t->tag, s->url, t->name, t->tag);
 }
 
-int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t)
+int repository_check_tag_of(struct store *s, struct store_id_now *now, const char *name, const char *tag,
+                            const struct tag *t)
 {
-    char hex[DIGEST_HEX_SIZE], id[STORE_ID_MAX];
+    char hex[DIGEST_HEX_SIZE];
     int rc = check_name(s, name, tag, t);
     if (rc || !t->store[0])
         return rc;
@@ -154,14 +155,21 @@ int repository_check_tag(struct store *s, const char *name, const char *tag, con
     if (rc || !strcmp(s->id, t->store))
         return rc;
     /* Again, as in fill_in: what was noted may have been replaced. */
-    rc = read_store_doc(s, id);
-    if (rc || !strcmp(id, t->store))
+    if (!now->read)
+        rc = read_store_doc(s, now->id);
+    now->read = !rc;
+    if (rc || !strcmp(now->id, t->store))
         return rc;
     return error_set(-EBADMSG,
                      "%s: images/%s/%s was published in another store, and copied here by other means than Granary's: "
                      "copy the image by 'granary copy', or, if it is meant, name it here by 'granary tag "
                      "%s/%s@sha256:%s %s'",
                      s->url, name, tag, s->url, name, digest_hex(&t->digest, hex), tag);
+}
+
+int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t)
+{
+    return repository_check_tag_of(s, &(struct store_id_now){.read = false}, name, tag, t);
 }
 
 int repository_read_tag(struct store *s, const char *name, const char *tag, struct tag *out)

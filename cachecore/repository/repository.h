@@ -26,6 +26,14 @@ GR_MUST_CHECK int repository_read_tag(struct store *s, const char *name, const c
  * one image pass for another. Old tags, which name less, are checked for what they name. -EBADMSG: it was published
  * elsewhere. */
 GR_MUST_CHECK int repository_check_tag(struct store *s, const char *name, const char *tag, const struct tag *t);
+/* The same for many tags. now: what granary.json says now, read at the first tag that names another store than s has
+ * noted; starts as all zero. */
+struct store_id_now {
+    bool read;
+    char id[STORE_ID_MAX];
+};
+GR_MUST_CHECK int repository_check_tag_of(struct store *s, struct store_id_now *now, const char *name, const char *tag,
+                                          const struct tag *t);
 /* Read the tag that stands beside a digest, and keep it in *out if it names that digest: then its time, parent,
  * signature and provenance are the image's. The digest alone decides what is read, so *out stays as it is, without an
  * error, when the tag has moved, is gone, or none is there. Errors otherwise as from repository_resolve. */

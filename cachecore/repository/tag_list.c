@@ -64,6 +64,7 @@ static int compare_keys(const void *a, const void *b)
  * example. */
 struct passed_over {
     uint64_t others, copied;
+    struct store_id_now store_id; /* by which tags are told that other stores published */
 };
 
 /* Tags are fetched TAGS_BATCH at a time by several threads, and visited in order. */
@@ -113,7 +114,7 @@ static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct
         return error_prefix(rc, "%s: %s", s->url, key);
     if (!split_tag_key(key, &name, &tag))
         return 0;
-    rc = repository_check_tag(s, name, tag, &t);
+    rc = repository_check_tag_of(s, &passed->store_id, name, tag, &t);
     if (rc && rc != -EBADMSG)
         return rc;
     if (rc && !passed->copied++)

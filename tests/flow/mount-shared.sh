@@ -121,8 +121,8 @@ mount_patiently() { "$GRANARY" mount --fuse --json --cache "$W/cache:200M" --tim
 mount_patiently "$W/store/two" "$W/b" >"$W/mount.json"
 control=$(jq -r .control "$W/mount.json")
 free_port
-for i in 1 2 3 4; do # of a store that is tried until the timeout
-    background curl -s --unix-socket "$control" -X PUT "http://granary/exports/none$i?image=http://127.0.0.1:$FREE_PORT/none" >"$W/put$i"
+for i in {1..32}; do # all that it takes at a time: four of each of eight stores that are tried until the timeout
+    background curl -s --unix-socket "$control" -X PUT "http://granary/exports/none$i?image=http://127.0.0.1:$FREE_PORT/$((i % 8))/none" >"$W/put$i"
 done
 mount_patiently "$W/store/one" "$W/a" >"$W/out" &
 one=$!

@@ -422,20 +422,26 @@ static void test_repository__a_tag_of_another_store_is_refused(void **state)
     struct tag t = tag_of("image");
     struct image_ref ref;
     struct digest d;
-    unsigned visited = 0;
+    unsigned visited = 0, before;
     assert_int_equal(repository_check(from, true), 0);
     assert_string_not_equal(from->id, s->id);
     assert_int_equal(repository_publish(from, "faces", "v1", &t, true), 0);
     assert_string_equal(t.store, from->id);
     assert_true(store_fake_get(other, "images/faces/v1", &doc));
     store_fake_put(f, "images/faces/v1", doc.data, doc.len);
+    assert_int_equal(repository_publish(from, "faces", "v2", &t, true), 0);
+    CLEANUP_BYTES second = BYTES_INIT(TAG_DOC_MAX);
+    assert_true(store_fake_get(other, "images/faces/v2", &second));
+    store_fake_put(f, "images/faces/v2", second.data, second.len);
     assert_int_equal(image_ref_parse("/store/faces:v1", &ref), 0);
     assert_int_equal(repository_resolve(s, &ref, &d, NULL), -EBADMSG);
     assert_non_null(strstr(error_text(), "another store"));
     assert_non_null(strstr(error_text(), "granary copy"));
-    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), 0); /* what it names is not to be collected */
-    assert_int_equal(visited, 1);
+    before = store_fake_calls(f, FAKE_GET_SMALL);
+    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), 0); /* what they name is not to be collected */
+    assert_int_equal(visited, 2);
     assert_int_equal(warnings, 1);
+    assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), before + 3);   /* both, and granary.json once */
     assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0); /* as 'granary copy' does */
     assert_names(f, "faces", "v1", "image");
 
@@ -444,7 +450,7 @@ static void test_repository__a_tag_of_another_store_is_refused(void **state)
     assert_true(store_fake_get(other, "images/faces/v1", &doc));
     free(s->id);
     s->id = NULL;
-    unsigned before = store_fake_calls(f, FAKE_GET_SMALL);
+    before = store_fake_calls(f, FAKE_GET_SMALL);
     assert_names(f, "faces", "v1", "image");
     assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), before + 2);
     assert_names(f, "faces", "v1", "image");
