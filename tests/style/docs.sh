@@ -1,8 +1,8 @@
 #!/bin/bash
 # Every option in the tables of the command line and of the plugin stands in the man pages, in --help and in the bash
 # completion, and the man pages name no option that is not there. Every verb has a section; the commands in README.md
-# and docs/ exist, and docs/reference/options.md has the options of a server. flow/docs-commands runs those in ```sh
-# blocks.
+# and docs/ exist, and docs/reference/options.md has the options of a server. flow/docs-commands runs the commands in
+# ```sh blocks; those in other blocks stand in tests/data/docs-not-run.txt.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 granary=$GRANARY_BUILD/cli/granary
@@ -107,6 +107,37 @@ while read -r verb option; do is_option[$verb $option]=1; done < <(sed -nE 's/^(
 can_fail check_commands docs/a/b.md 'run `granary mont DIR`' 'granary mont: no such verb'
 can_fail check_commands README.md $'    granary mount IMAGE DIR \\\n        --cahce /ssd' 'granary mount --cahce: no such option'
 check_commands || bad=1
+
+# Every command in a block of README.md or docs/ is run or listed: ```sh and ```console blocks are run, indented lines
+# are commands that are not, and stand in the list; other blocks have no commands.
+not_run=tests/data/docs-not-run.txt
+unrun() {
+    project_files '*.md' | grep -E '^\./(README\.md|docs/)' | grep -v /format- | sed 's,^\./,,' | LC_ALL=C xargs -r awk '
+        FNR == 1 { fenced = run = code = 0; blank = 1 }
+        /^```/ { fenced = !fenced; run = fenced && /^```(sh|console)$/; code = 0; next }
+        !fenced && /^    +[^ ]/ && (blank || code) { code = 1; sub(/^ +/, ""); print FILENAME ": " $0; next }
+        fenced && !run && /^([$#] )?(granary|nbdkit|nbdcopy|kubectl|helm|systemctl|apt|podman|docker|curl) / { print FILENAME ": " $0 }
+        { blank = /^$/; if (!blank) code = 0 }'
+}
+check_unrun() {
+    local line bad=0
+    while IFS= read -r line; do
+        grep -qxF -- "$line" "$list" || { echo "$line: it is neither in a \`\`\`sh block, nor in $not_run"; bad=1; }
+    done < <(unrun)
+    return $bad
+}
+list=$PWD/$not_run
+# shellcheck disable=SC2016
+can_fail check_unrun docs/a/b.md $'So:\n\n    kubectl get pods' 'neither in a'
+can_fail check_unrun README.md $'So:\n\n```\ngranary gc STORE\n```' 'neither in a'
+check_unrun || bad=1
+there=$(unrun)
+while IFS= read -r line; do
+    case $line in
+    docs/man/*) grep -qxF -- "${line#*: }" <<<"$(words_of_man "${line%%: *}")" || object "$not_run: $line: it is not there" ;;
+    *) grep -qxF -- "$line" <<<"$there" || object "$not_run: $line: it is not there" ;;
+    esac
+done < <(grep -E '^[A-Za-z/.0-9-]+: ' "$not_run")
 
 # docs/reference/options.md: a row for each option that serve and mount share, and for no other; the default is that of
 # --help
