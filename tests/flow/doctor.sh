@@ -176,6 +176,14 @@ found "WARN mounts $W/mnt: it is not mounted any more, and its device or server 
 supervisor=$(jq .server_pid "$W/mount.json")
 front=$(pgrep -P "$supervisor")
 kill -9 "$supervisor" "$front"
+echo "== a container without FUSE and loop devices is told how to get them"
+W=$W unshare --mount bash -c 'mkdir "$W/dev"
+    for d in null urandom; do touch "$W/dev/$d" && mount --bind "/dev/$d" "$W/dev/$d"; done
+    mount --rbind "$W/dev" /dev && exec "$GRANARY" doctor --json' >"$W/doctor.json" || true # where nbd is missing, too: 1
+jq -r '.findings[] | "\(.level) \(.check) \(.text): \(.remedy)"' "$W/doctor.json" >"$W/findings"
+found "WARN fuse no /dev/fuse: no mounts by FUSE: .*fuse.*; a container needs to be given the device"
+found "WARN fuse no /dev/loop-control: no mounts by FUSE: .*loop.*; a container needs to be given the device"
+
 wait_for 60 gone "$front"
 examine 1
 found "FAIL mounts $W/mnt: its server does not answer: .*"
