@@ -39,6 +39,11 @@ struct s3_config {
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s); /* no call may be running; NULL is allowed */
 
+/* Write AWS's own endpoint in the region that is configured, which a bucket has for which no other endpoint is.
+ * -EINVAL, -ENOMEM, and errors of reading the profile, with a sentence. */
+enum { S3_ENDPOINT_MAX = 128 };
+GR_MUST_CHECK int s3_standard_endpoint(char out[S3_ENDPOINT_MAX]);
+
 struct s3_object {
     const char *key; /* as etag: valid during the callback, or as long as the page */
     size_t key_len;
