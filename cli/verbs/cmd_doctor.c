@@ -61,11 +61,12 @@ const struct verb verb_doctor = {
     .operands = "[IMAGE] [DIR]",
     .max_operands = OPERANDS_MAX,
     .summary = "Check this node, and that it can read an image",
-    .details = "Checks kernel, programs, limits, cache directories (with DIR that one, too) and mounts; with IMAGE its "
-               "store,\n"
-               "too: credentials, clock, latency, speed. A line is OK, WARN or FAIL and says what to do. Exit 1 if "
-               "something failed.\n"
-               "Run it as root: modules are loaded as a mount would load them.",
+    .details =
+        "Checks kernel, programs, limits, cache directories (with DIR that one, too) and mounts; with IMAGE its "
+        "store,\n"
+        "too: credentials, ranges, clock, latency, speed. A line is OK, WARN or FAIL and says what to do. Exit 1 if "
+        "something failed.\n"
+        "Run it as root: modules are loaded as a mount would load them.",
     .options = rows,
     .values_size = sizeof(struct doctor_values),
     .defaults = &defaults,

@@ -30,7 +30,7 @@ echo "== a sound node"
 find "$W/store" -type f | sort >"$W/before"
 examine 0 "$W/store/img"
 ! grep '^FAIL' "$W/findings" || fail "a check fails"
-for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-latency store-speed; do
+for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-ranges store-latency store-speed; do
     found "(OK|WARN) $check .*"
 done
 ! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"
@@ -58,7 +58,7 @@ found "FAIL config GRANARY_CACHE.*"
 mkdir -m 700 "$W/other"
 examine 0 "$W/other"
 found "OK cache $W/other: .* available, to .*: null"
-found "OK cache $W/cache: .*"
+found "OK cache $W/cache: $(stat -f -c %T "$W/cache" | sed 's|ext2/ext3|ext[234]|; s|overlayfs|overlay|'), 64.0 MiB of .*"
 if [ "$(id -u)" = 0 ]; then
     chmod 711 "$W"
     chown nobody "$W/other" # a server's that runs as another user
@@ -67,6 +67,13 @@ if [ "$(id -u)" = 0 ]; then
     found "[A-Z]* cache-disk $W/other: writes .*"
     [ -z "$(ls -A "$W/other")" ] || fail "something is left in it"
     chown root "$W/other"
+    mkdir "$W/memory"
+    mount -t tmpfs -o mode=700,size=1G tmpfs "$W/memory"
+    MOUNTS+=("$W/memory")
+    chown nobody "$W/memory"
+    GRANARY_CACHE=none examine 0 "$W/memory"
+    found "OK cache $W/memory: tmpfs, 1.0 GiB available, to .*nobody.*: null"
+    umount "$W/memory"
 fi
 chmod 777 "$W/other"
 GRANARY_CACHE=none examine 1 "$W/store/img" "$W/other"
@@ -129,6 +136,7 @@ examine 0 s3://lake/img
 found "OK store-speed .*"
 found "OK clock-skew this clock and the store's differ by [0-2] seconds: null"
 ! grep store-write "$W/findings" || fail "something was written unasked"
+found "OK credentials S3 credentials are taken from the environment \(AWS_ACCESS_KEY_ID\): null"
 url=$AWS_ENDPOINT_URL
 AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 0 --endpoint "$url" s3://lake/img
 AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 1 --timeout 1s s3://lake/img
@@ -152,6 +160,13 @@ curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/revoke" -d '{"key": "KEY"}' >"$W/nu
 examine 1 s3://lake/img
 found "FAIL image .*AWS_ACCESS_KEY_ID.*"
 ! grep -q hidden "$W/findings" || fail "a secret is shown"
+end_background
+background python3 -u -m http.server --bind 127.0.0.1 --directory "$W/store" 0 >"$W/plain.log" 2>&1 # it knows no ranges
+wait_for 60 grep -q ' port ' "$W/plain.log"
+examine 1 "http://127.0.0.1:$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$W/plain.log")/img"
+found "FAIL store-ranges .* ignores Range requests .*"
+! grep -qE ' (image|credentials) ' "$W/findings" || fail "$(cat "$W/findings")"
+end_background
 pack=$(find "$W/store/packs" -type f)
 truncate -s 0 "$pack"
 examine 1 "$W/store/img"
@@ -159,7 +174,6 @@ found "FAIL image .*$(basename "$pack").*"
 truncate -s 1000 "$pack"
 examine 1 "$W/store/img"
 found "FAIL image .*$(basename "$pack").*"
-end_background
 
 [ "$(id -u)" = 0 ] || skip "the rest needs root"
 echo "== a mount, and what is left of one whose server was killed"
