@@ -86,21 +86,30 @@ static void check_kernel(struct doctor_report *r)
 
 /* ---- programs ---- */
 
-/* Run a program to its end and return the beginning of its output. -EIO: it failed; -ENOENT: there is none. */
-static int output_of(const char *const *argv, char *out, size_t size)
+int doctor_run(const char *const *argv, int *out_fd, int *out_status)
 {
     CLEANUP_FD int output = memfd_create("output", MFD_CLOEXEC);
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
     uint64_t deadline = clock_now_ms() + PROGRAM_MS;
     pid_t pid, ended = 0;
-    int status = 0, rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);
-    while (!rc && !(ended = waitpid(pid, &status, WNOHANG)) && clock_now_ms() < deadline)
+    int rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);
+    while (!rc && !(ended = waitpid(pid, out_status, WNOHANG)) && clock_now_ms() < deadline)
         usleep(STEP_US);
     if (!rc && !ended) {
         kill(pid, SIGKILL);
-        waitpid(pid, &status, 0);
+        waitpid(pid, out_status, 0);
         rc = error_set(-ETIMEDOUT, "%s %s does not end", argv[0], argv[1]);
     }
+    if (!rc)
+        *out_fd = steal_fd(&output);
+    return rc;
+}
+
+/* Run a program and return the beginning of its output. -EIO: it failed; -ENOENT: there is none. */
+static int output_of(const char *const *argv, char *out, size_t size)
+{
+    CLEANUP_FD int output = -1;
+    int status, rc = doctor_run(argv, &output, &status);
     if (rc)
         return rc;
     ssize_t n = io_pread_full(output, out, size - 1, 0);

@@ -176,6 +176,14 @@ examine 1 "$W/store/img"
 found "FAIL image .*$(basename "$pack").*"
 
 [ "$(id -u)" = 0 ] || skip "the rest needs root"
+echo "== a container without FUSE and loop devices is told how to get them"
+W=$W unshare --mount bash -c 'mkdir "$W/dev"
+    for d in null urandom; do touch "$W/dev/$d" && mount --bind "/dev/$d" "$W/dev/$d"; done
+    mount --rbind "$W/dev" /dev && exec "$GRANARY" doctor --json' >"$W/doctor.json" || true # where nbd is missing, too: 1
+jq -r '.findings[] | "\(.level) \(.check) \(.text): \(.remedy)"' "$W/doctor.json" >"$W/findings"
+found "WARN fuse no /dev/fuse: no mounts by FUSE: .*fuse.*; a container needs to be given the device"
+found "WARN fuse no /dev/loop-control: no mounts by FUSE: .*loop.*; a container needs to be given the device"
+
 echo "== a mount, and what is left of one whose server was killed"
 extra_cleanup() { "$GRANARY" umount --force "$W/mnt" 2>/dev/null; }
 "$GRANARY" build -q "$W/tree" "$W/sound/img" >"$W/built"
@@ -190,14 +198,6 @@ found "WARN mounts $W/mnt: it is not mounted any more, and its device or server 
 supervisor=$(jq .server_pid "$W/mount.json")
 front=$(pgrep -P "$supervisor")
 kill -9 "$supervisor" "$front"
-echo "== a container without FUSE and loop devices is told how to get them"
-W=$W unshare --mount bash -c 'mkdir "$W/dev"
-    for d in null urandom; do touch "$W/dev/$d" && mount --bind "/dev/$d" "$W/dev/$d"; done
-    mount --rbind "$W/dev" /dev && exec "$GRANARY" doctor --json' >"$W/doctor.json" || true # where nbd is missing, too: 1
-jq -r '.findings[] | "\(.level) \(.check) \(.text): \(.remedy)"' "$W/doctor.json" >"$W/findings"
-found "WARN fuse no /dev/fuse: no mounts by FUSE: .*fuse.*; a container needs to be given the device"
-found "WARN fuse no /dev/loop-control: no mounts by FUSE: .*loop.*; a container needs to be given the device"
-
 wait_for 60 gone "$front"
 examine 1
 found "FAIL mounts $W/mnt: its server does not answer: .*"
@@ -205,22 +205,47 @@ found "FAIL mounts $W/mnt: its server does not answer: .*"
 examine 0
 
 echo "== a bundle has what a report needs, and no secret"
+cat >"$W/bin/journalctl" <<'END'
+#!/bin/sh
+case " $* " in
+*" -u granary* "*) printf '%s\n' "$*" 'granary-serve@a: AWS_SECRET_ACCESS_KEY=hidden' 'get https://me:hidden@host/a fails' ;;
+*" -k "*) printf '%s\n' 'block nbd0: Connection timed out' 'usb 1-1: new' 'erofs: (device nbd0): mounted' ;;
+*) exit 1 ;;
+esac
+END
+chmod +x "$W/bin/journalctl"
+mount -t tmpfs tmpfs /run # of this namespace: the unit's directory is not to be seen by other tests
+mkdir /run/granary /run/granary-unit
+background "$GRANARY" serve "$W/sound/img" --cache none --socket /run/granary-unit/nbd.sock >"$W/unit.out" 2>"$W/unit.err"
+wait_for 60 grep -q '^serving ' "$W/unit.out"
 printf '[server]\nl2 = http://user:hidden@proxy\n' >"$W/granary.conf"
 AWS_SECRET_ACCESS_KEY=hidden "$GRANARY" mount --fuse --mkdir "$W/sound/img" "$W/mnt" >"$W/mounted"
-GRANARY_CONFIG=$W/granary.conf "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+GRANARY_CONFIG=$W/granary.conf PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
 grep -qx "bundle: $W/bundle.tar.gz" "$W/text" || fail "$(cat "$W/text")"
 [ "$(stat -c %a "$W/bundle.tar.gz")" = 600 ] || fail "others may read the bundle"
 mkdir "$W/bundle"
 tar -C "$W/bundle" -xzf "$W/bundle.tar.gz"
-for file in doctor.json versions settings.json mountinfo servers/0/status.json servers/0/metrics; do
+for file in doctor.json versions settings.json mountinfo servers/{0,1}/status.json servers/{0,1}/metrics journal kernel; do
     [ -s "$W/bundle/$file" ] || fail "no $file: $(cd "$W/bundle" && find . -type f)"
 done
 grep -q "\"$W/mnt\"" "$W"/bundle/state/*/state.json || fail "no state of the mount"
 grep -rq 'serving ' "$W/bundle/logs" || fail "no log of its server"
+front=$(pgrep -P "$BACKGROUND_PID")
+jq .pid "$W"/bundle/servers/*/status.json >"$W/pids"
+grep -qx "$front" "$W/pids" || fail "no status of the unit's server $front"
+grep -q -- '-n 2000 ' "$W/bundle/journal" && grep -qxF 'get https://* fails' "$W/bundle/journal" || fail "$(cat "$W/bundle/journal")"
+[ "$(cut -d: -f1 "$W/bundle/kernel" | xargs)" = 'block nbd0 erofs' ] || fail "$(cat "$W/bundle/kernel")"
 jq -e '.findings | length > 10' "$W/bundle/doctor.json" >"$W/null" || fail "$(cat "$W/bundle/doctor.json")"
 ! grep -r hidden "$W/bundle" || fail "a secret is in the bundle"
 sum=$(sha256sum <"$W/bundle.tar.gz")
 ! "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" 2>"$W/err" || fail "a file that exists is taken"
 grep -q "cannot make $W/bundle.tar.gz: File exists" "$W/err" || fail "$(cat "$W/err")"
 [ "$(sha256sum <"$W/bundle.tar.gz")" = "$sum" ] || fail "a file that exists was changed"
+printf '#!/bin/sh\necho "Failed to add filter for units: No data available"\nexit 1\n' >"$W/bin/journalctl"
+PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/without.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+! grep -q journal "$W/text" || fail "no unit is no failure: $(cat "$W/text")"
+printf '#!/bin/sh\necho "it is broken"\nexit 1\n' >"$W/bin/journalctl"
+PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/broken.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+grep -q 'WARN  bundle  *journal is left out: journalctl fails: it is broken' "$W/text" || fail "$(cat "$W/text")"
+end_background
 "$GRANARY" umount "$W/mnt"
