@@ -2,13 +2,14 @@
 #ifndef GRANARY_ATTACH_ATTACH_H
 #define GRANARY_ATTACH_ATTACH_H
 
-#include "attach/control_client.h" /* requests to a server's control socket */
-#include "attach/device/device.h"  /* block devices; warming by an NBD client */
-#include "attach/keeper/keeper.h"  /* the reconnect daemons of this node's devices */
-#include "attach/mount/mount.h"    /* mount and unmount */
-#include "attach/process.h"        /* processes, told apart from later ones of the same number */
-#include "attach/server/server.h"  /* a server as a child, started again */
-#include "attach/server/service.h" /* the log, signals and manager of a service */
-#include "attach/state.h"          /* where state lies */
+#include "attach/control_client.h"  /* requests to a server's control socket */
+#include "attach/device/device.h"   /* block devices; warming by an NBD client */
+#include "attach/keeper/keeper.h"   /* the reconnect daemons of this node's devices */
+#include "attach/mount/mount.h"     /* mount and unmount */
+#include "attach/mount/mountinfo.h" /* what is mounted on this machine */
+#include "attach/process.h"         /* processes, told apart from later ones of the same number */
+#include "attach/server/server.h"   /* a server as a child, started again */
+#include "attach/server/service.h"  /* the log, signals and manager of a service */
+#include "attach/state.h"           /* where state lies */
 
 #endif

@@ -14,6 +14,7 @@
 #include "cli/servers.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,18 @@ int node_servers_find(struct node_servers *out)
     *out = (struct node_servers){.found = {0}};
     int rc = !stat(SERVE_CONTROL, &st) && S_ISSOCK(st.st_mode) ? node_servers_add(out, SERVE_CONTROL, NULL) : 0;
     return rc ? rc : mount_each(add_of_mount, out);
+}
+
+int node_servers_add_units(struct node_servers *n)
+{
+    struct stat st;
+    glob_t found = {0};
+    int rc = glob(SERVE_RUN_DIR "-*/*.control", 0, NULL, &found) == GLOB_NOSPACE ? error_no_memory() : 0;
+    for (size_t i = 0; !rc && i < found.gl_pathc; i++)
+        if (!stat(found.gl_pathv[i], &st) && S_ISSOCK(st.st_mode))
+            rc = node_servers_add(n, found.gl_pathv[i], NULL);
+    globfree(&found);
+    return rc;
 }
 
 void node_servers_release(struct node_servers *n)

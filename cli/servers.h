@@ -45,6 +45,8 @@ struct node_servers {
  * -ENOMEM, or as mount_each. */
 GR_MUST_CHECK int node_servers_find(struct node_servers *out);
 void node_servers_release(struct node_servers *n);
+/* Add the servers of the units granary-serve@NAME, each in /run/granary-NAME, that are not there yet. -ENOMEM. */
+GR_MUST_CHECK int node_servers_add_units(struct node_servers *n);
 
 /* Add to each export in a server's status "mounts", the directories where it is mounted, and "devices", the nbd devices
  * of these mounts, each with its reconnect daemon as "keeper": a process or null. */

@@ -16,8 +16,8 @@ enum {
     MODULE_REMEDY_MAX = 256
 };
 
-/* Write a clause that says how to get a module that this kernel lacks ("nbd", "erofs" or "ext4"), with the package of
- * this distribution where it is known; return out. */
+/* Write a clause that says how to get a module that this kernel lacks ("nbd", "erofs", "ext4", "fuse" or "loop"), with
+ * the package of this distribution where it is known; return out. */
 const char *module_remedy_here(const char *module, char out[MODULE_REMEDY_MAX]);
 
 /* Load the nbd module if it is missing. -ENODEV, with a remedy for this distribution. */

@@ -44,6 +44,21 @@ static bool has_word(const char *words, const char *word)
     return false;
 }
 
+/* Every distribution has these two in the package of the kernel itself: where one is missing, another kernel runs. */
+/* clang-format off */
+#define OF_THE_KERNEL(module, option)                                                                                  \
+    {module, "ubuntu", 0, "Ubuntu: its kernels have " module " built in; boot one in place of %s"},                    \
+    {module, "debian", 0, "Debian: modprobe " module "; where that fails, apt install linux-image-amd64 or -arm64 "    \
+                          "and boot it in place of %s"},                                                               \
+    {module, "fedora", 0, "Fedora: modprobe " module "; where that fails, dnf install kernel-core and boot it in "     \
+                          "place of %s"},                                                                              \
+    {module, "rhel", 0, "RHEL and its relatives: modprobe " module "; where that fails, dnf install kernel-core and "  \
+                        "boot it in place of %s"},                                                                     \
+    {module, "suse", 0, "SUSE: modprobe " module "; where that fails, zypper install kernel-default and boot it in "   \
+                        "place of %s"},                                                                                \
+    {module, "", 0, "modprobe " module ", or a kernel with " option " in place of %s"}
+/* clang-format on */
+
 /* %s: the kernel's release. */
 static const struct remedy {
     const char *module, *id; /* "": any distribution */
@@ -64,6 +79,8 @@ static const struct remedy {
     {"erofs", "ubuntu", 7, "Ubuntu: apt install linux-modules-extra-%s, then modprobe erofs"},
     {"erofs", "", 0, "modprobe erofs, or a kernel with CONFIG_EROFS_FS in place of %s"},
     {"ext4", "", 0, "modprobe ext4, or a kernel with CONFIG_EXT4_FS in place of %s"},
+    OF_THE_KERNEL("fuse", "CONFIG_FUSE_FS"),
+    OF_THE_KERNEL("loop", "CONFIG_BLK_DEV_LOOP"),
 };
 
 /* Whether os_release is of that distribution, or of one like it. */

@@ -76,6 +76,25 @@ int mountinfo_lists(const struct mountinfo *m)
     return found;
 }
 
+/* The type follows " - ", which ends the fields that are there or not. */
+int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX])
+{
+    struct mountinfo m;
+    CLEANUP_FREE char *line = NULL;
+    size_t size = 0;
+    bool found = false;
+    int rc = mountinfo_of(dir, &m), id;
+    FILE *f = rc ? NULL : fopen("/proc/self/mountinfo", "re");
+    if (!f)
+        return rc ? rc : error_set(-errno, "cannot read the mounts: %s", strerror(errno));
+    while (!found && getline(&line, &size, f) > 0) {
+        const char *rest = strstr(line, " - ");
+        found = rest && sscanf(line, "%d", &id) == 1 && id == m.id && sscanf(rest, " - %63s", out) == 1;
+    }
+    fclose(f);
+    return found ? 0 : error_set(-ENOENT, "%s: the kernel does not list the mount that it is in", dir);
+}
+
 /* ---- libmount's list ---- */
 
 /* Remove one entry or add one; libmount locks and replaces the file. */

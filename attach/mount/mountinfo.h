@@ -23,6 +23,11 @@ GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
 /* Return 1 when the mount is still listed, 0 when not, or -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);
 
+/* Write the type ("ext4") of the filesystem that a directory is in. -ENOENT: the kernel lists no such mount; -ENOTSUP,
+ * and errors of open. */
+enum { MOUNTINFO_TYPE_MAX = 64 };
+GR_MUST_CHECK int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX]);
+
 /* Have umount(8) call umount.granary, which takes down the device and the server too: add the mount to libmount's table
  * (/run/mount/utab), or remove it. Failures are ignored: umount(8) then removes only the mount, and the next call of
  * granary the rest. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/compiler.h"
 #include "cli/open.h"
 
@@ -30,6 +31,11 @@ json_t *doctor_json(const struct doctor_report *r);
 GR_MUST_CHECK int doctor_within(struct doctor_report *r, int (*check)(struct doctor_report *r, const void *arg),
                                 const void *arg, uint64_t ms);
 
+/* Run a program to its end, for 10 seconds at most (doctor_node.c). *out_fd: its output and its errors, a file in
+ * memory that the caller closes; *out_status: as of waitpid. -ENOENT: there is no such program; -ETIMEDOUT: it was
+ * killed. */
+GR_MUST_CHECK int doctor_run(const char *const *argv, int *out_fd, int *out_status);
+
 /* ---- this node (doctor_node.c): nothing here needs a store ---- */
 
 /* Kernel modules and devices, programs and their versions, and doctor_check_limits. */
@@ -52,9 +58,13 @@ void doctor_check_image(struct doctor_report *r, const char *image, const struct
 
 /* ---- for a bug report (doctor_bundle.c) ---- */
 
-/* Write a .tar.gz with the report, versions, settings, mounts, state files, and each server's status, metrics and log
- * (of each log the last MiB). None of these holds a secret. Mode 0600. What cannot be read is left out and named in the
- * report. -EEXIST: the file is there already; errors of open and write; -ENOMEM; with a sentence. */
+/* Write a .tar.gz with the report, versions, settings, mounts, state files, each server's status, metrics and log, and
+ * of the journal the lines of Granary's units and those of the kernel about nbd and erofs (of logs and the journal the
+ * last MiB each). None of these holds a secret. Mode 0600. What cannot be read is left out and named in the report.
+ * -EEXIST: the file is there already; errors of open and write; -ENOMEM; with a sentence. */
 GR_MUST_CHECK int doctor_bundle(struct doctor_report *r, const char *file);
+
+/* Replace what may be a secret in lines of a log by '*' (doctor_redact.c). */
+void doctor_redact(struct bytes *text);
 
 #endif

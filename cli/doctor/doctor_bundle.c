@@ -1,7 +1,9 @@
 /* One .tar.gz with what a bug report needs. Its entries are documents that Granary makes for people or scripts anyway,
- * and they hold no secrets: keys are in none of them, and URLs are shown without user names and passwords.
+ * and they hold no secrets: keys are in none of them, and URLs are shown without user names and passwords. What others
+ * may have written into, the logs and the journal, goes through doctor_redact().
  *
  *   doctor.json  versions  settings.json  mountinfo  state/  logs/  servers/N/status.json  servers/N/metrics
+ *   journal  kernel
  */
 #include <archive.h>
 #include <archive_entry.h>
@@ -26,8 +28,10 @@
 
 enum {
     TEXT_MAX = 64 << 20, /* bytes of a document */
-    LOG_TAIL = 1 << 20   /* bytes of a log */
+    LOG_TAIL = 1 << 20   /* bytes of a log, or of the journal */
 };
+#define JOURNAL_LINES "2000"
+#define KERNEL_LINES "10000" /* of which few are about nbd and erofs */
 
 struct bundle {
     struct archive *archive;
@@ -65,36 +69,50 @@ static void leave_out(struct bundle *b, const char *name)
     doctor_add(b->report, DOCTOR_WARN, "bundle", NULL, "%s is left out: %s", name, error_text());
 }
 
-/* Add a file, or its last LOG_TAIL bytes if it is longer. */
-static int add_file(struct bundle *b, const char *name, const char *path)
+/* Read a file into the empty buffer, or the lines in its last LOG_TAIL bytes if it is longer: half a line might begin
+ * after the name by which doctor_redact() knows a secret. */
+static int read_tail(int fd, const char *path, struct bytes *out)
 {
-    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
-    int rc = fd < 0 || fstat(fd, &st) ? error_set(-errno, "%s: %s", path, strerror(errno)) : 0;
-    if (!rc && st.st_size > LOG_TAIL && lseek(fd, st.st_size - LOG_TAIL, SEEK_SET) < 0)
-        rc = error_set(-errno, "%s: %s", path, strerror(errno));
-    if (!rc)
-        rc = io_read_rest(fd, path, &text);
-    if (!rc)
-        return add(b, name, text.data, text.len);
-    leave_out(b, name);
+    if (fstat(fd, &st) || lseek(fd, st.st_size > LOG_TAIL ? st.st_size - LOG_TAIL : 0, SEEK_SET) < 0)
+        return error_set(-errno, "%s: %s", path, strerror(errno));
+    int rc = io_read_rest(fd, path, out);
+    if (rc || st.st_size <= LOG_TAIL)
+        return rc;
+    const uint8_t *newline = memchr(out->data, '\n', out->len);
+    size_t cut = newline ? (size_t)(newline - out->data) + 1 : out->len;
+    out->len -= cut;
+    memmove(out->data, out->data + cut, out->len);
     return 0;
 }
 
 /* Whether a file in the directory belongs in the bundle. */
 typedef bool bundle_choice(const char *name);
 
+static bool is_log(const char *name)
+{
+    return strstr(name, ".log");
+}
+
+/* Add a file, or the end of a long one. */
+static int add_file(struct bundle *b, const char *name, const char *path)
+{
+    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int rc = fd < 0 ? error_set(-errno, "%s: %s", path, strerror(errno)) : read_tail(fd, path, &text);
+    if (!rc && is_log(name))
+        doctor_redact(&text);
+    if (!rc)
+        return add(b, name, text.data, text.len);
+    leave_out(b, name);
+    return 0;
+}
+
 /* The records of mounts and devices. */
 static bool is_state(const char *name)
 {
     size_t len = strlen(name);
     return !strcmp(name, "state.json") || (!strncmp(name, "nbd", 3) && len > 5 && !strcmp(name + len - 5, ".json"));
-}
-
-static bool is_log(const char *name)
-{
-    return strstr(name, ".log");
 }
 
 /* Add the chosen regular files of a directory, and of its directories down to `depth` levels. */
@@ -154,6 +172,8 @@ static int add_servers(struct bundle *b)
 {
     struct node_servers servers = {0};
     int rc = node_servers_find(&servers);
+    if (!rc)
+        rc = node_servers_add_units(&servers);
     for (size_t i = 0; !rc && i < servers.found.len; i++) {
         rc = add_answer(b, i, servers.found.items[i].control, "/status", "status.json");
         if (!rc)
@@ -161,6 +181,57 @@ static int add_servers(struct bundle *b)
     }
     node_servers_release(&servers);
     return rc;
+}
+
+/* Keep only the lines about nbd and erofs. */
+static void keep_devices(struct bytes *text)
+{
+    size_t kept = 0, len;
+    for (size_t at = 0; at < text->len; at += len) {
+        const uint8_t *line = text->data + at, *newline = memchr(line, '\n', text->len - at);
+        len = newline ? (size_t)(newline - line) + 1 : text->len - at;
+        if (!memmem(line, len, "nbd", 3) && !memmem(line, len, "erofs", 5))
+            continue;
+        memmove(text->data + kept, line, len);
+        kept += len;
+    }
+    text->len = kept;
+}
+
+/* Add what journalctl prints; keep: choose lines, NULL: all. Without systemd, or if it knows of no such unit, there is
+ * nothing to add. */
+static int add_journal(struct bundle *b, const char *name, const char *const *argv, void (*keep)(struct bytes *text))
+{
+    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
+    CLEANUP_FD int fd = -1;
+    int status = 0, rc = doctor_run(argv, &fd, &status);
+    if (rc == -ENOENT)
+        return 0;
+    if (!rc)
+        rc = read_tail(fd, argv[0], &text);
+    if (!rc && status && text.len && memmem(text.data, text.len, "No data available", 17))
+        return 0;
+    if (!rc)
+        doctor_redact(&text);
+    if (!rc && status)
+        rc = error_set(-EIO, "journalctl fails: %.*s", (int)GR_MIN(text.len, (size_t)200), (const char *)text.data);
+    if (rc) {
+        leave_out(b, name);
+        return 0;
+    }
+    if (keep)
+        keep(&text);
+    return text.len ? add(b, name, text.data, text.len) : 0;
+}
+
+static int add_journals(struct bundle *b)
+{
+    static const char *const units[] = {"journalctl", "-q",          "--no-pager", "-o",       "short-iso",
+                                        "-n",         JOURNAL_LINES, "-u",         "granary*", NULL};
+    static const char *const kernel[] = {"journalctl", "-q",         "--no-pager", "-o", "short-iso",
+                                         "-n",         KERNEL_LINES, "-k",         NULL};
+    int rc = add_journal(b, "journal", units, NULL);
+    return rc ? rc : add_journal(b, "kernel", kernel, keep_devices);
 }
 
 /* The report comes last, as it names what was left out. */
@@ -179,6 +250,8 @@ static int fill(struct bundle *b)
         rc = add_directory(b, "logs", logs, is_log, 0);
     if (!rc)
         rc = add_servers(b);
+    if (!rc)
+        rc = add_journals(b);
     return rc ? rc : add_json(b, "doctor.json", doctor_json(b->report));
 }
 

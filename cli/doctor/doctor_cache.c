@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "attach/attach.h"
 #include "base/accounts.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -83,8 +84,8 @@ static void check_missing(struct doctor_report *r, const char *dir)
         doctor_add(r, DOCTOR_OK, "cache", NULL, "%s is not there yet; the first server makes it", dir);
 }
 
-/* size: bytes; 0: as much as there is. */
-static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
+/* size: bytes; 0: as much as there is; type: of the filesystem; "": it is not known. */
+static void check_cache(struct doctor_report *r, const char *dir, uint64_t size, const char *type)
 {
     CLEANUP_FD int fd = -1;
     struct statvfs fs;
@@ -104,8 +105,8 @@ static void check_cache(struct doctor_report *r, const char *dir, uint64_t size)
         doctor_add(r, DOCTOR_FAIL, "cache", "give it a smaller size, or free space",
                    "%s is set to %s, but only %s is available", dir, configured, room);
     else
-        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s available, to %s", dir, size ? configured : "",
-                   size ? " of " : "", room, account_text(geteuid(), owner));
+        doctor_add(r, DOCTOR_OK, "cache", NULL, "%s: %s%s%s%s%s available, to %s", dir, type, *type ? ", " : "",
+                   size ? configured : "", size ? " of " : "", room, account_text(geteuid(), owner));
     if (free_space > 2 * (uint64_t)PROBE)
         check_speed(r, dir);
 }
@@ -129,13 +130,16 @@ static int check_one(struct doctor_report *r, const void *arg)
 {
     const struct cache_to_check *c = arg;
     struct stat st;
+    char type[MOUNTINFO_TYPE_MAX];
     bool there = !stat(c->dir, &st);
     if (c->operand && (!there || !S_ISDIR(st.st_mode)))
         return -ENOTDIR;
+    if (!there || mountinfo_type(c->dir, type)) /* before the change of user, which keeps it from reading fdinfo */
+        *type = 0;
     int rc = there ? become_owner(&st) : 0;
     if (rc)
         return error_set(rc, "cannot become its owner: %s", strerror(-rc));
-    check_cache(r, c->dir, c->size);
+    check_cache(r, c->dir, c->size, type);
     return 0;
 }
 

@@ -42,9 +42,22 @@ static bool has_filesystem(const char *name)
     return is_loaded(name) || (!process_run(argv, PROGRAM_MS) && is_loaded(name));
 }
 
+/* Mounts by FUSE need both. */
+static bool check_fuse_device(struct doctor_report *r, const char *module, const char *device)
+{
+    char module_remedy[MODULE_REMEDY_MAX], remedy[MODULE_REMEDY_MAX + 64];
+    if (!access(device, F_OK))
+        return true;
+    snprintf(remedy, sizeof remedy, "%s; a container needs to be given the device",
+             module_remedy_here(module, module_remedy));
+    doctor_add(r, DOCTOR_WARN, "fuse", remedy, "no %s: no mounts by FUSE", device);
+    return false;
+}
+
 static void check_kernel(struct doctor_report *r)
 {
-    bool fuse = !access("/dev/fuse", F_OK) && !access("/dev/loop-control", F_OK);
+    bool fuse = check_fuse_device(r, "fuse", "/dev/fuse");
+    fuse = check_fuse_device(r, "loop", "/dev/loop-control") && fuse;
     char remedy[MODULE_REMEDY_MAX];
     if (!device_nbd_available())
         doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts use kernel nbd");
@@ -53,9 +66,6 @@ static void check_kernel(struct doctor_report *r)
                    fuse ? "; mounts use FUSE, which is slower, and fail when granary-fuse ends" : "");
     if (fuse)
         doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
-    else
-        doctor_add(r, DOCTOR_WARN, "fuse", "modprobe -a fuse loop, or give the container these devices",
-                   "no /dev/fuse or no /dev/loop-control: no mounts by FUSE");
     doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not use it",
                access("/dev/ublk-control", F_OK) ? "the kernel has no ublk" : "/dev/ublk-control is there");
     if (has_filesystem("erofs") && !mount_erofs_fits())
@@ -76,21 +86,30 @@ static void check_kernel(struct doctor_report *r)
 
 /* ---- programs ---- */
 
-/* Run a program to its end and return the beginning of its output. -EIO: it failed; -ENOENT: there is none. */
-static int output_of(const char *const *argv, char *out, size_t size)
+int doctor_run(const char *const *argv, int *out_fd, int *out_status)
 {
     CLEANUP_FD int output = memfd_create("output", MFD_CLOEXEC);
     const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
     uint64_t deadline = clock_now_ms() + PROGRAM_MS;
     pid_t pid, ended = 0;
-    int status = 0, rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);
-    while (!rc && !(ended = waitpid(pid, &status, WNOHANG)) && clock_now_ms() < deadline)
+    int rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);
+    while (!rc && !(ended = waitpid(pid, out_status, WNOHANG)) && clock_now_ms() < deadline)
         usleep(STEP_US);
     if (!rc && !ended) {
         kill(pid, SIGKILL);
-        waitpid(pid, &status, 0);
+        waitpid(pid, out_status, 0);
         rc = error_set(-ETIMEDOUT, "%s %s does not end", argv[0], argv[1]);
     }
+    if (!rc)
+        *out_fd = steal_fd(&output);
+    return rc;
+}
+
+/* Run a program and return the beginning of its output. -EIO: it failed; -ENOENT: there is none. */
+static int output_of(const char *const *argv, char *out, size_t size)
+{
+    CLEANUP_FD int output = -1;
+    int status, rc = doctor_run(argv, &output, &status);
     if (rc)
         return rc;
     ssize_t n = io_pread_full(output, out, size - 1, 0);

@@ -2,14 +2,18 @@
  * connection, and for a second over many. Nothing is written unless the user asks for it.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/bench/bench.h"
 #include "cli/doctor/doctor.h"
 #include "cli/output.h"
+#include "net/aws/s3.h"
 #include "repository/read/chunk_read.h"
 
 enum {
@@ -47,6 +51,35 @@ static int doctor_store_measure(struct doctor_report *r, struct open_image *imag
     if (!rc)
         doctor_add(r, DOCTOR_OK, "store-speed", NULL, "%s/s over one connection, %s/s over %d",
                    text_format_size((uint64_t)one, by_one), text_format_size((uint64_t)many, by_many), BENCH_LINK_MANY);
+    return rc;
+}
+
+/* Name the source of the credentials, before they are used: a failure that follows is about these. */
+static int check_credentials(struct doctor_report *r, const char *image)
+{
+    struct image_ref ref;
+    char source[S3_SOURCE_MAX], bucket[IMAGE_STORE_MAX];
+    if (!text_begins_with(image, "s3://") || image_ref_parse(image, &ref))
+        return 0; /* open_image says what is wrong */
+    const char *name = ref.store + strlen("s3://");
+    snprintf(bucket, sizeof bucket, "%.*s", (int)strcspn(name, "/"), name);
+    int rc = s3_credentials_source(bucket, source);
+    if (!rc)
+        doctor_add(r, DOCTOR_OK, "credentials", NULL, "S3 credentials are taken from %s", source);
+    return rc;
+}
+
+/* Ask for the second byte of the manifest: a server that ignores Range sends all of it. -ENOTSUP: so it does, and a
+ * finding says it. */
+static int check_ranges(struct doctor_report *r, const struct open_image *image)
+{
+    CLEANUP_BYTES byte = BYTES_INIT(1);
+    char key[OBJECT_KEY_MAX];
+    int rc = store_get(image->store, object_key(OBJECT_MANIFEST, &image->digest, key), 1, 1, store_append, &byte);
+    if (!rc)
+        doctor_add(r, DOCTOR_OK, "store-ranges", NULL, "the store honours range requests");
+    else if (rc == -ENOTSUP)
+        doctor_add(r, DOCTOR_FAIL, "store-ranges", NULL, "%s", error_text());
     return rc;
 }
 
@@ -97,9 +130,13 @@ static void check_writes(struct doctor_report *r, const struct open_image *image
 
 void doctor_check_image(struct doctor_report *r, const char *image, const struct open_access *access, bool writes)
 {
-    CLEANUP_OPEN_IMAGE opened;
+    CLEANUP_OPEN_IMAGE opened = {0};
     char digest[PRINT_DIGEST_MAX], size[TEXT_SIZE_MAX];
-    int rc = open_image(image, access, &opened);
+    int rc = check_credentials(r, image);
+    if (!rc)
+        rc = open_image(image, access, &opened);
+    if (!rc && (rc = check_ranges(r, &opened)) == -ENOTSUP)
+        return;
     if (!rc)
         rc = read_chunk(&opened);
     if (!rc) {

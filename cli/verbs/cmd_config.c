@@ -4,6 +4,7 @@
  * (base/config.h); the default. show prints each value that applies and where it comes from, in the form of the file.
  * No setting is a secret, but a URL may contain one by mistake: one with an '@' or a '?' is not shown.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,9 @@
 #include "base/text.h"
 #include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
+#include "net/aws/s3.h"
+
+#define EVERY_BUCKET "s3://"
 
 struct config_values {
     bool json;
@@ -85,10 +89,20 @@ static bool show_lines(struct listing *l, const struct config *c, const char *se
     return found;
 }
 
+/* Return the cache of a server for which nothing names one; NULL: this user has no place for it. */
+static const char *default_cache(const struct config *c, char out[PATH_MAX])
+{
+    struct server_values v = {0};
+    bool none = !server_options_read_config(c, &v) && server_options_no_cache(&v); /* memory alone */
+    options_release_lists(server_option_rows, &v);
+    return none ? "none" : server_options_default_cache(out) ? out : NULL;
+}
+
 /* Show the section of a table of options. */
 static void show_section(struct listing *l, const struct config *c, const char *section, const struct option_row *rows)
 {
     static const char *const cache[] = {"GRANARY_CACHE", NULL};
+    char directory[PATH_MAX];
     for (const struct option_row *row = rows; row->kind; row++) {
         bool server = rows == server_option_rows;
         if (server && !server_options_in_config(row))
@@ -98,6 +112,8 @@ static void show_section(struct listing *l, const struct config *c, const char *
             continue;
         if (show_lines(l, c, section, row->name))
             continue;
+        if (server && !strcmp(row->name, "cache"))
+            standard = default_cache(c, directory);
         show(l, section, row->name, standard, standard ? "default" : "unset", NULL, 0);
     }
 }
@@ -111,19 +127,32 @@ int config_check_sections(const struct config *c)
     return rc ? rc : mount_check_config(c);
 }
 
-/* Show every setting that applies. */
-static void show_all(struct listing *l, const struct config *c)
+/* What holds for every bucket is shown whether or not the file says anything of it. */
+static void show_buckets(struct listing *l, const struct config *c)
 {
     static const char *const endpoint[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
     static const char *const profile[] = {"AWS_PROFILE", NULL};
-    show_section(l, c, "server", server_option_rows);
-    show_section(l, c, "mount", mount_config_rows);
+    char standard[S3_ENDPOINT_MAX];
+    const char *aws = s3_standard_endpoint(standard) ? NULL : standard; /* AWS_REGION, or a profile, may be wrong */
+    if (!show_variable(l, EVERY_BUCKET, "endpoint", endpoint) && !show_lines(l, c, EVERY_BUCKET, "endpoint"))
+        show(l, EVERY_BUCKET, "endpoint", aws, aws ? "default" : "unset", NULL, 0);
+    if (!show_variable(l, EVERY_BUCKET, "profile", profile) && !show_lines(l, c, EVERY_BUCKET, "profile"))
+        show(l, EVERY_BUCKET, "profile", "default", "default", NULL, 0);
     for (size_t i = 0; i < c->entries.len; i++) {
         const struct config_entry *e = &c->entries.items[i];
         if (strcmp(e->section, "server") != 0 && strcmp(e->section, "mount") != 0 &&
+            strcmp(e->section, EVERY_BUCKET) != 0 &&
             !show_variable(l, e->section, e->key, strcmp(e->key, "profile") ? endpoint : profile))
             show(l, e->section, e->key, e->value, "file", NULL, e->line);
     }
+}
+
+/* Show every setting that applies. */
+static void show_all(struct listing *l, const struct config *c)
+{
+    show_section(l, c, "server", server_option_rows);
+    show_section(l, c, "mount", mount_config_rows);
+    show_buckets(l, c);
 }
 
 json_t *config_settings(const struct config *c)

@@ -23,7 +23,7 @@ static const struct doctor_values defaults = {.access.timeout_s = OPEN_LOOKUP_S}
 static const struct option_row rows[] = {
     LOOKUP_ROWS(struct doctor_values),
     {OPTION_TEXT, 0, "bundle", "FILE", offsetof(struct doctor_values, bundle), 0, 0,
-     "write a .tar.gz for a bug report: findings, versions, settings, status, metrics, logs; no secrets"},
+     "write a .tar.gz for a bug report: findings, versions, settings, status, metrics, logs, journal; no secrets"},
     {OPTION_FLAG, 0, "write", NULL, offsetof(struct doctor_values, write), 0, 0,
      "try conditional puts in IMAGE's store: a few small objects below probe/, which are removed"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct doctor_values, json), 0, 0, "print one JSON object"},
@@ -61,11 +61,12 @@ const struct verb verb_doctor = {
     .operands = "[IMAGE] [DIR]",
     .max_operands = OPERANDS_MAX,
     .summary = "Check this node, and that it can read an image",
-    .details = "Checks kernel, programs, limits, cache directories (with DIR that one, too) and mounts; with IMAGE its "
-               "store,\n"
-               "too: credentials, clock, latency, speed. A line is OK, WARN or FAIL and says what to do. Exit 1 if "
-               "something failed.\n"
-               "Run it as root: modules are loaded as a mount would load them.",
+    .details =
+        "Checks kernel, programs, limits, cache directories (with DIR that one, too) and mounts; with IMAGE its "
+        "store,\n"
+        "too: credentials, ranges, clock, latency, speed. A line is OK, WARN or FAIL and says what to do. Exit 1 if "
+        "something failed.\n"
+        "Run it as root: modules are loaded as a mount would load them.",
     .options = rows,
     .values_size = sizeof(struct doctor_values),
     .defaults = &defaults,

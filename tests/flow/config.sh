@@ -82,6 +82,25 @@ grep -q '^metrics = 127.0.0.1:1 .*# line 2$' "$W/shown" || fail "$(cat "$W/shown
 GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
 ! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
 
+echo "== what nothing sets is shown with its default"
+unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_PROFILE AWS_DEFAULT_REGION
+export AWS_CONFIG_FILE=$W/none AWS_SHARED_CREDENTIALS_FILE=$W/none
+write '[server]' 'metrics = 127.0.0.1:1'
+directory=$HOME/.cache/granary
+[ "$(id -u)" != 0 ] || directory=/var/cache/granary
+XDG_CACHE_HOME='' has "server cache $directory default - -"
+AWS_REGION=eu-central-1 has "s3:// endpoint https://s3.eu-central-1.amazonaws.com default - -"
+AWS_REGION=cn-north-1 has "s3:// endpoint https://s3.cn-north-1.amazonaws.com.cn default - -"
+AWS_REGION='' has "s3:// endpoint https://s3.us-east-1.amazonaws.com default - -"
+has "s3:// profile default default - -"
+AWS_PROFILE=work AWS_ENDPOINT_URL=http://host settings >"$W/settings"
+grep -qxF "s3:// profile work environment AWS_PROFILE -" "$W/settings" || fail "$(cat "$W/settings")"
+grep -qxF "s3:// endpoint http://host environment AWS_ENDPOINT_URL -" "$W/settings" || fail "$(cat "$W/settings")"
+"$GRANARY" config show >"$W/shown"
+grep -qE "^cache = $directory +# default\$" "$W/shown" || fail "$(cat "$W/shown")"
+write '[server]' 'memory = 64M'
+has "server cache none default - -" # memory alone keeps nothing on a disk
+
 echo "== the file that is installed sets nothing, explains every setting, and shows the defaults"
 installed=$GRANARY_SOURCE/deploy/granary.conf
 [ "$("$GRANARY" config check "$installed")" = "$installed: no errors in 0 settings" ]
@@ -90,11 +109,11 @@ sed -n "s|/etc/granary/release.pub|$W/release.pub|; s/^#\([a-z0-9-]* = .*\|\[.*\
 "$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
 undescribed=$(awk '/^#[a-z0-9-]+ = / && explained != "# " && !($1 in seen) { print } { explained = substr($0, 1, 2); seen[$1] = 1 }' "$installed")
 [ -z "$undescribed" ] || fail "no line explains $undescribed"
-GRANARY_CONFIG=none "$GRANARY" config show --json | jq -r '.settings[] | "\(.section) \(.key)"' | sort >"$W/keys"
+GRANARY_CONFIG=none "$GRANARY" config show --json | jq -r '.settings[] | "\(.section) \(.key)"' | grep -v '^s3:' | sort >"$W/keys"
 GRANARY_CONFIG=$W/example "$GRANARY" config show --json >"$W/settings.json"
 jq -r '.settings[] | select(.from == "file") | "\(.section) \(.key)"' "$W/settings.json" | sort -u |
     grep -v '^s3:' | diff "$W/keys" - || fail "it has other settings (>) than there are (<)"
-GRANARY_CONFIG=none settings | awk '{ print $1, $2, $3 }' | sort >"$W/defaults"
+GRANARY_CONFIG=none settings | awk '$2 != "cache" { print $1, $2, $3 }' | sort >"$W/defaults"
 GRANARY_CONFIG=$W/example settings | awk '{ print $1, $2, $3 }' | sort | comm -23 "$W/defaults" - >"$W/differ"
 [ ! -s "$W/differ" ] || fail "other values than these defaults: $(cat "$W/differ")"
 

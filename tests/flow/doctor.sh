@@ -30,7 +30,7 @@ echo "== a sound node"
 find "$W/store" -type f | sort >"$W/before"
 examine 0 "$W/store/img"
 ! grep '^FAIL' "$W/findings" || fail "a check fails"
-for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-latency store-speed; do
+for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-ranges store-latency store-speed; do
     found "(OK|WARN) $check .*"
 done
 ! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"
@@ -58,7 +58,7 @@ found "FAIL config GRANARY_CACHE.*"
 mkdir -m 700 "$W/other"
 examine 0 "$W/other"
 found "OK cache $W/other: .* available, to .*: null"
-found "OK cache $W/cache: .*"
+found "OK cache $W/cache: $(stat -f -c %T "$W/cache" | sed 's|ext2/ext3|ext[234]|; s|overlayfs|overlay|'), 64.0 MiB of .*"
 if [ "$(id -u)" = 0 ]; then
     chmod 711 "$W"
     chown nobody "$W/other" # a server's that runs as another user
@@ -67,6 +67,13 @@ if [ "$(id -u)" = 0 ]; then
     found "[A-Z]* cache-disk $W/other: writes .*"
     [ -z "$(ls -A "$W/other")" ] || fail "something is left in it"
     chown root "$W/other"
+    mkdir "$W/memory"
+    mount -t tmpfs -o mode=700,size=1G tmpfs "$W/memory"
+    MOUNTS+=("$W/memory")
+    chown nobody "$W/memory"
+    GRANARY_CACHE=none examine 0 "$W/memory"
+    found "OK cache $W/memory: tmpfs, 1.0 GiB available, to .*nobody.*: null"
+    umount "$W/memory"
 fi
 chmod 777 "$W/other"
 GRANARY_CACHE=none examine 1 "$W/store/img" "$W/other"
@@ -129,6 +136,7 @@ examine 0 s3://lake/img
 found "OK store-speed .*"
 found "OK clock-skew this clock and the store's differ by [0-2] seconds: null"
 ! grep store-write "$W/findings" || fail "something was written unasked"
+found "OK credentials S3 credentials are taken from the environment \(AWS_ACCESS_KEY_ID\): null"
 url=$AWS_ENDPOINT_URL
 AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 0 --endpoint "$url" s3://lake/img
 AWS_ENDPOINT_URL=http://127.0.0.1:1 examine 1 --timeout 1s s3://lake/img
@@ -152,6 +160,13 @@ curl -sSf --noproxy '*' "$AWS_ENDPOINT_URL/-/revoke" -d '{"key": "KEY"}' >"$W/nu
 examine 1 s3://lake/img
 found "FAIL image .*AWS_ACCESS_KEY_ID.*"
 ! grep -q hidden "$W/findings" || fail "a secret is shown"
+end_background
+background python3 -u -m http.server --bind 127.0.0.1 --directory "$W/store" 0 >"$W/plain.log" 2>&1 # it knows no ranges
+wait_for 60 grep -q ' port ' "$W/plain.log"
+examine 1 "http://127.0.0.1:$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$W/plain.log")/img"
+found "FAIL store-ranges .* ignores Range requests .*"
+! grep -qE ' (image|credentials) ' "$W/findings" || fail "$(cat "$W/findings")"
+end_background
 pack=$(find "$W/store/packs" -type f)
 truncate -s 0 "$pack"
 examine 1 "$W/store/img"
@@ -159,9 +174,16 @@ found "FAIL image .*$(basename "$pack").*"
 truncate -s 1000 "$pack"
 examine 1 "$W/store/img"
 found "FAIL image .*$(basename "$pack").*"
-end_background
 
 [ "$(id -u)" = 0 ] || skip "the rest needs root"
+echo "== a container without FUSE and loop devices is told how to get them"
+W=$W unshare --mount bash -c 'mkdir "$W/dev"
+    for d in null urandom; do touch "$W/dev/$d" && mount --bind "/dev/$d" "$W/dev/$d"; done
+    mount --rbind "$W/dev" /dev && exec "$GRANARY" doctor --json' >"$W/doctor.json" || true # where nbd is missing, too: 1
+jq -r '.findings[] | "\(.level) \(.check) \(.text): \(.remedy)"' "$W/doctor.json" >"$W/findings"
+found "WARN fuse no /dev/fuse: no mounts by FUSE: .*fuse.*; a container needs to be given the device"
+found "WARN fuse no /dev/loop-control: no mounts by FUSE: .*loop.*; a container needs to be given the device"
+
 echo "== a mount, and what is left of one whose server was killed"
 extra_cleanup() { "$GRANARY" umount --force "$W/mnt" 2>/dev/null; }
 "$GRANARY" build -q "$W/tree" "$W/sound/img" >"$W/built"
@@ -183,22 +205,47 @@ found "FAIL mounts $W/mnt: its server does not answer: .*"
 examine 0
 
 echo "== a bundle has what a report needs, and no secret"
+cat >"$W/bin/journalctl" <<'END'
+#!/bin/sh
+case " $* " in
+*" -u granary* "*) printf '%s\n' "$*" 'granary-serve@a: AWS_SECRET_ACCESS_KEY=hidden' 'get https://me:hidden@host/a fails' ;;
+*" -k "*) printf '%s\n' 'block nbd0: Connection timed out' 'usb 1-1: new' 'erofs: (device nbd0): mounted' ;;
+*) exit 1 ;;
+esac
+END
+chmod +x "$W/bin/journalctl"
+mount -t tmpfs tmpfs /run # of this namespace: the unit's directory is not to be seen by other tests
+mkdir /run/granary /run/granary-unit
+background "$GRANARY" serve "$W/sound/img" --cache none --socket /run/granary-unit/nbd.sock >"$W/unit.out" 2>"$W/unit.err"
+wait_for 60 grep -q '^serving ' "$W/unit.out"
 printf '[server]\nl2 = http://user:hidden@proxy\n' >"$W/granary.conf"
 AWS_SECRET_ACCESS_KEY=hidden "$GRANARY" mount --fuse --mkdir "$W/sound/img" "$W/mnt" >"$W/mounted"
-GRANARY_CONFIG=$W/granary.conf "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+GRANARY_CONFIG=$W/granary.conf PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
 grep -qx "bundle: $W/bundle.tar.gz" "$W/text" || fail "$(cat "$W/text")"
 [ "$(stat -c %a "$W/bundle.tar.gz")" = 600 ] || fail "others may read the bundle"
 mkdir "$W/bundle"
 tar -C "$W/bundle" -xzf "$W/bundle.tar.gz"
-for file in doctor.json versions settings.json mountinfo servers/0/status.json servers/0/metrics; do
+for file in doctor.json versions settings.json mountinfo servers/{0,1}/status.json servers/{0,1}/metrics journal kernel; do
     [ -s "$W/bundle/$file" ] || fail "no $file: $(cd "$W/bundle" && find . -type f)"
 done
 grep -q "\"$W/mnt\"" "$W"/bundle/state/*/state.json || fail "no state of the mount"
 grep -rq 'serving ' "$W/bundle/logs" || fail "no log of its server"
+front=$(pgrep -P "$BACKGROUND_PID")
+jq .pid "$W"/bundle/servers/*/status.json >"$W/pids"
+grep -qx "$front" "$W/pids" || fail "no status of the unit's server $front"
+grep -q -- '-n 2000 ' "$W/bundle/journal" && grep -qxF 'get https://* fails' "$W/bundle/journal" || fail "$(cat "$W/bundle/journal")"
+[ "$(cut -d: -f1 "$W/bundle/kernel" | xargs)" = 'block nbd0 erofs' ] || fail "$(cat "$W/bundle/kernel")"
 jq -e '.findings | length > 10' "$W/bundle/doctor.json" >"$W/null" || fail "$(cat "$W/bundle/doctor.json")"
 ! grep -r hidden "$W/bundle" || fail "a secret is in the bundle"
 sum=$(sha256sum <"$W/bundle.tar.gz")
 ! "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" 2>"$W/err" || fail "a file that exists is taken"
 grep -q "cannot make $W/bundle.tar.gz: File exists" "$W/err" || fail "$(cat "$W/err")"
 [ "$(sha256sum <"$W/bundle.tar.gz")" = "$sum" ] || fail "a file that exists was changed"
+printf '#!/bin/sh\necho "Failed to add filter for units: No data available"\nexit 1\n' >"$W/bin/journalctl"
+PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/without.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+! grep -q journal "$W/text" || fail "no unit is no failure: $(cat "$W/text")"
+printf '#!/bin/sh\necho "it is broken"\nexit 1\n' >"$W/bin/journalctl"
+PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/broken.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+grep -q 'WARN  bundle  *journal is left out: journalctl fails: it is broken' "$W/text" || fail "$(cat "$W/text")"
+end_background
 "$GRANARY" umount "$W/mnt"

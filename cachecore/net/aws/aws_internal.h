@@ -121,6 +121,9 @@ struct credential_chain_config {
  * that the settings name but that cannot be reached is no failure: credential_chain_get tries it again. */
 GR_MUST_CHECK int credential_chain_new(const struct credential_chain_config *config, struct credential_chain **out);
 void credential_chain_free(struct credential_chain *c); /* no credentials may be lent */
+/* Name the source that a chain would choose, without asking it. profile: as for aws_profile_load. Errors of reading the
+ * files; -ENOMEM. */
+GR_MUST_CHECK int credential_chain_name(const char *profile, char out[S3_SOURCE_MAX]);
 
 /* A reference to credentials, held while a request is signed with them. */
 struct lent_credentials {

@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -94,6 +95,37 @@ static int choose_place(struct credential_chain *c)
     if (!p.named) /* a user who names a profile wants no other source */
         c->place = credentials_in_container() ? CONTAINER : INSTANCE;
     return 0;
+}
+
+/* Of keys in the shared files it is not known in which of the two they are. */
+static void name_place(const struct credential_chain *c, const struct aws_profile *p, char out[S3_SOURCE_MAX])
+{
+    if (c->place == CONTAINER)
+        snprintf(out, S3_SOURCE_MAX, "the container's endpoint (AWS_CONTAINER_CREDENTIALS_...)");
+    else if (c->place == INSTANCE)
+        snprintf(out, S3_SOURCE_MAX, "the instance metadata service: nothing names another source");
+    else if (c->place == WEB_IDENTITY)
+        snprintf(out, S3_SOURCE_MAX, "a web identity (%s)", c->token_file);
+    else if (credentials_in_environment())
+        snprintf(out, S3_SOURCE_MAX, "the environment (AWS_ACCESS_KEY_ID)");
+    else
+        snprintf(out, S3_SOURCE_MAX, "the profile '%s' of %s or the AWS config file", p->name, p->file ?: "no file");
+}
+
+int credential_chain_name(const char *profile, char out[S3_SOURCE_MAX])
+{
+    struct credential_chain *c = calloc(1, sizeof *c);
+    struct aws_profile p CLEANUP(aws_profile_release) = {0};
+    if (!c)
+        return error_no_memory();
+    c->profile = profile;
+    int rc = choose_place(c);
+    if (!rc)
+        rc = aws_profile_load(profile, &p);
+    if (!rc)
+        name_place(c, &p, out);
+    credential_chain_free(c);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ renewing */

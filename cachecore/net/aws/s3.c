@@ -38,15 +38,31 @@ struct s3 {
     struct credential_chain *credentials; /* NULL: anonymous */
 };
 
+static bool is_unsigned(void)
+{
+    const char *set = getenv("AWS_NO_SIGN_REQUEST");
+    return set && (strcmp(set, "1") == 0 || strcasecmp(set, "true") == 0);
+}
+
+int s3_credentials_source(const char *bucket, char out[S3_SOURCE_MAX])
+{
+    const char *profile;
+    if (is_unsigned()) {
+        snprintf(out, S3_SOURCE_MAX, "nowhere: requests are not signed (AWS_NO_SIGN_REQUEST)");
+        return 0;
+    }
+    int rc = s3_configured(bucket, "profile", &profile);
+    return rc ? rc : credential_chain_name(profile, out);
+}
+
 /* Set up the credential chain, unless requests are to be unsigned. Keys that were given are always used. */
 static int set_credentials(struct s3 *s, struct s3_keys *given)
 {
     if (given)
         return credential_chain_new(&(struct credential_chain_config){.given = given}, &s->credentials);
-    const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
-    if (unsigned_reads && (strcmp(unsigned_reads, "1") == 0 || strcasecmp(unsigned_reads, "true") == 0))
-        return 0;
     const char *profile;
+    if (is_unsigned())
+        return 0;
     int rc = s3_configured(s->bucket, "profile", &profile);
     if (rc)
         return rc;

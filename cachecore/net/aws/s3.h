@@ -39,6 +39,17 @@ struct s3_config {
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s); /* no call may be running; NULL is allowed */
 
+/* Name the source from which a client of the bucket takes its credentials ("the environment", ...), as it would be
+ * chosen now; never a key. No network: whether the source has any is not known. -EINVAL and others, with a sentence:
+ * the profile or the configuration file cannot be read. */
+enum { S3_SOURCE_MAX = 1024 };
+GR_MUST_CHECK int s3_credentials_source(const char *bucket, char out[S3_SOURCE_MAX]);
+
+/* Write AWS's own endpoint in the region that is configured, which a bucket has for which no other endpoint is.
+ * -EINVAL, -ENOMEM, and errors of reading the profile, with a sentence. */
+enum { S3_ENDPOINT_MAX = 128 };
+GR_MUST_CHECK int s3_standard_endpoint(char out[S3_ENDPOINT_MAX]);
+
 struct s3_object {
     const char *key; /* as etag: valid during the callback, or as long as the page */
     size_t key_len;

@@ -98,11 +98,12 @@ static int set_given_endpoint(struct s3_address *a, const char *bucket, const ch
 
 static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style style)
 {
+    char endpoint[S3_ENDPOINT_MAX];
     const char *domain = strncmp(a->region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
-    if (asprintf(&a->endpoint, "https://s3.%s.%s", a->region, domain) < 0) {
-        a->endpoint = NULL;
+    snprintf(endpoint, sizeof endpoint, "https://s3.%s.%s", a->region, domain);
+    a->endpoint = strdup(endpoint);
+    if (!a->endpoint)
         return error_no_memory();
-    }
     return set_base(a, bucket, strlen("https://"), style == AUTO ? !strchr(bucket, '.') : style == VIRTUAL);
 }
 
@@ -147,6 +148,24 @@ int s3_address_make(const struct s3_config *config, const char *region, struct s
         return rc;
     *out = steal_ptr(&a);
     return 0;
+}
+
+/* A bucket without an address of its own in any file or variable; only its endpoint is asked for. */
+int s3_standard_endpoint(char out[S3_ENDPOINT_MAX])
+{
+    CLEANUP(cleanup_s3_address) struct s3_address *a = calloc(1, sizeof *a);
+    struct aws_profile profile CLEANUP(aws_profile_release) = {0};
+    const char *name = NULL;
+    int rc = a ? s3_configured("", "profile", &name) : error_no_memory();
+    if (!rc)
+        rc = aws_profile_load(name, &profile);
+    if (!rc)
+        rc = set_region(a, NULL, &profile);
+    if (!rc)
+        rc = set_aws_endpoint(a, "bucket", PATH);
+    if (!rc)
+        snprintf(out, S3_ENDPOINT_MAX, "%s", a->endpoint);
+    return rc;
 }
 
 void s3_address_free(struct s3_address *a)

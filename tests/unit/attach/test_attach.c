@@ -498,6 +498,14 @@ static void test_module_remedy__is_the_distributions(void **state)
         {"erofs", ubuntu, "7.0.0-1018-aws", "modprobe erofs, or a kernel with CONFIG_EROFS_FS in place of 7.0.0"},
         {"erofs", "ID=debian\n", "6.1-x", "modprobe erofs, or a kernel with CONFIG_EROFS_FS in place of 6.1-x"},
         {"ext4", ubuntu, "6.8.0-151-generic", "modprobe ext4, or a kernel with CONFIG_EXT4_FS"},
+        {"fuse", ubuntu, "6.1-x", "Ubuntu: its kernels have fuse built in; boot one in place of 6.1-x"},
+        {"fuse", "ID=debian\n", "6.1-x", "modprobe fuse; where that fails, apt install linux-image-amd64 or -arm64"},
+        {"fuse", "ID=fedora\n", "6.1-x", "modprobe fuse; where that fails, dnf install kernel-core"},
+        {"loop", "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "6.1-x",
+         "RHEL and its relatives: modprobe loop; where that fails, dnf install kernel-core"},
+        {"loop", "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "6.1-x",
+         "zypper install kernel-default and boot"},
+        {"loop", "ID=arch", "6.1-x", "modprobe loop, or a kernel with CONFIG_BLK_DEV_LOOP in place of 6.1-x"},
     };
     char out[MODULE_REMEDY_MAX];
     for (size_t i = 0; i < GR_ARRAY_SIZE(expected); i++)

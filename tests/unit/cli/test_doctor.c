@@ -102,6 +102,39 @@ static void test_within__a_check_that_hangs_is_left_alone(void **state)
     json_decref(r.findings);
 }
 
+/* ---- secrets ---- */
+
+static void test_redact__what_may_be_a_secret_is_not_in_the_bundle(void **state)
+{
+    static const struct {
+        const char *line, *expected;
+    } lines[] = {
+        {"read https://store/a/b in 3 ms", "read https://store/a/b in 3 ms"},
+        {"GET https://me:hidden@host/a failed", "GET https://* failed"},
+        {"GET http://host/a?X-Amz-Token=hidden: 403", "GET http://* 403"},
+        {"two: s3://bucket/x and ftp://hidden@host", "two: s3://bucket/x and ftp://*"},
+        {"AWS_ACCESS_KEY_ID=AK AWS_SECRET_ACCESS_KEY=hidden x", "AWS_ACCESS_KEY_ID=AK AWS_SECRET_ACCESS_KEY=*"},
+        {"aws_session_token = hidden", "aws_session_token =*"},
+        {"{\"SecretAccessKey\": \"hidden\"}", "{\"SecretAccessKey\":*"},
+        {"authorization: Bearer hidden", "authorization:*"},
+        {"Password:", "Password:"},
+        {"cannot read the token of the pod", "cannot read the token of the pod"},
+        {"", ""},
+        {"://", "://"},
+    };
+    CLEANUP_BYTES text = BYTES_INIT(4096), expected = BYTES_INIT(4096);
+    doctor_redact(&text);
+    assert_int_equal(text.len, 0);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(lines); i++) {
+        assert_int_equal(bytes_printf(&text, "%s\n", lines[i].line), 0);
+        assert_int_equal(bytes_printf(&expected, "%s\n", lines[i].expected), 0);
+    }
+    assert_int_equal(bytes_printf(&text, "the last: secret=hidden"), 0); /* without a newline */
+    assert_int_equal(bytes_printf(&expected, "the last: secret=*"), 0);
+    doctor_redact(&text);
+    assert_string_equal(bytes_string(&text), bytes_string(&expected));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_threads__enough_or_no_limit_is_no_warning),
         cmocka_unit_test(test_within__findings_and_result_of_the_child_are_taken_over),
         cmocka_unit_test(test_within__a_check_that_hangs_is_left_alone),
+        cmocka_unit_test(test_redact__what_may_be_a_secret_is_not_in_the_bundle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

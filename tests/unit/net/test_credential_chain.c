@@ -238,6 +238,37 @@ static void assert_refused(int rc, const char *part)
 
 /* ------------------------------------------------------------------ places */
 
+/* What s3_credentials_source says has `part` in it, and no secret. */
+static void assert_named(const char *part)
+{
+    char source[S3_SOURCE_MAX];
+    if (s3_credentials_source("bucket", source))
+        fail_msg("%s", error_text());
+    if (!strstr(source, part) || strstr(source, "hidden"))
+        fail_msg("'%s' has not '%s', or a secret", source, part);
+}
+
+static void test_credential_chain__the_source_is_named_without_asking_it(void **state)
+{
+    char path[256];
+    setenv("GRANARY_CONFIG", "none", 1);
+    use_instance();
+    assert_named("the instance metadata service");
+    use_container();
+    assert_named("the container's endpoint");
+    write_file("credentials", "[default]\naws_access_key_id = AK\naws_secret_access_key = hidden\n", path);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
+    assert_named("the profile 'default' of ");
+    assert_named(path);
+    use_web_identity();
+    assert_named("a web identity (");
+    setenv("AWS_SECRET_ACCESS_KEY", "hidden", 1);
+    assert_named("the environment (AWS_ACCESS_KEY_ID)");
+    setenv("AWS_NO_SIGN_REQUEST", "true", 1);
+    assert_named("requests are not signed");
+    assert_int_equal(service.requests, 0);
+}
+
 static void test_credential_chain__every_service_is_understood(void **state)
 {
     void (*const uses[])(void) = {use_instance, use_container, use_web_identity}; /* each wins over those before */
@@ -463,10 +494,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_credential_chain__##name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(every_service_is_understood),         TEST(a_profile_names_a_role),
-        TEST(refusals_name_the_service),           TEST(keys_of_the_past_are_refused),
-        TEST(renews_ahead_and_keeps_the_old_ones), TEST(one_thread_renews),
-        TEST(expired_tokens_are_renewed_once),     TEST(the_region_a_server_names_is_used),
+        TEST(the_source_is_named_without_asking_it),
+        TEST(every_service_is_understood),
+        TEST(a_profile_names_a_role),
+        TEST(refusals_name_the_service),
+        TEST(keys_of_the_past_are_refused),
+        TEST(renews_ahead_and_keeps_the_old_ones),
+        TEST(one_thread_renews),
+        TEST(expired_tokens_are_renewed_once),
+        TEST(the_region_a_server_names_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
