@@ -12,6 +12,10 @@
  * buckets; the readers of [server] and [mount] check theirs. The file is never a place for secrets: a bucket's section
  * names a profile of the AWS files.
  *
+ * The file is not in /etc/granary, whose NAME.conf are those of units: granary-serve@granary would read a granary.conf
+ * there. It is not TOML: settings are options of the command line, whose own table checks the values, so a parser of
+ * types, quotes and nesting would have nothing to do.
+ *
  * A file belongs to root or to the effective user, and no one else may write it, since it decides where data comes from
  * and where it is kept. */
 #ifndef GRANARY_BASE_CONFIG_H

@@ -2,9 +2,15 @@
 # Sourced by release*.sh, after tests/lib.sh: a repository with this tree as a released version.
 
 cd "$GRANARY_SOURCE" || exit 1
+. tools/packages.sh
 version=$(dpkg-parsechangelog -S Version)
 
-need_git() { command -v git >"$W/null" || skip "no git here (apt-get install git)"; }
+# need_packages: what tools/release needs is installed
+need_packages() {
+    local missing
+    missing=$(packages_missing build package | xargs)
+    [ -z "$missing" ] || skip "packages are missing (apt-get install $missing)"
+}
 
 # git_init: a repository in the working directory, with an author for commits
 git_init() {

@@ -1,9 +1,8 @@
 #!/bin/bash
 # The packages that Debian 12 builds, in bare roots of Debian 12 and 13: they are installed, but for the one that
-# docs/operations/packages.md names; they build an image, list it and serve it. So do those that Debian 13 and Ubuntu
-# 26.04 build by the commands of that page, all but granary-csi, which flow/packages installs on Debian
-# 12 alone. Says how long it takes from the packages to the first read of a small image. The kernel is this machine's in
-# all of them.
+# docs/operations/packages.md names; they build an image, list it and serve it, and the volume driver of Kubernetes
+# listens. So do those that Debian 13 and Ubuntu 26.04 build by the commands of that page. Says how long it takes from
+# the packages to the first read of a small image. The kernel is this machine's in all of them.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -80,6 +79,21 @@ first_read() {
     end_background
 }
 
+# csi_runs: granary-csi is installed: its unit, its pages and its programs are there, and the driver listens for kubelet
+csi_runs() {
+    local unit=$ROOT/usr/lib/systemd/system/granary-csi.service program page
+    program=$(sed -nE 's/^ExecStart=([^ ]+) .*/\1/p' "$unit") || fail "no unit of granary-csi"
+    [ "$(inside "$program" --version)" = "$("$GRANARY" --version)" ] || fail "another version of granary-csi"
+    inside granary-node-labels --help >"$W/out" || fail "granary-node-labels"
+    for page in granary-csi granary-node-labels; do
+        [ -s "$ROOT/usr/share/man/man8/$page.8.gz" ] || fail "no page of $page"
+    done
+    mkdir -p "$ROOT/srv/kubelet/plugins_registry"
+    background "${INSIDE[@]}" "$program" --kubelet-dir /srv/kubelet >"$W/csi.out" 2>"$W/csi.err"
+    wait_for 60 grep -q 'serving /srv/kubelet/plugins_registry/' "$W/csi.err"
+    end_background
+}
+
 # try RELEASE PACKAGE...: granary and these packages can be installed there and run, others cannot
 try() {
     local name
@@ -90,7 +104,7 @@ try() {
     [ "$(inside granary --version)" = "$("$GRANARY" --version)" ] || fail "another version"
     inside granary build -q /srv/tree /srv/built/docs:v1 >"$W/built" || fail "granary build"
     inside granary ls -R /srv/built/docs:v1 | diff "$W/list" - || fail "granary ls"
-    for name in granary-fuse nbdkit-plugin-granary; do
+    for name in granary-fuse granary-csi nbdkit-plugin-granary; do
         if [[ " $* " = *" $name "* ]]; then
             apt install "$(package $name)" || fail "$(tail -20 "$W/apt.log")"
         else
@@ -98,6 +112,7 @@ try() {
             grep -q 'unmet dependencies' "$W/apt.log" || fail "$(cat "$W/apt.log")"
         fi
     done
+    [[ " $* " != *" granary-csi "* ]] || csi_runs
     remove_root
 }
 
@@ -115,10 +130,10 @@ build_on() {
     remove_root
 }
 
-try bookworm granary-fuse nbdkit-plugin-granary
-try trixie nbdkit-plugin-granary
+try bookworm granary-fuse granary-csi nbdkit-plugin-granary
+try trixie granary-csi nbdkit-plugin-granary
 build_on trixie
-try trixie granary-fuse nbdkit-plugin-granary
+try trixie granary-fuse granary-csi nbdkit-plugin-granary
 [ "$ubuntu" ] || skip "archive.ubuntu.com cannot be read: Ubuntu is not tested; Debian 12 and 13 pass"
 build_on resolute
-try resolute granary-fuse nbdkit-plugin-granary
+try resolute granary-fuse granary-csi nbdkit-plugin-granary

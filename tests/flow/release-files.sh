@@ -4,12 +4,9 @@
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
-need_git
+need_packages
 [ "$(id -u)" = 0 ] || skip "the container image is made by root"
 [ "$(dpkg --print-architecture)" = amd64 ] || skip "a release is made on amd64"
-for tool in dh mmdebstrap umoci rpmbuild; do
-    command -v $tool >"$W/null" || skip "no $tool here (apt-get install debhelper mmdebstrap umoci rpm)"
-done
 
 mkdir "$W/repository"
 tar -c --exclude=./.git --exclude='./build*' . | tar -x -C "$W/repository"

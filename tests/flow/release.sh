@@ -1,9 +1,10 @@
 #!/bin/bash
 # tools/release refuses what is no release: changes that are not committed, versions that differ, an unreleased one, a
-# commit without its tag, and a directory that is there. flow/release-files makes one.
+# commit without its tag, and a directory that is there. It refuses to begin where a tool that it will need is missing.
+# flow/release-files makes one.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
-need_git
+need_packages
 
 mkdir "$W/repository"
 cp -r --parents -t "$W/repository" tools debian deploy/helm CMakeLists.txt CHANGELOG.md
@@ -40,3 +41,14 @@ refuses "this commit is not tagged"
 mkdir "$W/there"
 ! tools/release "$W/there" >"$W/out" 2>&1 || fail "a directory that is there"
 grep -qF "$W/there exists" "$W/out" || fail "$(cat "$W/out")"
+
+mkdir "$W/bin"
+cat >"$W/bin/dpkg-query" <<'END'
+#!/bin/sh
+case $* in
+    *' lintian' | *' umoci') exit 1;;
+esac
+exec /usr/bin/dpkg-query "$@"
+END
+chmod +x "$W/bin/dpkg-query"
+PATH=$W/bin:$PATH refuses "packages are missing: lintian umoci; install them: . tools/packages.sh && packages_ensure"
