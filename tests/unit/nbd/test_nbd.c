@@ -267,6 +267,15 @@ static struct nbd_server_config small_memory(unsigned slow_ms)
     return (struct nbd_server_config){.threads = THREADS, .memory = MEMORY, .slow_ms = slow_ms};
 }
 
+static void wait_until_held(size_t bytes)
+{
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    size_t held;
+    while ((held = stats().memory) < bytes && clock_now_ms() < until)
+        sleep_ms(1);
+    must(held >= bytes, "%zu of %zu bytes are held", held, bytes);
+}
+
 /* A client that asks for more than the memory, and takes nothing. */
 static int begin_to_hoard(void)
 {
@@ -276,15 +285,11 @@ static int begin_to_hoard(void)
     return fd;
 }
 
-/* Wait until n such clients hold all that they can: the memory, or a reply each, as large as what may wait to be sent
- * to a client before the server reads more for it (workers.c). */
+/* Wait until n such clients hold all that they can: a reply each, as large as what may wait to be sent to a client
+ * before the server reads more for it (workers.c), and the memory outside the reserve. */
 static void wait_until_all_is_held(unsigned n)
 {
-    const size_t least = GR_MIN(n * (size_t)HOARDED, (size_t)MEMORY - HOARDED + 1);
-    uint64_t until = clock_now_ms() + WAIT_MS;
-    while (stats().memory < least && clock_now_ms() < until)
-        sleep_ms(1);
-    assert_true(stats().memory >= least);
+    wait_until_held(GR_MIN(n, 3u) * (size_t)HOARDED);
 }
 
 /* Receive all that the client asked for, in any order. */
@@ -437,17 +442,37 @@ static void test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection(void
     world_release();
 }
 
+/* What waits to be sent to one client is bounded, though there is memory: of its other requests, only those are read
+ * that were begun before. The reads of another client between them give them the time. */
+static void test_nbd__little_is_read_ahead_of_what_a_client_takes(void **state)
+{
+    enum { AT_ONCE = 2, READS = 64 };
+    world_init((struct nbd_server_config){.threads = AT_ONCE, .memory = 4 * MEMORY});
+    cache_all();
+    int reader = attach(), fd = begin_to_hoard();
+    wait_until_sockets_are_full(fd);
+    wait_until_held(HOARDED);
+    for (int i = 0; i < READS; i++)
+        check_read(reader, 0, PAGE);
+    assert_in_range(stats().memory, HOARDED, (1 + AT_ONCE) * HOARDED);
+    close(reader);
+    close(fd);
+    wait_for_clients(0);
+    world_release();
+}
+
 static void test_nbd__a_client_that_takes_nothing_is_disconnected_if_others_need_memory(void **state)
 {
     world_init(small_memory(100));
     cache_all();
-    int reader = attach(), fds[2] = {begin_to_hoard(), begin_to_hoard()};
+    /* three, with a reply each: then there is none left for the reader outside the reserve */
+    int reader = attach(), fds[3] = {begin_to_hoard(), begin_to_hoard(), begin_to_hoard()};
     uint64_t until = clock_now_ms() + WAIT_MS;
-    while (stats().clients > 2 && clock_now_ms() < until) /* the memory of the second may not be needed any more */
+    while (stats().clients > 3 && clock_now_ms() < until) /* the memory of the others may not be needed any more */
         check_read(reader, 0, HOARDED);
-    assert_in_range(stats().clients, 1, 2);
+    assert_in_range(stats().clients, 1, 3);
     close(reader);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         close(fds[i]);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
@@ -551,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody),
         cmocka_unit_test(test_nbd__of_a_large_read_only_the_missing_part_is_read_twice),
         cmocka_unit_test(test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection),
+        cmocka_unit_test(test_nbd__little_is_read_ahead_of_what_a_client_takes),
         cmocka_unit_test(test_nbd__a_client_that_takes_nothing_is_disconnected_if_others_need_memory),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
         cmocka_unit_test(test_nbd__the_counters_have_the_clients_and_the_limits),
