@@ -43,10 +43,10 @@
  * the others; -ENOENT: no such export; -ENOMEM. KIND_run is the control_work; its comment lists the lines that it
  * sends. KIND_free is the control_free. */
 enum { CONTROL_JOBS_MAX = 4 };
-/* Each store's jobs have as many slots, and those of all stores this many. So a store that answers nobody holds up the
- * jobs of its own, and no others before there are eight such stores. Fewer than the control socket's connections, which
- * jobs keep. */
-enum { CONTROL_JOBS_OF_ALL_MAX = 32 };
+/* Jobs that wait for no store have so many slots, the jobs of each store as many, and those of all stores these. So a
+ * store that answers nobody holds up the jobs of its own, and no others before there are seven such stores. All are
+ * fewer than the control socket's connections, which jobs keep. */
+enum { CONTROL_JOBS_OF_STORES_MAX = 28, CONTROL_JOBS_OF_ALL_MAX = CONTROL_JOBS_OF_STORES_MAX + CONTROL_JOBS_MAX };
 
 struct control_jobs;
 struct control_job;
@@ -64,7 +64,7 @@ void control_jobs_free(struct control_jobs *jobs);
 
 /* Run work in a new thread, and send its lines as the answer to connection, whose daemon allows suspending. Takes arg,
  * also when it fails. store: the URL of the store that the work waits for; "": of none, or of any. -EBUSY, with a
- * sentence: CONTROL_JOBS_MAX jobs of that store run already, or CONTROL_JOBS_OF_ALL_MAX of all, or the server stops.
+ * sentence: CONTROL_JOBS_MAX jobs of that store run already, or CONTROL_JOBS_OF_STORES_MAX of all, or the server stops.
  * Without one: -ENOMEM; -EIO: the answer could not be queued. */
 GR_MUST_CHECK int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, const char *store,
                                      control_work *work, void *arg, control_free *free_arg);

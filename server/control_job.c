@@ -202,24 +202,25 @@ static void reap(struct control_jobs *jobs, size_t i)
  * them. */
 static int find_slot_locked(struct control_jobs *jobs, const char *store, size_t *out)
 {
-    unsigned mine = 0;
+    unsigned mine = 0, stores = 0; /* jobs of this store; of all stores */
     *out = CONTROL_JOBS_OF_ALL_MAX;
     for (size_t i = 0; i < CONTROL_JOBS_OF_ALL_MAX; i++) {
         if (jobs->slots[i].ended)
             reap(jobs, i);
-        if (!jobs->slots[i].job)
+        const struct control_job *job = jobs->slots[i].job;
+        if (!job)
             *out = i;
-        else
-            mine += !strcmp(jobs->slots[i].job->store, store);
+        mine += job && !strcmp(job->store, store);
+        stores += job && *job->store;
     }
-    if (mine < CONTROL_JOBS_MAX && *out < CONTROL_JOBS_OF_ALL_MAX)
+    if (mine < CONTROL_JOBS_MAX && (!*store || stores < CONTROL_JOBS_OF_STORES_MAX))
         return 0;
     if (mine >= CONTROL_JOBS_MAX && *store)
         return error_set(-EBUSY,
                          "%d such requests wait for %s already; try again, and if that goes on, see whether it answers",
                          CONTROL_JOBS_MAX, store);
     return error_set(-EBUSY, "%d such requests are being answered already; try again",
-                     mine < CONTROL_JOBS_MAX ? CONTROL_JOBS_OF_ALL_MAX : CONTROL_JOBS_MAX);
+                     *store ? CONTROL_JOBS_OF_STORES_MAX : CONTROL_JOBS_MAX);
 }
 
 /* Start the job in a free slot. */

@@ -121,9 +121,12 @@ mount_patiently() { "$GRANARY" mount --fuse --json --cache "$W/cache:200M" --tim
 mount_patiently "$W/store/two" "$W/b" >"$W/mount.json"
 control=$(jq -r .control "$W/mount.json")
 free_port
-for i in {1..32}; do # all that it takes at a time: four of each of eight stores that are tried until the timeout
-    background curl -s --unix-socket "$control" -X PUT "http://granary/exports/none$i?image=http://127.0.0.1:$FREE_PORT/$((i % 8))/none" >"$W/put$i"
+add() { curl -s "${@:3}" --unix-socket "$control" -X PUT "http://granary/exports/none$1?image=http://127.0.0.1:$FREE_PORT/$2/none"; }
+for i in {1..28}; do # all that it takes at a time: four of each of seven stores that are tried until the timeout
+    background add "$i" $((i % 7)) >"$W/put$i"
 done
+is_busy() { [[ $(add 29 7 --max-time 1) = *"28 such requests"* ]]; }
+wait_for 60 is_busy
 mount_patiently "$W/store/one" "$W/a" >"$W/out" &
 one=$!
 mount_patiently "$W/other/one" "$W/c" >"$W/out2" &
