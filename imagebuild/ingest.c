@@ -150,6 +150,7 @@ static int archive_index_find(struct archive_index *m, const struct source_entry
                          (int)GR_MIN(link->target_len, (size_t)150), link->target);
     if (r.refused)
         return 0;
+    *out = r.entry;
     size_t len = r.entry.path_len + r.entry.validator_len + r.entry.target_len;
     uint8_t *text;
     bytes_clear(&m->text);
@@ -157,7 +158,6 @@ static int archive_index_find(struct archive_index *m, const struct source_entry
     if (rc)
         return rc;
     rc = scratch_read(m->texts, r.strings, text, len);
-    *out = r.entry;
     out->path = (const char *)text;
     out->validator = out->path + out->path_len;
     out->target = out->validator + out->validator_len;
