@@ -79,6 +79,8 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (spec->supervised)
         announce_number("GRANARY_SUPERVISOR", parent);
+    if (spec->untranslated)
+        setenv("LC_ALL", "C", 1);
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */

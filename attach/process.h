@@ -24,6 +24,7 @@ struct process_spec {
     int output;              /* standard output and error; -1: /dev/null */
     int listen_fd;           /* handed over by systemd's protocol (LISTEN_FDS); -1: none */
     bool session;            /* detached, in a separate session */
+    bool untranslated;       /* with LC_ALL=C: its messages will be read */
     bool supervised;         /* killed when the calling thread ends; gets our pid as GRANARY_SUPERVISOR */
     int (*write_down)(void *arg, pid_t pid); /* called before the program starts; it starts only if this returns 0 */
     void *arg;

@@ -307,7 +307,7 @@ bool server_options_no_cache(const struct server_values *v)
     if (v->caches.count)
         return !strcmp(v->caches.items[0], "none");
     const char *text = default_cache_environment();
-    return text ? !strcmp(text, "none") : v->memory != NULL;
+    return text ? !strcmp(text, "none") : v->memory && strtoull(v->memory, NULL, 10) > 0;
 }
 
 /* Put a --cache into the values; spec is not copied. */

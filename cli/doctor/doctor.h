@@ -60,11 +60,12 @@ void doctor_check_image(struct doctor_report *r, const char *image, const struct
 
 /* Write a .tar.gz with the report, versions, settings, mounts, state files, each server's status, metrics and log, and
  * of the journal the lines of Granary's units and those of the kernel about nbd and erofs (of logs and the journal the
- * last MiB each). None of these holds a secret. Mode 0600. What cannot be read is left out and named in the report.
+ * last MiB each). Granary writes no secret into these, but logs and journal have lines of others, too: in them, what
+ * looks like a secret is replaced. Mode 0600. What cannot be read is left out and named in the report.
  * -EEXIST: the file is there already; errors of open and write; -ENOMEM; with a sentence. */
 GR_MUST_CHECK int doctor_bundle(struct doctor_report *r, const char *file);
 
-/* Replace what may be a secret in lines of a log by '*' (doctor_redact.c). */
+/* Replace what looks like a secret in lines of a log by '*' (doctor_redact.c). */
 void doctor_redact(struct bytes *text);
 
 #endif

@@ -89,7 +89,7 @@ static void check_kernel(struct doctor_report *r)
 int doctor_run(const char *const *argv, int *out_fd, int *out_status)
 {
     CLEANUP_FD int output = memfd_create("output", MFD_CLOEXEC);
-    const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1};
+    const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .untranslated = true};
     uint64_t deadline = clock_now_ms() + PROGRAM_MS;
     pid_t pid, ended = 0;
     int rc = output < 0 ? error_set(-errno, "memfd: %s", strerror(errno)) : process_spawn(&spec, &pid);

@@ -1,8 +1,9 @@
 /* granary config show, granary config check
  *
  * A setting comes from the first of: the command line, which is not known here; the environment; the configuration file
- * (base/config.h); the default. show prints each value that applies and where it comes from, in the form of the file.
- * No setting is a secret, but a URL may contain one by mistake: one with an '@' or a '?' is not shown.
+ * (base/config.h); the default. show prints each value that applies and where it comes from, in the form of the file: a
+ * default is a comment where the same line of a file would mean something else. No setting is a secret, but a URL may
+ * contain one by mistake: one with an '@' or a '?' is not shown.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -38,6 +39,13 @@ static const char *without_secret(const char *value)
     return strstr(value, "://") && strpbrk(value, "@?") ? "(not shown: it has an '@' or a '?')" : value;
 }
 
+/* Whether the same line of a file would mean something else than this default does. A cache needs a size there, which a
+ * server chooses when it makes the default one. An endpoint or a profile goes before what AWS's own files say. */
+static bool is_no_line(const char *section, const char *key)
+{
+    return !strcmp(key, "cache") || !strcmp(section, EVERY_BUCKET);
+}
+
 /* Show one setting. value: NULL if there is none; from: "file", "environment", "default" or "unset"; name: the
  * variable; line: in the file. */
 static void show(struct listing *l, const char *section, const char *key, const char *value, const char *from,
@@ -54,7 +62,8 @@ static void show(struct listing *l, const char *section, const char *key, const 
     if (!l->section || strcmp(l->section, section) != 0)
         printf("%s[%s]\n", l->section ? "\n" : "", section);
     l->section = section;
-    int width = value ? printf("%s = %s", key, value) : printf("#%s =", key);
+    bool comment = !value || (!strcmp(from, "default") && is_no_line(section, key));
+    int width = printf("%s%s =%s%s", comment ? "#" : "", key, value ? " " : "", value ? value : "");
     printf("%*s  # ", width < 44 ? 44 - width : 0, "");
     if (line)
         printf("line %u\n", line);

@@ -23,7 +23,7 @@ static const struct doctor_values defaults = {.access.timeout_s = OPEN_LOOKUP_S}
 static const struct option_row rows[] = {
     LOOKUP_ROWS(struct doctor_values),
     {OPTION_TEXT, 0, "bundle", "FILE", offsetof(struct doctor_values, bundle), 0, 0,
-     "write a .tar.gz for a bug report: findings, versions, settings, status, metrics, logs, journal; no secrets"},
+     "write a .tar.gz for a bug report: findings, settings, status, logs, journal; read it before sending it on"},
     {OPTION_FLAG, 0, "write", NULL, offsetof(struct doctor_values, write), 0, 0,
      "try conditional puts in IMAGE's store: a few small objects below probe/, which are removed"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct doctor_values, json), 0, 0, "print one JSON object"},

@@ -83,7 +83,7 @@ GRANARY_CONFIG=none "$GRANARY" config show >"$W/shown"
 ! grep -q 'metrics = 1' "$W/shown" || fail "GRANARY_CONFIG=none: $(cat "$W/shown")"
 
 echo "== what nothing sets is shown with its default"
-unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_PROFILE AWS_DEFAULT_REGION
+unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION
 export AWS_CONFIG_FILE=$W/none AWS_SHARED_CREDENTIALS_FILE=$W/none
 write '[server]' 'metrics = 127.0.0.1:1'
 directory=$HOME/.cache/granary
@@ -97,9 +97,24 @@ AWS_PROFILE=work AWS_ENDPOINT_URL=http://host settings >"$W/settings"
 grep -qxF "s3:// profile work environment AWS_PROFILE -" "$W/settings" || fail "$(cat "$W/settings")"
 grep -qxF "s3:// endpoint http://host environment AWS_ENDPOINT_URL -" "$W/settings" || fail "$(cat "$W/settings")"
 "$GRANARY" config show >"$W/shown"
-grep -qE "^cache = $directory +# default\$" "$W/shown" || fail "$(cat "$W/shown")"
+for setting in "cache = $directory" 'endpoint = https://s3.us-east-1.amazonaws.com' 'profile = default'; do
+    grep -qE "^#$setting +# default\$" "$W/shown" || fail "no '#$setting' in $(cat "$W/shown")"
+done
+# restated COUNT: what show prints is a file that means the same; COUNT of these are defaults with it, too
+restated() {
+    "$GRANARY" config show >"$W/shown" && "$GRANARY" config check "$W/shown" >"$W/checked" || fail "$(cat "$W/shown")"
+    settings | cut -d' ' -f1-3 >"$W/settings"
+    GRANARY_CONFIG=$W/shown settings >"$W/restated"
+    cut -d' ' -f1-3 "$W/restated" | diff "$W/settings" - || fail "it means something else: $(cat "$W/shown")"
+    defaults=$(grep -cE '^(server cache|s3:// (endpoint|profile)) .* default - -$' "$W/restated")
+    [ "$defaults" = "$1" ] || fail "$(cat "$W/restated")"
+}
+restated 3
 write '[server]' 'memory = 64M'
 has "server cache none default - -" # memory alone keeps nothing on a disk
+restated 3
+write '[server]' "cache = $W/a:64M" "cache = $W/b:1G" '[s3://]' 'profile = work' '[s3://data]' 'endpoint = http://host'
+restated 1
 
 echo "== the file that is installed sets nothing, explains every setting, and shows the defaults"
 installed=$GRANARY_SOURCE/deploy/granary.conf

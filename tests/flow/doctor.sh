@@ -58,7 +58,7 @@ found "FAIL config GRANARY_CACHE.*"
 mkdir -m 700 "$W/other"
 examine 0 "$W/other"
 found "OK cache $W/other: .* available, to .*: null"
-found "OK cache $W/cache: $(stat -f -c %T "$W/cache" | sed 's|ext2/ext3|ext[234]|; s|overlayfs|overlay|'), 64.0 MiB of .*"
+found "OK cache $W/cache: $(findmnt -no FSTYPE -T "$W/cache"), 64.0 MiB of .*"
 if [ "$(id -u)" = 0 ]; then
     chmod 711 "$W"
     chown nobody "$W/other" # a server's that runs as another user
@@ -241,8 +241,12 @@ sum=$(sha256sum <"$W/bundle.tar.gz")
 ! "$GRANARY" doctor --bundle "$W/bundle.tar.gz" >"$W/text" 2>"$W/err" || fail "a file that exists is taken"
 grep -q "cannot make $W/bundle.tar.gz: File exists" "$W/err" || fail "$(cat "$W/err")"
 [ "$(sha256sum <"$W/bundle.tar.gz")" = "$sum" ] || fail "a file that exists was changed"
-printf '#!/bin/sh\necho "Failed to add filter for units: No data available"\nexit 1\n' >"$W/bin/journalctl"
-PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/without.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
+cat >"$W/bin/journalctl" <<'END'
+#!/bin/sh
+[ "$LC_ALL" = C ] && echo 'Failed to add filter for units: No data available' || echo 'in another language'
+exit 1
+END
+LC_ALL=POSIX PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/without.tar.gz" >"$W/text" || fail "$(cat "$W/text")"
 ! grep -q journal "$W/text" || fail "no unit is no failure: $(cat "$W/text")"
 printf '#!/bin/sh\necho "it is broken"\nexit 1\n' >"$W/bin/journalctl"
 PATH=$W/bin:$PATH "$GRANARY" doctor --bundle "$W/broken.tar.gz" >"$W/text" || fail "$(cat "$W/text")"

@@ -104,35 +104,90 @@ static void test_within__a_check_that_hangs_is_left_alone(void **state)
 
 /* ---- secrets ---- */
 
+struct redact_case {
+    const char *line, *expected; /* expected: NULL: the line itself */
+};
+
+static void check_redact(const struct redact_case *lines, size_t count)
+{
+    CLEANUP_BYTES all = BYTES_INIT(16 << 10), wanted = BYTES_INIT(16 << 10);
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP_BYTES text = BYTES_INIT(4096);
+        const char *expected = lines[i].expected ? lines[i].expected : lines[i].line;
+        assert_int_equal(bytes_printf(&text, "%s", lines[i].line), 0); /* without a newline */
+        doctor_redact(&text);
+        assert_string_equal(bytes_string(&text), expected);
+        assert_int_equal(bytes_printf(&all, "%s\n", lines[i].line), 0);
+        assert_int_equal(bytes_printf(&wanted, "%s\n", expected), 0);
+    }
+    doctor_redact(&all);
+    assert_string_equal(bytes_string(&all), bytes_string(&wanted));
+}
+
 static void test_redact__what_may_be_a_secret_is_not_in_the_bundle(void **state)
 {
-    static const struct {
-        const char *line, *expected;
-    } lines[] = {
-        {"read https://store/a/b in 3 ms", "read https://store/a/b in 3 ms"},
+    static const struct redact_case lines[] = {
         {"GET https://me:hidden@host/a failed", "GET https://* failed"},
         {"GET http://host/a?X-Amz-Token=hidden: 403", "GET http://* 403"},
         {"two: s3://bucket/x and ftp://hidden@host", "two: s3://bucket/x and ftp://*"},
+        {"http_proxy=me:hidden@proxy:3128 is set", "http_proxy=me:* is set"},
         {"AWS_ACCESS_KEY_ID=AK AWS_SECRET_ACCESS_KEY=hidden x", "AWS_ACCESS_KEY_ID=AK AWS_SECRET_ACCESS_KEY=*"},
         {"aws_session_token = hidden", "aws_session_token =*"},
+        {"DB_PASS=hidden", "DB_PASS=*"},
+        {"passphrase=hidden and more", "passphrase=*"},
         {"{\"SecretAccessKey\": \"hidden\"}", "{\"SecretAccessKey\":*"},
+        {"{\"credentials\": \"hidden\"}", "{\"credentials\":*"},
+        {"{'a/token': 'hidden'}", "{'a/token':*"},
         {"authorization: Bearer hidden", "authorization:*"},
-        {"Password:", "Password:"},
-        {"cannot read the token of the pod", "cannot read the token of the pod"},
-        {"", ""},
-        {"://", "://"},
+        {"with Bearer hidden.of.three for it", "with Bearer * for it"},
+        {"Cookie: a=hidden; b=hidden", "Cookie:*"},
+        {"X-Api-Key: hidden", "X-Api-Key:*"},
+        {"apikey:hidden", "apikey:*"},
+        {"user/password: hidden", "user/password:*"},
+        {"credential: hidden", "credential:*"},
+        {"passwd : hidden hidden", "passwd :*"},
+        {"curl --password hidden --token 'hidden \\' hidden' -v", "curl --password * --token * -v"},
+        {"curl --password --token hidden", "curl --password --token *"},
+        {"--token=hidden", "--token=*"},
+        {"GET /webhdfs/v1/x?op=OPEN&delegation=hidden failed", "GET /webhdfs/v1/x?op=OPEN&delegation=* failed"},
+        {"GET /b/x?se=1&sig=hidden HTTP/1.1", "GET /b/x?se=1&sig=* HTTP/1.1"},
+        {"the last: secret=hidden", "the last: secret=*"},
     };
-    CLEANUP_BYTES text = BYTES_INIT(4096), expected = BYTES_INIT(4096);
-    doctor_redact(&text);
-    assert_int_equal(text.len, 0);
-    for (size_t i = 0; i < GR_ARRAY_SIZE(lines); i++) {
-        assert_int_equal(bytes_printf(&text, "%s\n", lines[i].line), 0);
-        assert_int_equal(bytes_printf(&expected, "%s\n", lines[i].expected), 0);
-    }
-    assert_int_equal(bytes_printf(&text, "the last: secret=hidden"), 0); /* without a newline */
-    assert_int_equal(bytes_printf(&expected, "the last: secret=*"), 0);
-    doctor_redact(&text);
-    assert_string_equal(bytes_string(&text), bytes_string(&expected));
+    CLEANUP_BYTES empty = BYTES_INIT(4096);
+    doctor_redact(&empty);
+    assert_int_equal(empty.len, 0);
+    check_redact(lines, GR_ARRAY_SIZE(lines));
+}
+
+static void test_redact__sentences_that_a_report_needs_stay_whole(void **state)
+{
+    static const struct redact_case lines[] = {
+        {"read https://store/a/b in 3 ms", NULL},
+        {"2026-11-28T12:00:00+0000 host granary[7]: s3://b/faces:v1@sha256:00ff is served", NULL},
+        {"S3 credentials: /var/run/secrets/eks.amazonaws.com/token: No such file or directory", NULL},
+        {"no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and", NULL},
+        {"--http-token-file: the token cannot be read from F: Permission denied", NULL},
+        {"--http-token-file: F holds no token: one line of printable characters, without blanks", NULL},
+        {"--password: write it into a file", NULL},
+        {"AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/x", NULL},
+        {"store /s: faces.minisig is no signature: it is not UTF-8 text", NULL},
+        {"the secret key has a password: sign what it prints by minisign", NULL},
+        {"cannot read '/etc/keys/secret': Permission denied", NULL},
+        {"cannot read s3://bucket/a/tokens: access is denied", NULL},
+        {"granary-serve@tokens.service: Main process exited, code=exited", NULL},
+        {"granary-serve@a.service: Failed to set up credentials: No such file or directory", NULL},
+        {"export 'tokens': 4096 bytes", NULL},
+        {"check AWS_SECRET_ACCESS_KEY (SignatureDoesNotMatch from http://h)", NULL},
+        {"3 blocks passed: all", NULL},
+        {"cannot read the bearer token of the pod", NULL},
+        {"Password:", NULL},
+        {"--token", NULL},
+        {"Bearer ", NULL},
+        {"", NULL},
+        {"://", NULL},
+        {":@sha256:", NULL},
+    };
+    check_redact(lines, GR_ARRAY_SIZE(lines));
 }
 
 int main(void)
@@ -143,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_within__findings_and_result_of_the_child_are_taken_over),
         cmocka_unit_test(test_within__a_check_that_hangs_is_left_alone),
         cmocka_unit_test(test_redact__what_may_be_a_secret_is_not_in_the_bundle),
+        cmocka_unit_test(test_redact__sentences_that_a_report_needs_stay_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
