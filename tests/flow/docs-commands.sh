@@ -71,8 +71,9 @@ stop) alone ;;
 "config show"*) sed -i 's/^cach /cache /' $W/granary.conf; exec $GRANARY "\$@" ;; # what config check had found
 "bench "*) exec $GRANARY "\$@" --seconds 1 ;;
 "trace record "*)
+    rm -f "\${@: -1}" # written when the recording begins
     $GRANARY "\$@" >$W/trace.log 2>&1 &
-    sleep 0.3
+    until [ -e "\${@: -1}" ]; do kill -0 \$! 2>$W/null || { cat $W/trace.log; exit 1; }; sleep 0.05; done
     find $W/faces -type f -exec dd if={} iflag=nocache count=0 status=none \; -exec cat {} + >$W/null
     kill -INT \$!
     wait \$! || { cat $W/trace.log; exit 1; }
