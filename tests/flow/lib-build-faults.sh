@@ -107,15 +107,17 @@ soak_round() {
 
 # kill_loop KILLS TREE STORE: that many builds killed at any moment of their lives, then one that is not
 kill_loop() {
-    local i=0 took packs
+    local i=0 took packs tag
     took=$(date +%s%N)
     build_clean "$2" "$3-whole/set"
     took=$((($(date +%s%N) - took) / 1000000))
     mkdir -p "$3/packs"
     while [ $((i++)) -lt "$1" ]; do
         build_and_kill "$2" "$3/set" "$(awk -v ms="$took" -v r="$RANDOM" 'BEGIN { print ms * r / 32768 / 1000 }')"
-        # what is published is whole
-        [ "$(published "$3")" = 0 ] || "$GRANARY" verify --deep -q "$3/set" || fail "published, and damaged"
+        # what is published is whole, by the tag that names it for ever and, if it came to that, by the other
+        for tag in "$3"/images/set/*; do
+            [ ! -e "$tag" ] || "$GRANARY" verify --deep -q "$3/set:${tag##*/}" || fail "published, and damaged: ${tag##*/}"
+        done
     done
     packs=$(find "$3/packs" -type f -name '????????????????????????????????????????????????????????????????' | wc -l)
     local before
