@@ -76,23 +76,25 @@ int mountinfo_lists(const struct mountinfo *m)
     return found;
 }
 
-/* The type follows " - ", which ends the fields that are there or not. */
 int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX])
 {
     struct mountinfo m;
-    CLEANUP_FREE char *line = NULL;
-    size_t size = 0;
-    bool found = false;
-    int rc = mountinfo_of(dir, &m), id;
-    FILE *f = rc ? NULL : fopen("/proc/self/mountinfo", "re");
-    if (!f)
-        return rc ? rc : error_set(-errno, "cannot read the mounts: %s", strerror(errno));
-    while (!found && getline(&line, &size, f) > 0) {
-        const char *rest = strstr(line, " - ");
-        found = rest && sscanf(line, "%d", &id) == 1 && id == m.id && sscanf(rest, " - %63s", out) == 1;
-    }
-    fclose(f);
-    return found ? 0 : error_set(-ENOENT, "%s: the kernel does not list the mount that it is in", dir);
+    int rc = mountinfo_of(dir, &m);
+    if (rc)
+        return rc;
+    struct libmnt_table *table = mnt_new_table_from_file("/proc/self/mountinfo");
+    struct libmnt_iter *all = mnt_new_iter(MNT_ITER_FORWARD);
+    struct libmnt_fs *fs = NULL;
+    const char *type = NULL;
+    while (!type && table && all && !mnt_table_next_fs(table, all, &fs))
+        type = mnt_fs_get_id(fs) == m.id ? mnt_fs_get_fstype(fs) : NULL;
+    if (type)
+        snprintf(out, MOUNTINFO_TYPE_MAX, "%s", type);
+    else
+        rc = error_set(-ENOENT, "%s: the kernel does not list the mount that it is in", dir);
+    mnt_free_iter(all);
+    mnt_unref_table(table);
+    return rc;
 }
 
 /* ---- libmount's list ---- */
