@@ -96,14 +96,19 @@ static int set_given_endpoint(struct s3_address *a, const char *bucket, const ch
     return a->endpoint ? set_base(a, bucket, scheme, style == VIRTUAL) : error_no_memory();
 }
 
+/* set_region() keeps regions short enough. */
+static void write_aws_endpoint(const char *region, char out[S3_ENDPOINT_MAX])
+{
+    const char *domain = strncmp(region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
+    snprintf(out, S3_ENDPOINT_MAX, "https://s3.%s.%s", region, domain);
+}
+
 static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style style)
 {
-    char endpoint[S3_ENDPOINT_MAX];
-    const char *domain = strncmp(a->region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
-    snprintf(endpoint, sizeof endpoint, "https://s3.%s.%s", a->region, domain);
-    a->endpoint = strdup(endpoint);
+    a->endpoint = malloc(S3_ENDPOINT_MAX);
     if (!a->endpoint)
         return error_no_memory();
+    write_aws_endpoint(a->region, a->endpoint);
     return set_base(a, bucket, strlen("https://"), style == AUTO ? !strchr(bucket, '.') : style == VIRTUAL);
 }
 
@@ -150,7 +155,6 @@ int s3_address_make(const struct s3_config *config, const char *region, struct s
     return 0;
 }
 
-/* A bucket without an address of its own in any file or variable; only its endpoint is asked for. */
 int s3_standard_endpoint(char out[S3_ENDPOINT_MAX])
 {
     CLEANUP(cleanup_s3_address) struct s3_address *a = calloc(1, sizeof *a);
@@ -162,9 +166,7 @@ int s3_standard_endpoint(char out[S3_ENDPOINT_MAX])
     if (!rc)
         rc = set_region(a, NULL, &profile);
     if (!rc)
-        rc = set_aws_endpoint(a, "bucket", PATH);
-    if (!rc)
-        snprintf(out, S3_ENDPOINT_MAX, "%s", a->endpoint);
+        write_aws_endpoint(a->region, out);
     return rc;
 }
 
