@@ -70,12 +70,6 @@ static int look_first(struct warming *w)
 
 /* ---- warming ---- */
 
-/* Was the chunk missing at the first look? */
-static bool is_missing(const struct warming *w, uint64_t chunk)
-{
-    return chunk_set_meets(&w->missing, chunk, chunk + 1);
-}
-
 /* Did tell end the run? */
 static bool is_ended(const struct warming *w)
 {
@@ -87,7 +81,7 @@ static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, s
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        if (is_missing(w, chunks[i]))
+        if (chunk_set_meets(&w->missing, chunks[i], chunks[i] + 1))
             bytes += image_chunk_len(w->c->img, chunks[i]);
     return bytes;
 }
