@@ -138,7 +138,7 @@ static int check_one(struct doctor_report *r, const void *arg)
         *type = 0;
     int rc = there ? become_owner(&st) : 0;
     if (rc)
-        return error_set(rc, "cannot become its owner: %s", strerror(-rc));
+        return error_set(rc, "cannot become its owner: %s; run granary doctor as that user", strerror(-rc));
     check_cache(r, c->dir, c->size, type);
     return 0;
 }

@@ -108,8 +108,10 @@ static void name_place(const struct credential_chain *c, const struct aws_profil
         snprintf(out, S3_SOURCE_MAX, "a web identity (%s)", c->token_file);
     else if (credentials_in_environment())
         snprintf(out, S3_SOURCE_MAX, "the environment (AWS_ACCESS_KEY_ID)");
+    else if (p->file)
+        snprintf(out, S3_SOURCE_MAX, "the profile '%s' of %s or the AWS config file", p->name, p->file);
     else
-        snprintf(out, S3_SOURCE_MAX, "the profile '%s' of %s or the AWS config file", p->name, p->file ?: "no file");
+        snprintf(out, S3_SOURCE_MAX, "the profile '%s' of the AWS config file", p->name);
 }
 
 int credential_chain_name(const char *profile, char out[S3_SOURCE_MAX])
