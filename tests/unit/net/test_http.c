@@ -2,6 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -50,6 +51,39 @@ static void test_http__headers_and_body_arrive(void **state)
     assert_memory_equal(body.data, "body", 4);
     assert_non_null(strstr(last_request(f), "\r\nRange: bytes=2-5\r\n"));
     assert_non_null(strstr(last_request(f), "User-Agent: granary/"));
+}
+
+/* Blocks that this thread freed while they had this text in them; NULL: they are not counted. */
+static _Thread_local const char *watched;
+static _Thread_local int freed_with_it;
+void __real_free(void *p);
+void __wrap_free(void *p);
+
+void __wrap_free(void *p)
+{
+    if (p && watched && memmem(p, malloc_usable_size(p), watched, strlen(watched)))
+        freed_with_it++;
+    __real_free(p);
+}
+
+static void test_http__libcurl_leaves_no_key_in_freed_memory(void **state)
+{
+    struct fixture *f = *state;
+    const struct http_signer signer = {
+        .access_key = "AKID", .secret_key = "the-key", .session_token = "the-key", .region = "r", .service = "s3"};
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    RESPONSE r = {0};
+    const struct http_request q = {
+        .method = "GET", .url = f->url, .signer = &signer, .sink = collect, .sink_arg = &body};
+    set_answer(f, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nthe-key");
+    watched = "the-key";
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    http_free(f->http);
+    watched = NULL;
+    f->http = NULL;
+    assert_memory_equal(body.data, "the-key", 7);
+    assert_non_null(strstr(last_request(f), "the-key"));
+    assert_int_equal(freed_with_it, 0);
 }
 
 static void test_http__connections_are_kept(void **state)
@@ -486,6 +520,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(http__headers_and_body_arrive),
+        TEST(http__libcurl_leaves_no_key_in_freed_memory),
         TEST(http__connections_are_kept),
         TEST(http__what_is_asked_afresh_goes_over_a_new_connection),
         TEST(http__a_connection_that_gave_a_short_answer_is_not_used_again),
