@@ -2,7 +2,7 @@
 # The packages for arm64, cross-compiled on another machine. Emulated by qemu, their granary builds images with the
 # digests of this machine's, and verifies those of this machine, as this machine does those; their NBD server serves
 # them through a disk cache. Unit tests for arm64 pass, those of memory also where pages have 64 KiB.
-# ctest: long
+# ctest: long first
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/lib-packages.sh"
 [ "$(uname -m)" != aarch64 ] || skip "this machine is arm64: all other tests are tests of arm64"

@@ -3,9 +3,10 @@
 # docs/operations/packages.md names; they build an image, list it and serve it, and the volume driver of Kubernetes
 # listens. So do those that Debian 13 and Ubuntu 26.04 build by the commands of that page. Says how long it takes from
 # the packages to the first read of a small image. The kernel is this machine's in all of them.
-# ctest: long
+# ctest: long first
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/lib-packages.sh"
 
 [ "$(id -u)" = 0 ] || skip "a chroot needs root"
 for tool in dh mmdebstrap nbdcopy; do
@@ -29,7 +30,7 @@ else
     ubuntu=""
 fi
 
-"$GRANARY_SOURCE/tools/package" deb "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+make_debs "$W/debs"
 cp -r "$GRANARY_SOURCE/docs" "$W/tree"
 "$GRANARY" build -q "$W/tree" "$W/store/docs:v1" >"$W/built"
 "$GRANARY" export -q "$W/store/docs:v1" "$W/image"

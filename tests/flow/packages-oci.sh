@@ -19,9 +19,9 @@ extra_cleanup() {
 }
 
 echo "== two builds, by different settings, give the same bytes"
-"$GRANARY_SOURCE/tools/package" oci "$W/one" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
-mkdir "$W/the-same-again"
-cp "$W/one"/*.deb "$W/the-same-again"
+make_debs "$W/one"
+"$GRANARY_SOURCE/tools/oci-image" "$W/one" || fail "the first build"
+make_debs "$W/the-same-again"
 (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 "$GRANARY_SOURCE/tools/oci-image" "$W/the-same-again") || fail "the second build"
 version=$(dpkg-parsechangelog -l "$GRANARY_SOURCE/debian/changelog" -S Version)
 name=granary-$version-$(dpkg --print-architecture)

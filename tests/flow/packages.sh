@@ -25,7 +25,7 @@ apt() {
 }
 
 echo "== two builds, in directories of different names and by different settings, give the same bytes"
-"$GRANARY_SOURCE/tools/package" deb "$W/debs" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+make_debs "$W/debs"
 (
     umask 077
     export TZ=Asia/Tokyo LANG=C.UTF-8 LC_ALL=C.UTF-8 CCACHE_DISABLE=1 DEB_BUILD_OPTIONS=parallel=3

@@ -2,7 +2,7 @@
 # A soak: builds from S3 into S3 while 5 % of all requests fail in any way at all, stalls included; each gives the right
 # digest, its image is sound. Every third one is killed once in the middle and run again. Then many local builds killed
 # at any moment.
-# ctest: long
+# ctest: long first
 . "$(dirname "$0")/lib-build-faults.sh"
 
 rounds=${GRANARY_SOAK_ROUNDS:-30}

@@ -10,7 +10,7 @@
 need_debian
 "$vm" prepare "$GRANARY_BUILD/vm"
 
-"$GRANARY_SOURCE/tools/package" deb "$W/built" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
+make_debs "$W/built"
 mkdir "$W/debs"
 mv "$W"/built/granary_*.deb "$W/debs/"
 newer_debs "$W/debs" "$W/newer-debs"
