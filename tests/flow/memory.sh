@@ -1,7 +1,8 @@
 #!/bin/bash
 # What a server holds while a whole image is read from it again and again, by nbdcopy's 4 connections of 64 requests and
-# by 64 readers of its file: 100 MiB at most with no tier in memory, and the last reading no more than a tenth beyond
-# the first half of them, of which one is from the store. GRANARY_FULL=1: ten readings of twice as much, not five.
+# by 64 readers of its file: 100 MiB at most with no tier in memory, and one of the last two readings no more than a
+# tenth beyond the first half of them, of which one is from the store. GRANARY_FULL=1: ten readings of twice as much,
+# not five.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 BOUND=$((100 * 1024))
@@ -18,18 +19,20 @@ front_is_there() { FRONT=$(pgrep -P "$BACKGROUND_PID"); }
 
 # reads NAME COMMAND...: READS times, the peak of each by itself
 reads() {
-    local name=$1 i early=0 peak all=0
+    local name=$1 i early=0 peak="" before all=0 least
     shift
     for ((i = 1; i <= READS; i++)); do
         echo 5 >"/proc/$FRONT/clear_refs" # VmHWM begins anew
         "$@"
+        before=$peak
         peak=$(field VmHWM)
         echo "$name: reading $i: peak $((peak / 1024)) MiB"
         all=$((peak > all ? peak : all))
         [ $i != $(((READS + 1) / 2)) ] || early=$all
     done
     [ "$all" -le $BOUND ] || fail "$name held $((all / 1024)) MiB, more than $((BOUND / 1024))"
-    [ $((peak * 10)) -le $((early * 11)) ] || fail "$name grows: $((early / 1024)) MiB for the first half, $((peak / 1024)) for reading $READS"
+    least=$((peak < before ? peak : before)) # on a busy machine, one reading may have more requests at once than all others
+    [ $((least * 10)) -le $((early * 11)) ] || fail "$name grows: $((early / 1024)) MiB for the first half, $((least / 1024)) at last"
 }
 
 by_nbdcopy() { nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" null:; }
