@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Sourced by flow tests that mount, before tests/lib.sh: a mount namespace of the test's own with an empty
-# /run/granary. What this machine has mounted by granary does not meddle with the test, nor the test with that; and a
-# namespace that another test makes has no copy of the test's mounts, for which `granary umount` would refuse to detach.
+# /run/granary and nothing of the units. What this machine has mounted and serves by granary does not meddle with the
+# test, nor the test with that; and a namespace that another test makes has no copy of the test's mounts, for which
+# `granary umount` would refuse to detach.
 #
 # The servers of mounts are no children of the test, so they would outlive one that fails, or that ctest kills because it
 # takes too long: lib.sh ends them in the first case, by own_mounts_end, and a process that waits for the test's end in
@@ -15,7 +16,7 @@ needs_fuse() {
 }
 
 if [ -n "${GRANARY_OWN_MOUNTS:-}" ]; then
-    for dir in /run/granary /run/mount; do
+    for dir in /run/granary /run/mount $(compgen -G "/run/granary-*"); do # of units, the last
         mkdir -p $dir
         mount -t tmpfs -o mode=755 tmpfs $dir
     done

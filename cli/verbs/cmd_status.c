@@ -382,6 +382,8 @@ static int cmd_status_run(const struct invocation *inv)
     struct node_servers servers;
     int rc = node_servers_find(&servers);
     if (!rc)
+        rc = node_servers_add_units(&servers);
+    if (!rc)
         rc = show_all(&servers, inv->values);
     node_servers_release(&servers);
     return rc;
@@ -393,11 +395,13 @@ const struct verb verb_status = {
     .max_operands = 1,
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
     .details = "TARGET is a mount point, and that mount alone is shown, or a server's control socket. Without it, all\n"
-               "servers of this machine are shown: that of 'granary serve' and those of mounts.\n"
+               "servers of this machine are shown: that of 'granary serve', those of the units granary-serve@NAME\n"
+               "and those of mounts.\n"
                "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
                "store fails now and then or keeps a read waiting for 5 s, a shared cache proxy is down or their list\n"
-               "is not up to date, or a cache directory failed lately; failing (3): a store does not answer, has\n"
-               "refused three different objects in a row, or keeps a read waiting for 30 s, or the server does not\n"
+               "is not up to date, or a cache directory failed lately; failing (3): a store does not answer, does\n"
+               "not accept the credentials, has refused three different objects in a row (eight if it refuses\n"
+               "access), or keeps a read waiting for 30 s, an export waits for its own keys, or the server does not\n"
                "answer. Rates are those of the last ten seconds. What is cached is looked up in the part of the index\n"
                "that is cached: no store is asked.",
     .options = rows,

@@ -7,7 +7,12 @@
 needs_fuse
 
 dir=$W/mnt
-extra_cleanup() { "$GRANARY" umount --force "$dir" 2>/dev/null; }
+unit=/run/granary-cli-targets
+extra_cleanup() {
+    "$GRANARY" umount --force "$dir"
+    umount -l $unit
+    rmdir $unit
+} 2>/dev/null
 mkdir "$dir" "$W/tree" "$W/empty"
 head -c 1000000 /dev/urandom >"$W/tree/file"
 "$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"
@@ -70,3 +75,11 @@ wait_for 60 grep -q '^serving' "$W/serve2.out"
 table 0 "" "$W/elsewhere" $every
 table 1 "$W/bare.sock is no control socket: what answers there does not speak HTTP. Give the server's control socket, not its NBD socket" \
     "$W/bare.sock" $every
+
+echo "== status without a target also shows the server of a unit"
+mkdir -p $unit
+mount -t tmpfs tmpfs $unit # seen by this test alone
+background "$GRANARY" serve "$W/store/one" --socket $unit/nbd.sock --cache "$W/c3:64M" >"$W/serve3.out" 2>"$W/serve3.err"
+wait_for 60 grep -q '^serving' "$W/serve3.out"
+"$GRANARY" status --quick --json >"$W/status.json" || fail "status: exit $?"
+jq -e --arg control $unit/nbd.sock.control '.servers | map(.control) == [$control]' "$W/status.json" >"$W/null" || fail "$(cat "$W/status.json")"
