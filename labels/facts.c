@@ -120,6 +120,8 @@ int label_facts_read(const char *control, struct label_facts *out)
     if (rc)
         return rc;
     CLEANUP_JSON json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (!status)
+        return error_set(-EIO, "%s: the status is not JSON", control);
     label_facts_take_status(out, status);
     rc = control_call(control, "GET", "/cache", params, take_line, out);
     label_facts_end(out);
