@@ -322,10 +322,13 @@ int connection_new(struct nbd_server *s, int fd, bool refused)
     CLEANUP_BYTES greeting = BYTES_INIT(HANDSHAKE_OUT_MAX);
     struct connection *c = calloc(1, sizeof *c);
     struct epoll_event event = {.data.ptr = c};
-    if (!c || handshake_greet(&greeting) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event)) {
+    int rc = !c || handshake_greet(&greeting) ? error_no_memory() : 0;
+    if (!rc && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event))
+        rc = error_set(-errno, "a client cannot be watched: %s", strerror(errno));
+    if (rc) {
         free(c);
         close(fd);
-        return error_no_memory();
+        return rc;
     }
     set_up_socket(fd);
     c->server = s;
