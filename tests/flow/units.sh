@@ -23,8 +23,12 @@ grep -q Restrat "$W/said" || fail "a wrong line is passed over"
 
 echo "== the commands are granary's"
 "$GRANARY" help --all >"$W/options"
-for verb in build serve mount keep; do
-    for option in $(grep -h '^Exec' "$GRANARY_SOURCE/deploy/granary-$verb@.service" | grep " $verb " | grep -oE -- ' --[a-z-]+'); do
-        grep -q "^$verb $option\( \|$\)" "$W/options" || fail "granary-$verb@.service: $option"
+lines=0
+while read -r _ verb rest; do
+    lines=$((lines + 1))
+    grep -q "^$verb\( \|$\)" "$W/options" || fail "deploy/ has a unit with granary $verb"
+    for option in $(grep -oE -- '--[a-z-]+' <<<"$rest"); do
+        grep -q "^$verb $option\( \|$\)" "$W/options" || fail "deploy/ has a unit with granary $verb $option"
     done
-done
+done < <(grep -hE '^Exec[A-Za-z]*=-?/usr/bin/granary ' "$GRANARY_SOURCE"/deploy/*.service)
+[ $lines = 7 ] || fail "other than seven lines run granary: $lines"

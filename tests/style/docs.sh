@@ -9,7 +9,7 @@ granary=$GRANARY_BUILD/cli/granary
 plugin=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 man=docs/man/granary.1
 plugin_man=docs/man/nbdkit-granary-plugin.1
-completion=$(find cli docs deploy -name 'granary.bash' -o -name 'granary.bash-completion' -o -path '*completion*/granary' 2>/dev/null | sed -n 1p)
+completion=cli/completion/granary.bash
 bad=0
 object() { echo "$*"; bad=1; }
 
