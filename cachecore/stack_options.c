@@ -169,7 +169,7 @@ static int set_watermark(struct stack_options *o, const char *what, const char *
     uint64_t high, low;
     /* The sentences of text_parse_uint are replaced by this one. */
     if (!before || text_parse_uint("", before, 2, 99, &high) || text_parse_uint("", colon + 1, 1, high - 1, &low))
-        return error_set(-EINVAL, "%s%s: write %sHIGH:LOW in percent, e.g. %s95:90", what, value, what, what);
+        return error_set(-EINVAL, "%s%s: write %sHIGH:LOW in percent, e.g. %s90:85", what, value, what, what);
     o->stack.cache.watermark.high = (unsigned)high;
     o->stack.cache.watermark.low = (unsigned)low;
     return 0;

@@ -59,7 +59,7 @@ enum stack_option_type {
           STACK_OPTION_SIZE, "16M", "", true, "0", stack.cache.memory,                                                 \
         "keep what is read most in memory too, at most SIZE bytes")                                                    \
     OWN(watermark, TEXT, "watermark", "watermark", "HIGH:LOW", set_watermark,                                          \
-        "free space while the caches' filesystem is more than HIGH percent full, until LOW, e.g. 95:90")               \
+        "free space while the caches' filesystem is more than HIGH percent full, until LOW, e.g. 90:85")               \
     VALUE(disk_timeout, TEXT, "disk-timeout", "disk-timeout", "TIME",                                                  \
           STACK_OPTION_TIME, "1s", "10m", false, "2s", stack.cache.disk_timeout_ms,                                    \
         "a read waits this long for the caches' disks, then its chunks are fetched")                                   \
@@ -99,12 +99,12 @@ enum stack_option_type {
         "requests to stores at a time, at most")                                                                       \
     VALUE(index_memory, TEXT, "index-memory", "index-memory", "SIZE",                                                  \
           STACK_OPTION_SIZE, "1M", "", false, "64M", stack.index_memory,                                               \
-        "memory for index nodes, of all images together")                                                              \
+        "memory for index nodes, shared evenly among the images of the server")                                        \
     OWN(trust, LIST, "trust", "trust", "KEY", set_trust,                                                               \
         "only images that this key has signed (granary sign): a public key file of minisign, or the key itself; may "  \
         "be repeated")                                                                                                 \
     OWN(endpoint, URL, "endpoint", "endpoint", "URL", set_endpoint,                                                    \
-        "S3 server to use (default: AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)")                                                      \
+        "S3 server to use (default: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)")                                                      \
     OWN(control, NONE, "control", "", "PATH", set_control,                                                             \
         "a unix socket that answers GET /metrics and GET /status, for granary status, cache, warm and trace")          \
     OWN(exports, NONE, "exports", "", "FILE", set_exports,                                                             \

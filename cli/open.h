@@ -55,7 +55,7 @@ enum { OPEN_LOOKUP_S = 10 };
 /* clang-format off */
 #define OPEN_ENDPOINT_ROW(type)                                                                                        \
     {OPTION_URL, 0, "endpoint", "URL", offsetof(type, access.endpoint), 0, 0,                                          \
-     "S3 server to use (default: AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)"}
+     "S3 server to use (default: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, then /etc/granary.conf, then AWS)"}
 #define OPEN_TIMEOUT_ROW(type, usual)                                                                                  \
     {OPTION_DURATION, 0, "timeout", "TIME", offsetof(type, access.timeout_s), 0, 0,                                    \
      "give up a request to a store that fails or is silent for this long (default: " usual ")"}

@@ -2,8 +2,8 @@
  * undoing a failed mount, for umount, and for cleaning up after a crash: it takes down what the state names, in
  * reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, or FUSE + loop) -> tuned -> mounted
- * -> warmed
+ *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, or FUSE + loop)
+ *          -> tuned -> mounted -> warmed
  *
  * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
 #include "attach/mount/mount_internal.h"

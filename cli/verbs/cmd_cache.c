@@ -1,8 +1,8 @@
 /* granary cache COMMAND. The commands ls, evict and pin talk to a server, and are here; fsck and simulate, which need
  * none, have their own files.
  *
- *   NAME[:GLOB] | NAME GLOB   an export of the server of --control, or a mount point, which means a server and an
- * export
+ *   NAME[:GLOB] | NAME GLOB   an export of the server of --control;
+ *                             or a mount point: that says the server, too
  *
  * The server answers with one JSON object per line (server/control_cache.c). Progress is drawn, files and images are
  * printed as they arrive (with --json unchanged), and a result or an error ends the answer.

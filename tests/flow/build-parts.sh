@@ -25,7 +25,7 @@ jobs = {job["metadata"]["name"]: job for job in yaml.safe_load_all(open(sys.argv
 job = jobs[sys.argv[2]]["spec"]
 assert sys.argv[3] == "-" or (job["completionMode"] == "Indexed" and job["completions"] == 4)
 for arg in job["template"]["spec"]["containers"][0]["args"]:
-    print(arg.replace("$(JOB_COMPLETION_INDEX)", sys.argv[3]).replace("s3://raw/faces", sys.argv[4] + "/tree")
+    print(arg.replace("$(JOB_COMPLETION_INDEX)", sys.argv[3]).replace("s3://lake/raw/faces", sys.argv[4] + "/tree")
              .replace("s3://lake/images", sys.argv[4] + "/store"))' \
         "$GRANARY_SOURCE/deploy/kubernetes/build-parts.yaml" "$1" "${2:--}" "$W"
 }
