@@ -149,6 +149,25 @@ says 'the API server: .*certificate' --node n1 --credentials "$W/other"
 [ "$(wc -l <"$W/requests")" = "$before" ] || fail "the token went to a server that is not known"
 KUBERNETES_SERVICE_HOST='' says 'this is no pod' --node n1 --credentials "$W/pod"
 
+echo "== an answer that is no status labels nothing"
+background python3 -c '
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+while True:
+    client = listener.accept()[0]
+    client.recv(4096)
+    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\noops")
+    client.close()
+' "$W/odd.control"
+wait_for 60 listens "$W/odd.control"
+background "$LABELS" --interval 1s --nfd "$W/odd.features" "$W/odd.control" >"$W/log.txt" 2>&1
+LABELLER=$BACKGROUND_PID
+wait_for 60 grep -q "odd.control: the status is not JSON" "$W/log.txt"
+end
+[ ! -s "$W/odd.features" ] || fail "$(cat "$W/odd.features")"
+
 echo "== wrong usage"
 for arguments in "" "--node n1 --nfd f s" "s" "--nfd f --min-share 0 s" "--nfd f --max-images 101 s" "--nfd f --interval 0s s" "--nfd f s t"; do
     status=0
