@@ -85,6 +85,15 @@ static void wait_for(atomic_uint *count, unsigned n)
     assert_int_equal(*count, n);
 }
 
+/* Let the client send its calls, until so many slow ones run. */
+static void run_slow(struct client *c, unsigned n)
+{
+    uint64_t until = clock_now_ms() + CLIENT_WAIT_MS;
+    while (w.slow < n && clock_now_ms() < until)
+        assert_true(client_wait(c, c->answers[0], 1));
+    assert_int_equal(w.slow, n);
+}
+
 /* Send bytes and wait until the server ends the connection; false: it does not within wait_ms. */
 static bool ends_connection(const struct raw *r, unsigned wait_ms)
 {
@@ -156,8 +165,7 @@ static void test_grpc__many_calls_run_beside_each_other(void **state)
     client_open(&c, w.path);
     for (size_t i = 0; i < GRPC_STREAMS_MAX; i++)
         a[i] = client_call(&c, "/slow", NULL, body, sizeof body);
-    assert_true(client_wait(&c, a[0], 50));
-    wait_for(&w.slow, GRPC_STREAMS_MAX);
+    run_slow(&c, GRPC_STREAMS_MAX);
     expect_service();
     w.go = true;
     for (size_t i = 0; i < GRPC_STREAMS_MAX; i++)
@@ -248,16 +256,14 @@ static void test_grpc__a_cancelled_call_runs_to_its_end(void **state)
     client_open(&c, w.path);
     client_message(body, NULL, 0);
     struct answer *a = client_call(&c, "/slow", NULL, body, sizeof body);
-    assert_true(client_wait(&c, a, 20));
-    wait_for(&w.slow, 1);
+    run_slow(&c, 1);
     assert_int_equal(nghttp2_submit_rst_stream(c.http, 0, a->stream, NGHTTP2_CANCEL), 0);
     expect(&c, client_call(&c, "/echo", NULL, body, sizeof body), "0");
     assert_int_equal(w.ended, 0);
     client_close(&c); /* and once more with the connection gone */
     client_open(&c, w.path);
-    a = client_call(&c, "/slow", NULL, body, sizeof body);
-    assert_true(client_wait(&c, a, 20));
-    wait_for(&w.slow, 2);
+    (void)client_call(&c, "/slow", NULL, body, sizeof body);
+    run_slow(&c, 2);
     client_close(&c);
     w.go = true;
     wait_for(&w.ended, 2);
@@ -272,8 +278,7 @@ static void test_grpc__stop_waits_for_calls_that_run(void **state)
     world_init(0);
     client_open(&c, w.path);
     struct answer *a = client_call(&c, "/slow", NULL, body, client_message(body, NULL, 0));
-    assert_true(client_wait(&c, a, 20));
-    wait_for(&w.slow, 1);
+    run_slow(&c, 1);
     w.go = true;
     world_release();
     assert_int_equal(w.ended, 1);
@@ -399,9 +404,8 @@ static void test_grpc__calls_beyond_the_limit_are_refused(void **state)
         client_open(&c[i], w.path);
         for (unsigned k = 0; k < GRPC_STREAMS_MAX; k++)
             (void)client_call(&c[i], "/slow", NULL, body, sizeof body);
-        assert_true(client_wait(&c[i], c[i].answers[0], 1));
+        run_slow(&c[i], (i + 1) * GRPC_STREAMS_MAX);
     }
-    wait_for(&w.slow, GRPC_CALLS_MAX);
     client_open(&c[CLIENTS], w.path);
     expect(&c[CLIENTS], client_call(&c[CLIENTS], "/slow", NULL, body, sizeof body), "8");
     w.go = true;
@@ -432,8 +436,7 @@ static void test_grpc__an_idle_connection_ends_but_not_under_a_call(void **state
     world_init(30);
     client_open(&c, w.path);
     struct answer *a = client_call(&c, "/slow", NULL, body, client_message(body, NULL, 0));
-    assert_true(client_wait(&c, a, 20));
-    wait_for(&w.slow, 1);
+    run_slow(&c, 1);
     r.len = 0;
     assert_true(ends_connection(&r, CLIENT_WAIT_MS)); /* nothing is sent */
     raw_begin(&r);
