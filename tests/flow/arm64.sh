@@ -78,6 +78,6 @@ in_root "$W/shared" env -C granary cmake --preset arm64 >"$W/build.log" 2>&1 || 
 in_root "$W/shared" cmake --build granary/build-arm64 -j "$(nproc)" --target "${tests[@]}" >"$W/build.log" 2>&1 ||
     fail "$(tail -30 "$W/build.log")"
 in_root "$W/shared" ctest --test-dir granary/build-arm64 -j "$(nproc)" --output-on-failure -R "$regex" >"$W/tests.log" ||
-    fail "$(cat "$W/tests.log")"
+    fail "$(sed 's/^/  /' "$W/tests.log")"
 [ "$(grep -c ' Passed ' "$W/tests.log")" = ${#tests[@]} ] || fail "not ${#tests[@]} tests: $(cat "$W/tests.log")"
 in_root "$W/shared" qemu-aarch64 -p 65536 granary/build-arm64/tests/unit/test_pages >"$W/tests.log" 2>&1 || fail "$(cat "$W/tests.log")"

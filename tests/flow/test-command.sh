@@ -122,3 +122,10 @@ said '.*unit/report \(Failed\)'
 said '.*tsan/race \(Failed\)'
 ! sed '1,/ tests passed, /d' "$W/out" | grep flow/once || fail "flow/once is listed as failed"
 [ "$(wc -l <"$W/never")" = 2 ] || fail "run $(wc -l <"$W/never") times"
+
+# A test that runs ctest itself and fails: its summary is not taken for ours.
+every_part
+test_is release flow/inner flow 'echo "100% tests passed, 0 tests failed out of 3"; echo "behind it"; exit 1'
+run_test 1 --retry
+[ "$(tail -n 20 "$W/out" | grep ' tests passed, ')" = '83% tests passed, 1 tests failed out of 6' ] || { cat "$W/out"; fail "another summary"; }
+said 'behind it'
