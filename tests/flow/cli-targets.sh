@@ -82,4 +82,4 @@ mount -t tmpfs tmpfs $unit # seen by this test alone
 background "$GRANARY" serve "$W/store/one" --socket $unit/nbd.sock --cache "$W/c3:64M" >"$W/serve3.out" 2>"$W/serve3.err"
 wait_for 60 grep -q '^serving' "$W/serve3.out"
 "$GRANARY" status --quick --json >"$W/status.json" || fail "status: exit $?"
-jq -e --arg control $unit/nbd.sock.control '.servers | map(.control) == [$control]' "$W/status.json" >"$W/null" || fail "$(cat "$W/status.json")"
+jq -e --arg cache "$W/c3" '.servers | map(.cache_directories[0].path) == [$cache]' "$W/status.json" >"$W/null" || fail "$(cat "$W/status.json")"

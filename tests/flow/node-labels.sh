@@ -162,7 +162,7 @@ while True:
     client.close()
 ' "$W/odd.control"
 wait_for 60 listens "$W/odd.control"
-background "$LABELS" --interval 1s --nfd "$W/odd.features" "$W/odd.control" >"$W/log.txt" 2>&1
+background "$LABELS" --interval 1s --nfd "$W/odd.features" "$W/odd" >"$W/log.txt" 2>&1
 LABELLER=$BACKGROUND_PID
 wait_for 60 grep -q "odd.control: the status is not JSON" "$W/log.txt"
 end
