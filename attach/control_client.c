@@ -21,6 +21,7 @@ enum {
     TURN_MS = 60000,           /* how long control_turn repeats a request that met BUSY, */
     TURN_LOOK_US = 100000,     /* in steps of this */
     ANSWER_LINE_MAX = 2 << 20, /* bytes; the server's lines are shorter */
+    STATUS_MAX = 64 << 20,     /* bytes; as many as the server makes at most */
 };
 
 DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
@@ -89,6 +90,23 @@ int control_get(const char *socket, const char *path, struct bytes *out)
         rc = error_set(-EIO, "the server on the control socket %s answers %s with HTTP status %ld", socket, path,
                        status);
     return rc;
+}
+
+/* An answer that is no object comes from something other than a server of ours. */
+int control_status(const char *socket, json_t **out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    int rc = control_get(socket, "/status", &text);
+    if (rc)
+        return rc;
+    json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (!json_is_object(status)) {
+        json_decref(status);
+        return error_set(-EIO, "the server on the control socket %s answers with something else than its status",
+                         socket);
+    }
+    *out = status;
+    return 0;
 }
 
 /* ---- lines ---- */

@@ -1,4 +1,4 @@
-/* Requests to a server over its control socket (nbdkit-granary-plugin(1), control=). */
+/* Requests to a server over its control socket (granary(1), CONTROL SOCKET). */
 #ifndef GRANARY_ATTACH_CONTROL_CLIENT_H
 #define GRANARY_ATTACH_CONTROL_CLIENT_H
 
@@ -13,6 +13,9 @@
  * -EACCES: the socket is another user's; -ECONNRESET: the server ended before its answer did; -EPROTO: what answers
  * does not speak HTTP; -EIO: any other failure or HTTP status. */
 GR_MUST_CHECK int control_get(const char *socket, const char *path, struct bytes *out);
+
+/* GET /status. *out: the object, json_decref it. The errors of control_get; -EIO also: the answer is no object. */
+GR_MUST_CHECK int control_status(const char *socket, json_t **out);
 
 /* Takes one line of an answer, without its newline. A non-zero result ends the request and is returned. */
 typedef int control_line(void *arg, const char *line, size_t len);

@@ -1,5 +1,4 @@
-/* The status is fetched as a whole and parsed. Members that an older server does not have read as 0 or "?", so that a
- * new client can show an old server.
+/* Members of a status that an older server does not have read as 0 or "?", so that a new client can show an old server.
  *
  * Rates are the difference between two answers. A restart sets the server's counters to 0; the process number in the
  * status shows that it happened. The difference is then taken to 0, over the time since the restart.
@@ -11,25 +10,6 @@
 
 #include "attach/attach.h"
 #include "base/error.h"
-
-enum { STATUS_MAX = 64 << 20 }; /* bytes; as many as the server makes at most */
-
-/* An answer that is no object comes from something other than a server of ours. */
-int server_status_get(const char *control, json_t **out)
-{
-    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
-    int rc = control_get(control, "/status", &text);
-    if (rc)
-        return rc;
-    json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (!json_is_object(status)) {
-        json_decref(status);
-        return error_set(-EIO, "the server on the control socket %s answers with something else than its status",
-                         control);
-    }
-    *out = status;
-    return 0;
-}
 
 uint64_t server_status_counter(json_t *status, const char *name)
 {

@@ -58,9 +58,6 @@ void node_servers_keep_mount(json_t *status, const char *target);
 
 /* ---- the status of one ---- */
 
-/* Request the status over a control socket. *out: json_decref it. */
-GR_MUST_CHECK int server_status_get(const char *control, json_t **out);
-
 /* Return a counter; 0: none has that name. */
 uint64_t server_status_counter(json_t *status, const char *name);
 /* Return the export of that name, for comparing two answers: exports come and go. Borrowed; NULL: none. */

@@ -14,10 +14,7 @@
 #include "base/io.h"
 #include "labels/labels.h"
 
-enum {
-    STATUS_MAX = 64 << 20, /* bytes; as many as the server makes at most */
-    MEASURED_MAX = 1 << 20,
-};
+enum { MEASURED_MAX = 1 << 20 }; /* bytes */
 
 void label_facts_release(struct label_facts *f)
 {
@@ -115,13 +112,10 @@ static int take_line(void *arg, const char *line, size_t len)
 int label_facts_read(const char *control, struct label_facts *out)
 {
     const char *const params[] = {"known", "1", NULL};
-    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
-    int rc = control_get(control, "/status", &text);
+    CLEANUP_JSON json_t *status = NULL;
+    int rc = control_status(control, &status);
     if (rc)
         return rc;
-    CLEANUP_JSON json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (!status)
-        return error_set(-EIO, "%s: the status is not JSON", control);
     label_facts_take_status(out, status);
     rc = control_call(control, "GET", "/cache", params, take_line, out);
     label_facts_end(out);

@@ -39,8 +39,7 @@ enum {
     LOOK_US = 50000,
     RELEASE_TRIES = 100, /* of LOOK_US: the server notices a moment later that a device is gone */
     OPTIONS_MAX = 1 << 20,
-    STATUS_MAX = 64 << 20, /* bytes of /status */
-    NAME_DIGEST = 12       /* digits that distinguish two images with the same name */
+    NAME_DIGEST = 12 /* digits that distinguish two images with the same name */
 };
 
 static bool is_fuse(const struct mount_state *s)
@@ -282,7 +281,7 @@ static int visit_namesake(void *arg, const struct mount_state *other)
  * digits of the digest when the name is taken. With keys of the mount's own: a name that no other mount has. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
-    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    CLEANUP_JSON json_t *root = NULL;
     char hex[DIGEST_HEX_SIZE];
     json_t *export;
     size_t i;
@@ -291,10 +290,9 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         return 0;
     }
     bool taken = state_each(visit_namesake, &(struct naming){c, s});
-    int rc = control_get(s->control, "/status", &text);
+    int rc = control_status(s->control, &root);
     if (rc)
         return rc;
-    CLEANUP_JSON json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
     digest_hex(&c->digest, hex);
     json_array_foreach(json_object_get(root, "exports"), i, export)
     {

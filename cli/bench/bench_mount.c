@@ -170,7 +170,7 @@ static double fetched(const struct mount_state *m)
 {
     json_t *status = NULL;
     double sum = BENCH_NONE;
-    if (*m->control && !server_status_get(m->control, &status))
+    if (*m->control && !control_status(m->control, &status))
         sum = (double)server_status_counter(status, "granary_fetch_bytes_total");
     json_decref(status);
     return sum;

@@ -199,7 +199,7 @@ static int check_mount(void *arg, const struct mount_state *s)
                    s->dir, s->mounted ? "its device is gone" : "a killed mount has left parts");
         return 0;
     }
-    if (*s->control && server_status_get(s->control, &status)) { /* empty: a server without a control socket */
+    if (*s->control && control_status(s->control, &status)) { /* empty: a server without a control socket */
         doctor_add(m->report, DOCTOR_FAIL, "mounts",
                    "start it again: granary serve, or another granary mount; its log says why",
                    "%s: its server does not answer", s->dir);

@@ -116,7 +116,7 @@ static json_t *caches_of(const struct mount_state *s)
 {
     json_t *status = NULL, *dir, *out;
     size_t i;
-    if (!*s->control || server_status_get(s->control, &status))
+    if (!*s->control || control_status(s->control, &status))
         return NULL;
     out = json_array();
     json_array_foreach(json_object_get(status, "cache_directories"), i, dir)

@@ -303,7 +303,7 @@ enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
 static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
                            json_t **out, int *out_exit)
 {
-    int rc = server_status_get(server->control, out);
+    int rc = control_status(server->control, out);
     if (rc)
         return rc;
     const char *health = server_status_text(*out, "health"); /* earlier versions call healthy "well" */

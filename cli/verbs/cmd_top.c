@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "attach/attach.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -191,12 +192,12 @@ static int cmd_top_run(const struct invocation *inv)
     int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     const volatile int *interrupted = interrupt_watch();
     if (!rc)
-        rc = server_status_get(control, &before);
+        rc = control_status(control, &before);
     for (; !rc && left && !*interrupted; left--) {
         interrupt_pause_until(clock_now_ms() + v->interval * 1000);
         if (*interrupted)
             break;
-        rc = server_status_get(control, &now);
+        rc = control_status(control, &now);
         if (!rc) {
             server_rates_add(now, before);
             rc = print_table(inv->operand_count ? inv->operands[0] : control, v->interval, now, before);

@@ -55,7 +55,7 @@ static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
     if (rc || is_at(control, UPGRADE_SUFFIX, out))
         return rc;
     json_t *status = NULL;
-    rc = server_status_get(control, &status); /* only of a server one can say that it has no supervisor */
+    rc = control_status(control, &status); /* only of a server one can say that it has no supervisor */
     json_decref(status);
     if (rc)
         return rc;
