@@ -86,11 +86,13 @@ int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX])
     struct libmnt_iter *all = mnt_new_iter(MNT_ITER_FORWARD);
     struct libmnt_fs *fs = NULL;
     const char *type = NULL;
-    while (!type && table && all && !mnt_table_next_fs(table, all, &fs))
+    if (!table || !all)
+        rc = error_set(-ENOMEM, "the list of mounts, /proc/self/mountinfo, cannot be read: %s", strerror(errno));
+    while (!rc && !type && !mnt_table_next_fs(table, all, &fs))
         type = mnt_fs_get_id(fs) == m.id ? mnt_fs_get_fstype(fs) : NULL;
     if (type)
         snprintf(out, MOUNTINFO_TYPE_MAX, "%s", type);
-    else
+    else if (!rc)
         rc = error_set(-ENOENT, "%s: the kernel does not list the mount that it is in", dir);
     mnt_free_iter(all);
     mnt_unref_table(table);

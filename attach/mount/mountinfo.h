@@ -23,8 +23,8 @@ GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
 /* Return 1 when the mount is still listed, 0 when not, or -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);
 
-/* Write the type ("ext4") of the filesystem that a directory is in. -ENOENT: the kernel lists no such mount; -ENOTSUP,
- * and errors of open. */
+/* Write the type ("ext4") of the filesystem that a directory is in. -ENOENT: the kernel lists no such mount; -ENOMEM,
+ * also where the list cannot be read; -ENOTSUP, and errors of open. */
 enum { MOUNTINFO_TYPE_MAX = 64 };
 GR_MUST_CHECK int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX]);
 
