@@ -22,14 +22,14 @@ make_debs() {
     exec {lock}>"$made.lock"
     flock $lock
     tree=$(tar -c --sort=name --exclude=./.git --exclude='./build*' -C "$GRANARY_SOURCE" . | sha256sum)
-    if [ "$(cat "$made/made-of" 2>"$W/null")" != "$tree" ]; then
+    if [ "$(cat "$made.made-of" 2>"$W/null")" != "$tree" ]; then
         rm -rf "$made"
         "$GRANARY_SOURCE/tools/package" deb "$made" >"$W/package.log" 2>&1 || fail "$(cat "$W/package.log")"
         rm "$made/build.log"
-        echo "$tree" >"$made/made-of"
+        echo "$tree" >"$made.made-of"
     fi
     mkdir -p "$1"
-    cp "$made"/*.* "$1"
+    cp "$made"/* "$1"
     exec {lock}>&-
 }
 

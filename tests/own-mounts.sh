@@ -16,7 +16,7 @@ needs_fuse() {
 }
 
 if [ -n "${GRANARY_OWN_MOUNTS:-}" ]; then
-    for dir in /run/granary /run/mount $(compgen -G "/run/granary-*"); do # of units, the last
+    for dir in /run/granary /run/mount $(compgen -G "/run/granary-*"); do # the last: what units have
         mkdir -p $dir
         mount -t tmpfs -o mode=755 tmpfs $dir
     done
