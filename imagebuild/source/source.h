@@ -76,6 +76,10 @@ struct source_entry {
      * attributes but the path. SOURCE_NO_MEMBER: the archive has no such entry; `target` is the name that it gives.
      * 0: not a hard link. */
     uint64_t link_to;
+    /* Regular files of images that are joined: the address in the new image at which the data lies already, and its
+     * SHA-256. address 0: it does not. */
+    uint64_t address;
+    struct digest sha256;
 };
 #define SOURCE_NO_MEMBER UINT64_MAX
 
