@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
+_granary_verbs="build join images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -12,6 +12,7 @@ _granary_options() {
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
             "--parent --part --trust --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
+        join) echo "--at --trust --tmpdir --endpoint --timeout --strict-tags --json --quiet";;
         images) echo "--endpoint --timeout --all --json";;
         rm) echo "--endpoint --timeout --json";;
         inspect) echo "--trust --endpoint --timeout --json --quiet";;
