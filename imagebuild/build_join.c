@@ -98,6 +98,26 @@ static int name_source_of_parts(struct build *b)
 
 /* ------------------------------------------------------------------ placing, and the source */
 
+/* Refuse to move a tag that no join made: who forgets to name the new image names the last part instead. */
+static int check_moved_tag(const struct build *b)
+{
+    const struct image_ref *ref = b->ref;
+    struct tag tag;
+    int rc = repository_read_tag(b->store, ref->name, ref->tag, &tag);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    CLEANUP_FREE struct provenance *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_no_memory();
+    const bool told = tag.provenance[0] && !provenance_decode(tag.provenance, p) && p->listed;
+    if (told && strstr(p->sources[0], "@sha256:")) /* as build_join_describe writes them */
+        return 0;
+    return error_set(-EEXIST,
+                     "join: %s/%s:%s is an image that no join made, and would be replaced; name the new image last, or "
+                     "remove that tag first: granary rm %s/%s:%s",
+                     ref->store, ref->name, ref->tag, ref->store, ref->name, ref->tag);
+}
+
 int build_join_open(struct build *b)
 {
     const struct join_config join = {.store = b->store,
@@ -106,7 +126,9 @@ int build_join_open(struct build *b)
                                      .count = b->parent->image_count,
                                      .dir = b->options.tmpdir,
                                      .step = {.call = build_same_step, .arg = b}};
-    int rc = parent_whole_place(b->parent, b->fs->data_begin, b->fs->data_max, b->fs->limit);
+    int rc = check_moved_tag(b);
+    if (!rc)
+        rc = parent_whole_place(b->parent, b->fs->data_begin, b->fs->data_max, b->fs->limit);
     if (!rc)
         rc = name_source_of_parts(b);
     if (!rc)

@@ -79,12 +79,16 @@ echo two >"$W/b/sub/file"
 echo top >"$W/b/top"
 build "$W/a" "$store/a:v1"
 build "$W/b" "$store/b:v1"
+build "$W/b" "$store/c:v1"
 "$GRANARY" join "$store/b:v1" --at "x/y=$store/a:v1" --at "sub=$store/b:v1" "$store/both" >"$W/said"
 grep -q ' re-used .*, none of it read$' "$W/said" || fail "the join says $(cat "$W/said")"
 "$GRANARY" ls "$store/both" --recursive >"$W/list"
 for path in top sub/file sub/top sub/sub/file x/y/sub/file; do
     grep -qE "(^|[ /])$path\$" "$W/list" || fail "$path is not in $(cat "$W/list")"
 done
+
+echo "== a join may replace a join"
+"$GRANARY" join "$store/b:v1" "$store/both" --quiet >"$W/said"
 
 echo "== what cannot be joined is refused"
 refused() { # refused TEXT ARG...
@@ -99,8 +103,9 @@ refused "'sub/file'" "$store/a:v1" "$store/b:v1" "$store/wrong"
 refused 'nothing to join' "$store/wrong"
 refused 'is not DIR=PART' --at "$store/a:v1" "$store/wrong"
 refused 'cannot be a directory' --at "a/../b=$store/a:v1" "$store/wrong"
-refused 'c:v1' "$store/a:v1" "$store/c:v1" "$store/wrong"
+refused 'd:v1' "$store/a:v1" "$store/d:v1" "$store/wrong"
 refused 'ext4' "$store/a:v1" --at "e=$store/ext4:whole" "$store/wrong"
+refused 'c:v1 is an image that no join made' "$store/a:v1" "$store/b:v1" "$store/c:v1"
 refused 'under a tag' "$store/a:v1" "$store/wrong@sha256:$(printf '0%.0s' {1..64})"
 "$GRANARY" images "$store" --all >"$W/images"
 ! grep -q wrong "$W/images" || fail "a refused join published something"

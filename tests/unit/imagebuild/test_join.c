@@ -289,6 +289,9 @@ static void test_join__what_cannot_be_joined_is_refused(void **state)
     assert_int_equal(join(&w, "/store/all:v1", images, NULL, 2, &r), -EINVAL);
     assert_non_null(strstr(error_text(), "ext4"));
     assert_false(store_fake_has(w.store, "images/all/v1"));
+    /* whoever forgets the new image's name would replace the last part */
+    assert_int_equal(join(&w, "/store/two:v1", images, NULL, 1, &r), -EEXIST);
+    assert_non_null(strstr(error_text(), "two:v1 is an image that no join made"));
     store_fake_free(w.store);
 }
 
