@@ -146,7 +146,8 @@ enum {
 struct control_warm_request {
     const char *export;
     const char *digest;  /* "sha256:<hex>" instead of export; with neither: the only export */
-    const char *what;    /* "metadata", "all", "trace", "files", "globs" */
+    const char *what;    /* "metadata", "all", "changes", "trace", "files", "globs" */
+    const char *since;   /* for changes: the digest of the earlier image, which is served here too */
     const char *bwlimit; /* a rate (base/rate.h) for the chunks fetched for this request */
     const char *dry;     /* "1": only report what is missing */
 };

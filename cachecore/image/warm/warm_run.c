@@ -1,6 +1,6 @@
 /* A run has five steps:
  *
- *    1. choose   the wanted chunks, from the catalog or a trace      warm_choose.c, warm_trace.c, warm_plan.c
+ *    1. choose   the wanted chunks, by path, trace or comparison     warm_choose.c, ..., warm_plan.c
  *    2. index    fetch the nodes that describe them                  warm_index.c, by turns: warm_turn.c
  *    3. look     which are missing: one walk in the index's order    warm_index.c
  *    4. warm     batches through image_prefetch_chunks, by threads, and the rest of the index beside them
@@ -64,7 +64,7 @@ static int look_first(struct warming *w)
     }
     if (!rc)
         rc = look_for_missing(w, w->c->store, warm_on_look, &w->out->before);
-    w->out->before.fetch_bytes += fetched;
+    w->out->before.fetch_bytes += fetched + w->chosen_bytes;
     return rc;
 }
 
@@ -235,8 +235,9 @@ static int warm(struct warming *w)
     w->bytes_total = before->bytes;
     w->bytes_done = before->bytes - before->missing_bytes;
     w->count_files = w->c->what == WARM_ALL && before->missing;
-    /* The index goes along only if something is missing: then the store is needed anyway. */
-    w->leaves = before->missing ? warm_index_leaves(w->c->img) : 0;
+    /* The index goes along only if something is missing: then the store is needed anyway. Of what is not a change the
+     * index stays as it was with the earlier image. */
+    w->leaves = before->missing && w->c->what != WARM_CHANGES ? warm_index_leaves(w->c->img) : 0;
     const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files + w->leaves,
                                   .threads = WARM_THREADS + w->count_files,
                                   .item = warm_item,

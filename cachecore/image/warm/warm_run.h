@@ -7,8 +7,9 @@
 
 enum { WARM_THREADS = 64 /* threads of one run; each has up to 16 chunks in flight (cache_ensure) */ };
 
-/* What to warm. WARM_TRACE needs the bytes of a trace as its list, WARM_FILES and WARM_GLOBS a list of names. */
-enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
+/* What to warm. WARM_CHANGES, the chunks that an earlier image lacks, needs that image; WARM_TRACE the bytes of a trace
+ * as its list, WARM_FILES and WARM_GLOBS a list of names. */
+enum warm_what { WARM_METADATA, WARM_ALL, WARM_CHANGES, WARM_TRACE, WARM_FILES, WARM_GLOBS };
 
 /* Does WARM_METADATA stand for this chunk: the superblock, what else is in front, or the metadata's region? */
 bool warm_is_metadata(const struct manifest *m, uint64_t chunk);
@@ -29,6 +30,7 @@ struct warm_config {
      * and be cancelled. Chunks are fetched as for any reader. */
     struct store *store;
     enum warm_what what;
+    struct image *since;      /* WARM_CHANGES: the earlier image */
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
     bool dry;                 /* look only, fetch no chunk */
     uint64_t bwlimit;         /* bytes of stored chunks a second; 0: no limit */
