@@ -5,6 +5,7 @@
 
 #include "attach/state.h"
 #include "base/bytes.h"
+#include "base/log.h"
 
 /* What to mount where, and how. */
 struct mount_config {
@@ -66,6 +67,21 @@ int mount_each(state_visit *visit, void *arg);
 
 /* Whether the device is still the one that was attached for this mount. */
 bool mount_device_attached(const struct mount_state *state);
+
+/* How a mount is tended: what mount_tend remembers between two calls. Declare it with MOUNT_TENDING_INIT; mounts of one
+ * server may share it. */
+struct mount_tending {
+    uint64_t start_at_ms, start_pause_ms; /* the earliest next restart of the server; a pause that doubles */
+    struct log_limit limit;
+};
+#define MOUNT_TENDING_INIT                                                                                             \
+    {                                                                                                                  \
+        .limit = LOG_LIMIT_INIT                                                                                        \
+    }
+
+/* Restart the device's reconnect daemon and the server of a mount if they died; what cannot be restarted is logged, and
+ * tried again by the next call. Call it once a second or so. -EIO: nothing will answer the mount's reads any more. */
+GR_MUST_CHECK int mount_tend(struct mount_tending *t, const struct mount_state *s);
 
 /* Stay while the mount exists: send READY=1 to the service manager, and restart the device's reconnect daemon or server
  * when they die. SIGTERM or SIGINT (or *cancel, set before) takes the mount down: 0. While it is in use that is tried
