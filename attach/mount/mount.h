@@ -26,6 +26,8 @@ struct mount_config {
     bool joins;           /* no option of a server was given: that at its usual place is joined, if one runs there */
     bool starts_none;     /* with joins: where no such server answers, the mount fails */
     bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
+    bool passing;         /* a version of a tag that moves: a server that this mount starts begins without an image, so
+                             that this one can be removed from it again */
     bool noexec;          /* mount with noexec */
     bool fuse;            /* FUSE and a loop device instead of kernel nbd */
     unsigned connections; /* of kernel nbd; 0: the default, 4 */

@@ -104,8 +104,15 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
-/* Start `granary serve` in the server's directory. The images that were resolved are handed over first. With keys of
- * the mount's own it starts without an image. */
+/* Whether a server that is started gets the image as one more export, not from its start on: the export has keys, or is
+ * to be removed while the server goes on. */
+static bool starts_bare(const struct mount_config *c)
+{
+    return c->keys || c->passing;
+}
+
+/* Start `granary serve` in the server's directory. The image that was resolved is handed over first, unless it starts
+ * without one. */
 static int mount_server_start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX];
@@ -116,7 +123,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
     const char *const fixed[] = {program, "serve", c->fuse ? "--fuse" : "--socket", s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
-    if (!rc && !c->keys)
+    if (!rc && !starts_bare(c))
         rc = vec_push(&argv, c->pinned);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
         rc = vec_push(&argv, c->server_options[i]);
@@ -124,7 +131,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
         rc = vec_push(&argv, NULL);
     if (!rc)
         rc = server_dir_make(s->server_dir);
-    if (!rc && !c->keys)
+    if (!rc && !starts_bare(c))
         server_hand(s->control, c->resolved);
     if (!rc)
         rc = server_dir_start(s->server_dir, argv.items, &s->server);
@@ -254,7 +261,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (s->server.pid || joins_users(c, s))
         return state_save(s);
     warn_of_others(s);
-    *out_served = !c->keys;
+    *out_served = !starts_bare(c);
     if (*out_served)
         snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
     rc = state_save(s);
