@@ -1,4 +1,4 @@
-/* granary mount IMAGE DIR, granary umount DIR, granary keep DEVICE
+/* granary mount IMAGE DIR, granary keep DEVICE
  *
  *   environment -> options -> directory, kernel -> store: resolve the image -> mount_image (attach/mount) -> print
  *                                                                                         --foreground: mount_hold
@@ -284,8 +284,7 @@ void mount_take_nbd_config(struct mount_values *v, const struct mount_values *fi
         v->times.dead_s = file->times.dead_s;
 }
 
-/* mount(2) and nbd need CAP_SYS_ADMIN. The check names the remedy before anything else fails. */
-static int need_root(const char *verb)
+int need_root(const char *verb)
 {
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
 }
@@ -420,49 +419,6 @@ const struct verb verb_mount = {
     .values_size = sizeof(struct mount_values),
     .defaults = &defaults,
     .run = run_mount,
-};
-
-/* ---- umount ---- */
-
-struct umount_values {
-    bool force, json;
-};
-
-static const struct option_row umount_rows[] = {
-    {OPTION_FLAG, 0, "force", NULL, offsetof(struct umount_values, force), 0, 0,
-     "fail what still reads there with EIO: for mounts whose server is gone"},
-    {OPTION_FLAG, 0, "json", NULL, offsetof(struct umount_values, json), 0, 0, "print one JSON object"},
-    {0},
-};
-
-/* Nothing mounted is success, so that scripts can repeat it. */
-static int run_umount(const struct invocation *inv)
-{
-    const struct umount_values *v = inv->values;
-    const char *dir = inv->operands[0];
-    bool removed;
-    int rc = need_root("umount");
-    if (!rc)
-        rc = mount_remove(dir, v->force, &removed);
-    if (rc)
-        return rc;
-    if (v->json)
-        return print_json(json_pack("{s:o,s:b}", "dir", json_lossy(dir), "unmounted", (int)removed));
-    if (!removed)
-        log_info("%s is not mounted", dir);
-    return 0;
-}
-
-const struct verb verb_umount = {
-    .name = "umount",
-    .operands = "DIR",
-    .min_operands = 1,
-    .max_operands = 1,
-    .summary = "Undo 'granary mount': the mount, its device, its server",
-    .details = "Where nothing is mounted any more, what is left of it is cleaned up, and the exit code is 0.",
-    .options = umount_rows,
-    .values_size = sizeof(struct umount_values),
-    .run = run_umount,
 };
 
 /* ---- keep ---- */

@@ -28,6 +28,10 @@ struct mount_values;
 GR_MUST_CHECK int mount_read_config(const struct config *c, struct mount_values *out);
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
 
+/* Check that root runs the verb; -EPERM names the remedy, before anything else fails: mount(2) and nbd need
+ * CAP_SYS_ADMIN. */
+GR_MUST_CHECK int need_root(const char *verb);
+
 /* Check every section of a file. CLI_USAGE, with a sentence. */
 GR_MUST_CHECK int config_check_sections(const struct config *c);
 /* Return every setting that applies without options, as `granary config show --json` prints it. NULL: out of memory. */
