@@ -29,7 +29,8 @@ struct follow_state {
     struct process follower;   /* the process that had the claim last */
     struct digest shown;       /* what DIR/current shows; zero: nothing yet */
     struct digest wanted;      /* what the tag named last; zero: not known yet */
-    struct follow_version versions[FOLLOW_VERSIONS_MAX];
+    struct follow_version versions[FOLLOW_VERSIONS_MAX]; /* the one that is shown last, before it the one that was shown
+                                                            before, and so on */
     size_t count;
     uint64_t switches;              /* how often another version was shown than before */
     int64_t switched;               /* when the last one was, seconds since the epoch; 0: never */
@@ -79,8 +80,7 @@ GR_MUST_CHECK int follow_show(struct follow_state *f, const struct digest *diges
  * shown; 1. */
 GR_MUST_CHECK int follow_shows(const struct follow_state *f);
 
-/* Take a version down and forget it, if nobody uses it. -EBUSY: it is in use; it stays alive, and at its directory if
- * it is used there. */
+/* Take a version down and forget it, if nobody uses it. -EBUSY: it is in use, and stays as it is. */
 GR_MUST_CHECK int follow_retire(struct follow_state *f, const struct digest *digest);
 
 /* Take everything down: the follower if it is another process, what is shown, the versions, the directory, the state.

@@ -110,7 +110,7 @@ int follow_retire(struct follow_state *f, const struct digest *digest)
 {
     char dir[PATH_MAX];
     follow_version_dir(f, digest, dir);
-    int rc = access(dir, F_OK) ? 0 : mount_remove(dir, false, NULL);
+    int rc = access(dir, F_OK) ? 0 : mount_remove_unused(dir);
     if (!rc && rmdir(dir) && errno != ENOENT)
         rc = error_set(-errno, "cannot remove %s: %s", dir, strerror(errno));
     return rc ? rc : forget(f, digest);
@@ -202,6 +202,17 @@ static void link_shown(const struct follow_state *f, const char *version)
         log_warning("cannot make the link %s: %s", link, strerror(errno));
 }
 
+/* Make a version the last of the list, shown now. */
+static void move_last(struct follow_state *f, const struct digest *digest)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (digest_equal(&f->versions[i].digest, digest)) {
+            memmove(&f->versions[i], &f->versions[i + 1], (f->count - i - 1) * sizeof f->versions[i]);
+            f->versions[f->count - 1] = (struct follow_version){.digest = *digest, .shown = time(NULL)};
+            break;
+        }
+}
+
 int follow_show(struct follow_state *f, const struct digest *digest)
 {
     char version[PATH_MAX];
@@ -215,10 +226,10 @@ int follow_show(struct follow_state *f, const struct digest *digest)
         f->switches++;
         f->switched = time(NULL);
     }
-    for (size_t i = 0; i < f->count; i++) /* the version before was shown until now */
-        if (digest_equal(&f->versions[i].digest, digest) || digest_equal(&f->versions[i].digest, &f->shown))
-            f->versions[i].shown = time(NULL);
-    f->shown = *digest;
+    const struct digest fresh = *digest; /* it may lie in the list */
+    move_last(f, &f->shown);             /* which was shown until now */
+    move_last(f, &fresh);
+    f->shown = fresh;
     *f->reason = 0;
     rc = follow_save(f);
     return rc ? rc : other && !first;
@@ -302,5 +313,7 @@ int follow_remove(const char *dir, bool force, int lock)
         rc = node_lock_mount(f.run_dir, true, &claimed);
     if (!rc && lock < 0)
         rc = follow_load(dir, &f); /* it may have gone on in the meantime */
+    if (rc == -ENOENT && claimed >= 0)
+        state_remove_dir(f.run_dir); /* which the lock has made again */
     return rc ? rc : remove_claimed(&f, force);
 }

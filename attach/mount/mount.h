@@ -59,6 +59,10 @@ GR_MUST_CHECK int mount_give_keys(const char *dir, const char *image, const stru
  * is in use only in another mount namespace: then it is unmounted here, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
+/* The same for a mount that nobody uses. -EBUSY: it is in use, here or in another mount namespace; then it stays, or is
+ * mounted there again within a second. */
+GR_MUST_CHECK int mount_remove_unused(const char *dir);
+
 /* Return the state of a mount point. -ENOENT as for mount_remove. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 

@@ -27,7 +27,7 @@ _granary_options() {
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --mkdir --foreground --follow --poll --keep-versions --hook --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;
@@ -77,8 +77,8 @@ _granary() {
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
+        --cache | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

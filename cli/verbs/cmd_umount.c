@@ -23,7 +23,11 @@ static int cmd_umount_run(const struct invocation *inv)
     const char *dir = inv->operands[0];
     bool removed;
     int rc = need_root("umount");
-    if (!rc)
+    if (rc)
+        return rc;
+    rc = follow_remove(dir, v->force, -1);
+    removed = !rc;
+    if (rc == -ENOENT) /* not followed */
         rc = mount_remove(dir, v->force, &removed);
     if (rc)
         return rc;
