@@ -49,7 +49,8 @@ void node_servers_release(struct node_servers *n);
 GR_MUST_CHECK int node_servers_add_units(struct node_servers *n);
 
 /* Add to each export in a server's status "mounts", the directories where it is mounted, and "devices", the nbd devices
- * of these mounts, each with its reconnect daemon as "keeper": a process or null. */
+ * of these mounts, each with its reconnect daemon as "keeper": a process or null. Add to the status "followed", the
+ * directories that show the newest version of a tag by this server, if there are any. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
 /* If target is a mount point, reduce such a status to that mount: its export, with this directory and its device only.
