@@ -366,7 +366,7 @@ int follower_run(struct follower *w)
         if (!rc && clock_now_ms() >= w->ask_at_ms)
             rc = poll_tag(w);
         if (!rc && w->ask_at_ms)
-            interrupt_pause_until(w->look_at_ms);
+            interrupt_pause_until(GR_MIN(w->look_at_ms, w->ask_at_ms));
     }
     return cancel_asked(w->c->cancel) ? end(w) : clear_away(w, rc);
 }
