@@ -1,7 +1,9 @@
 /* granary umount DIR: takes down what granary mount made (attach/mount/mount.h). */
+#include <errno.h>
 #include <stddef.h>
 
 #include "attach/attach.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "cli/verbs/verbs.h"
 
@@ -16,6 +18,13 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Whether a directory is `current` in a followed one: its mount is the follower's, which would show it again. */
+static bool is_shown(const char *dir)
+{
+    struct mount_state s;
+    return mount_find(dir, &s) == -ENOENT && !follow_find_mount(dir, &s);
+}
+
 /* Nothing mounted is success, so that scripts can repeat it. */
 static int cmd_umount_run(const struct invocation *inv)
 {
@@ -27,6 +36,9 @@ static int cmd_umount_run(const struct invocation *inv)
         return rc;
     rc = follow_remove(dir, v->force, -1);
     removed = !rc;
+    if (rc == -ENOENT && is_shown(dir))
+        return error_set(-EBUSY, "%s shows a version of a tag that is followed; umount the directory that it is in",
+                         dir);
     if (rc == -ENOENT) /* not followed */
         rc = mount_remove(dir, v->force, &removed);
     if (rc)
