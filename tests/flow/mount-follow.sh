@@ -46,10 +46,10 @@ jq -e --arg dir "$dir" --arg version "$(version_dir 1)" '.dir == $dir and .curre
     "$W/mount.json" >"$W/null" || fail "$(cat "$W/mount.json")"
 control=$(jq -r .control "$W/mount.json")
 SERVER_PID=$(jq .server_pid "$W/mount.json")
-shows 1 || fail "current does not show it"
 [ "$(readlink "$dir/@current")" = "$(basename "$(version_dir 1)")" ] || fail "@current is $(readlink "$dir/@current")"
 kill -0 "$(follower)" || fail "nobody follows"
 "$GRANARY" warm -q --all "$dir" >"$W/out"
+shows 1 || fail "current does not show it"
 "$TREECMP" "$W/tree" "$dir/current"
 refused 1 "follows $W/store/faces:daily" "${follow[@]}"
 refused 2 "names a digest" "$GRANARY" mount --follow "$W/store/faces@${DIGESTS[1]}" "$W/null"
