@@ -39,7 +39,7 @@ static void run_hook(const struct follower *w, const char *event, const struct d
                                     {"GRANARY_IMAGE", w->f.image},
                                     {"GRANARY_DIGEST", print_digest(digest, now)},
                                     {"GRANARY_BEFORE", digest_is_zero(before) ? "" : print_digest(before, then)},
-                                    {"GRANARY_VERSION", follow_version_dir(&w->f, digest, version)},
+                                    {"GRANARY_VERSION", follow_version_link(&w->f, digest, version)},
                                     {"GRANARY_REASON", w->f.reason}};
     if (!w->c->hook)
         return;

@@ -151,7 +151,7 @@ static int add_followed(void *arg, const struct follow_state *f)
     for (size_t i = 0; i < f->count; i++)
         json_array_append_new(versions,
                               json_pack("{s:o,s:o,s:o}", "digest", print_json_digest(&f->versions[i].digest), "dir",
-                                        json_lossy(follow_version_dir(f, &f->versions[i].digest, dir)), "shown",
+                                        json_lossy(follow_version_link(f, &f->versions[i].digest, dir)), "shown",
                                         f->versions[i].shown ? print_json_time(f->versions[i].shown) : json_null()));
     json_t *followed =
         json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "dir", json_lossy(f->dir), "image", json_lossy(f->image),

@@ -2,9 +2,11 @@
  * (docs/internals/follow.md):
  *
  *   DIR            a tmpfs
- *   DIR/@DIGITS    each version that is alive: a mount of its own (mount.h), by the first digits of its digest
- *   DIR/current    the version that is shown: a second mount of the same filesystem, replaced in one step
- *   DIR/@current   a symbolic link to the directory of the version that is shown
+ *   DIR/current    the version that is shown: a second mount of its filesystem, replaced in one step
+ *   DIR/@DIGITS    a symbolic link to each version that is alive, by the first digits of its digest
+ *   DIR/@current   a symbolic link to the one that is shown
+ *
+ *   /run/granary/versions-<id>/DIGITS    the version: a mount of its own (mount.h)
  *
  * One process works on a directory at a time: the one that has its claim. Every step can be repeated after a kill. */
 #ifndef GRANARY_ATTACH_FOLLOW_FOLLOW_H
@@ -57,19 +59,22 @@ int follow_each(follow_visit *visit, void *arg);
 
 /* Return the version of that digest; NULL: it is not listed. */
 const struct follow_version *follow_find(const struct follow_state *f, const struct digest *digest);
-/* Write the directory of a version; return out. */
+/* Write the directory that versions are mounted in, that of a version, or the link to it in DIR; return out. */
+char *follow_versions(const struct follow_state *f, char out[PATH_MAX]);
 char *follow_version_dir(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
+char *follow_version_link(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
 /* Find the mount that a directory stands for: one of its own, or the version that a followed directory, or `current`
  * in it, shows. Errors as for mount_find. */
 GR_MUST_CHECK int follow_find_mount(const char *dir, struct mount_state *out);
 
 /* ---- the directory (follow_dir.c); all of it needs the claim ---- */
 
-/* Make the tmpfs, if it is not there; versions of one that others have unmounted are forgotten. -EBUSY, -ENOTEMPTY: as
- * for mount_check_dir. */
+/* Make the tmpfs and the links in it, if it is not there; then nothing is shown. -EBUSY, -ENOTEMPTY: as for
+ * mount_check_dir. */
 GR_MUST_CHECK int follow_make(struct follow_state *f);
 
-/* List a version and make its directory, before it is mounted there. -ENOSPC: FOLLOW_VERSIONS_MAX are listed. */
+/* List a version, and make its directory and its link, before it is mounted there. -ENOSPC: FOLLOW_VERSIONS_MAX are
+ * listed. */
 GR_MUST_CHECK int follow_add(struct follow_state *f, const struct digest *digest);
 
 /* Show a version, whose mount is there, at DIR/current, and save that. Returns 1 if another one was shown before, also

@@ -60,13 +60,47 @@ static int mount_tmpfs(const char *dir)
     return 0;
 }
 
+/* Have a place for versions that is a shared mount, whatever /run is: what is unmounted there then goes from the
+ * namespaces of services and containers, too, instead of being in use there. */
+static int make_versions(const struct follow_state *f)
+{
+    char dir[PATH_MAX];
+    dev_t device;
+    int rc = make_dir(follow_versions(f, dir));
+    if (!rc)
+        rc = mountinfo_at(dir, &device);
+    if (rc < 0)
+        return rc;
+    return (!rc && mount(dir, dir, NULL, MS_BIND, NULL)) || mount(NULL, dir, NULL, MS_SHARED, NULL)
+               ? error_set(-errno, "cannot make a shared mount on %s: %s", dir, strerror(errno))
+               : 0;
+}
+
+/* Have a symbolic link at a path, whatever it was before. */
+static int make_link(const struct follow_state *f, const char *path, const char *target)
+{
+    char fresh[PATH_MAX];
+    path_in(f, ".fresh", fresh);
+    (void)unlink(fresh);
+    return symlink(target, fresh) || rename(fresh, path)
+               ? error_set(-errno, "cannot make the link %s: %s", path, strerror(errno))
+               : 0;
+}
+
+/* Make the directory and the link of a version. */
+static int make_place(const struct follow_state *f, const struct digest *digest)
+{
+    char dir[PATH_MAX], link[PATH_MAX];
+    int rc = make_dir(follow_version_dir(f, digest, dir));
+    return rc ? rc : make_link(f, follow_version_link(f, digest, link), dir);
+}
+
 int follow_make(struct follow_state *f)
 {
     char current[PATH_MAX];
     dev_t device;
     int there = mountinfo_at(f->dir, &device), rc = there < 0 ? there : 0;
     if (!rc && !there) {
-        f->count = 0; /* what is left of them, mount_image and umount repair as for any mount */
         f->shown = (struct digest){{0}};
         rc = mount_check_dir(f->dir);
         if (!rc)
@@ -76,6 +110,10 @@ int follow_make(struct follow_state *f)
         rc = error_set(-errno, "cannot share the mount on %s: %s", f->dir, strerror(errno));
     if (!rc)
         rc = make_dir(path_of_current(f, current));
+    if (!rc)
+        rc = make_versions(f);
+    for (size_t i = 0; !rc && i < f->count; i++)
+        rc = make_place(f, &f->versions[i].digest);
     return rc ? rc : follow_save(f);
 }
 
@@ -83,7 +121,6 @@ int follow_make(struct follow_state *f)
 
 int follow_add(struct follow_state *f, const struct digest *digest)
 {
-    char dir[PATH_MAX];
     if (!follow_find(f, digest)) {
         if (f->count == FOLLOW_VERSIONS_MAX)
             return error_set(-ENOSPC, "%s has %d versions, as many as are possible", f->dir, FOLLOW_VERSIONS_MAX);
@@ -92,7 +129,7 @@ int follow_add(struct follow_state *f, const struct digest *digest)
         if (rc)
             return rc;
     }
-    return make_dir(follow_version_dir(f, digest, dir));
+    return make_place(f, digest);
 }
 
 static int forget(struct follow_state *f, const struct digest *digest)
@@ -108,12 +145,15 @@ static int forget(struct follow_state *f, const struct digest *digest)
 
 int follow_retire(struct follow_state *f, const struct digest *digest)
 {
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], link[PATH_MAX];
     follow_version_dir(f, digest, dir);
     int rc = access(dir, F_OK) ? 0 : mount_remove_unused(dir);
     if (!rc && rmdir(dir) && errno != ENOENT)
         rc = error_set(-errno, "cannot remove %s: %s", dir, strerror(errno));
-    return rc ? rc : forget(f, digest);
+    if (rc)
+        return rc;
+    (void)unlink(follow_version_link(f, digest, link));
+    return forget(f, digest);
 }
 
 /* ---- the switch ---- */
@@ -139,7 +179,7 @@ static int place_mount(int fd, const char *path)
 }
 
 /* In the child process. The copy of DIR is made while the namespace's own mount of DIR is still a peer of the outer
- * one; that of the version afterwards, so that it has nothing to do with DIR/@DIGITS. */
+ * one; that of the version afterwards, so that it has nothing to do with the version's own. */
 static int slide(void *arg)
 {
     const struct sliding *s = arg;
@@ -191,15 +231,13 @@ static int switch_to(const struct follow_state *f, const char *version)
     return rc || !there ? rc : detach_top(current);
 }
 
-/* Replace the link to the version's directory. Nothing depends on it. */
-static void link_shown(const struct follow_state *f, const char *version)
+/* Replace the link to the version's link. Nothing depends on it. */
+static void link_shown(const struct follow_state *f, const struct digest *digest)
 {
-    char link[PATH_MAX], fresh[PATH_MAX];
-    path_in(f, "@current", link);
-    path_in(f, ".current", fresh);
-    (void)unlink(fresh);
-    if (symlink(strrchr(version, '/') + 1, fresh) || rename(fresh, link))
-        log_warning("cannot make the link %s: %s", link, strerror(errno));
+    char link[PATH_MAX], version[PATH_MAX];
+    follow_version_link(f, digest, version);
+    if (make_link(f, path_in(f, "@current", link), strrchr(version, '/') + 1))
+        log_warning("%s", error_text());
 }
 
 /* Make a version the last of the list, shown now. */
@@ -220,7 +258,7 @@ int follow_show(struct follow_state *f, const struct digest *digest)
     int rc = switch_to(f, version);
     if (rc)
         return rc;
-    link_shown(f, version);
+    link_shown(f, digest);
     bool other = !digest_equal(&f->shown, digest), first = digest_is_zero(&f->shown);
     if (other && !first) {
         f->switches++;
@@ -271,14 +309,19 @@ static int unmount_current(const struct follow_state *f, bool force)
 static int remove_versions(const struct follow_state *f, bool force)
 {
     struct error first = {.code = 0};
+    char dir[PATH_MAX];
     for (size_t i = 0; i < f->count; i++) {
-        char dir[PATH_MAX];
         follow_version_dir(f, &f->versions[i].digest, dir);
         int rc = access(dir, F_OK) ? 0 : mount_remove(dir, force, NULL);
-        if (rc && !first.code)
+        if (!rc)
+            (void)rmdir(dir);
+        else if (!first.code)
             error_take(&first, rc);
     }
-    return first.code ? error_restore(&first) : 0;
+    if (first.code)
+        return error_restore(&first);
+    int rc = umount_soon(follow_versions(f, dir), MNT_DETACH);
+    return !rc && rmdir(dir) && errno != ENOENT ? error_set(-errno, "cannot remove %s: %s", dir, strerror(errno)) : rc;
 }
 
 /* With the claim: everything from DIR/current down. */

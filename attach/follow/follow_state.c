@@ -17,6 +17,7 @@
 #include "base/io.h"
 
 #define PREFIX "tag-"
+#define VERSIONS STATE_ROOT "/versions-"
 #define FILE_NAME "follow.json"
 
 enum { FILE_MAX_BYTES = 64 << 10, PATH_BYTES = 96, NAME_DIGITS = 12 };
@@ -203,7 +204,23 @@ const struct follow_version *follow_find(const struct follow_state *f, const str
     return NULL;
 }
 
+/* Versions are not mounted in DIR: a container that mounts DIR would have them all, and keep them alive. Nor in the run
+ * directory, which is root's alone. */
+char *follow_versions(const struct follow_state *f, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, VERSIONS "%s", f->run_dir + strlen(STATE_ROOT "/" PREFIX));
+    return out;
+}
+
 char *follow_version_dir(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX])
+{
+    char hex[DIGEST_HEX_SIZE];
+    size_t len = strlen(follow_versions(f, out));
+    snprintf(out + len, PATH_MAX - len, "/%.*s", NAME_DIGITS, digest_hex(digest, hex));
+    return out;
+}
+
+char *follow_version_link(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX])
 {
     char hex[DIGEST_HEX_SIZE];
     snprintf(out, PATH_MAX, "%.*s/@%.*s", PATH_MAX - NAME_DIGITS - 3, f->dir, NAME_DIGITS, digest_hex(digest, hex));

@@ -46,7 +46,7 @@ static void print_caches(json_t *caches)
 /* Print what was made as one object. */
 static int print_mounted_json(const struct mount_state *s, const struct follow_state *followed)
 {
-    char current[PATH_MAX];
+    char current[PATH_MAX], version[PATH_MAX];
     json_t *caches = caches_of(s);
     json_t *made =
         json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir", json_lossy(followed ? followed->dir : s->dir),
@@ -57,19 +57,20 @@ static int print_mounted_json(const struct mount_state *s, const struct follow_s
     if (made && followed) {
         snprintf(current, sizeof current, "%.*s/current", PATH_MAX - 16, followed->dir);
         json_object_set_new(made, "current", json_lossy(current));
-        json_object_set_new(made, "version", json_lossy(s->dir));
+        json_object_set_new(made, "version", json_lossy(follow_version_link(followed, &s->digest, version)));
     }
     return print_json(made);
 }
 
 int mount_print(const struct mount_values *v, const struct mount_state *s, const struct follow_state *followed)
 {
+    char version[PATH_MAX];
     if (v->json)
         return print_mounted_json(s, followed);
     const char *method = strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd";
     if (followed)
-        printf("%s is followed on %s/current; this version is %s (%s, %s)\n", s->image, followed->dir, s->dir, method,
-               s->device);
+        printf("%s is followed on %s/current; this version is %s (%s, %s)\n", s->image, followed->dir,
+               follow_version_link(followed, &s->digest, version), method, s->device);
     else
         printf("%s is mounted on %s (%s, %s)\n", s->image, s->dir, method, s->device);
     json_t *caches = caches_of(s);

@@ -103,43 +103,44 @@ wait_for 120 shows 3
 [ "$("$GRANARY" status "$control" --quick --json | jq '.exports | length')" = 2 ] || fail "the export of a version that went stays"
 "$TREECMP" "$W/tree" "$dir/current"
 
-echo "== a container without propagation keeps its version, which then is in use"
-unshare --mount --propagation private sleep 1000 &
+echo "== a container without propagation keeps the version of its start, and no other: that one is in use"
+mkdir "$W/container"
+# shellcheck disable=SC2016
+unshare --mount --propagation slave sh -c 'mount --rbind "$1" "$2" && mount --make-rprivate "$2" && umount -l "$1" &&
+    exec sleep 1000' - "$dir" "$W/container" & # the steps of runc
 CONTAINER=$!
 ours "$CONTAINER"
-contained() { [ "$(readlink "/proc/$CONTAINER/ns/mnt")" != "$(readlink /proc/$$/ns/mnt)" ]; }
-wait_for 60 contained
-exec 7<"$(version_dir 2)/number"
-mount_id() { awk -v at="$(version_dir 2)" '$5 == at { print $1 }' /proc/self/mountinfo; }
-first_id=$(mount_id)
-tried() { [ -n "$(mount_id)" ] && [ "$(mount_id)" != "$first_id" ]; }
+contained() { [ "$(nsenter -t "$CONTAINER" -m cat "$W/container/current/number")" = "$1" ]; }
+wait_for 60 contained 3
 publish 4
-wait_for 60 bash -c "[ \$(grep -c '^waiting ' $W/hooked) = 2 ]"
-[ "$(nsenter -t "$CONTAINER" -m cat "$dir/current/number")" = 3 ] || fail "the container's version changed"
-exec 7<&-
-wait_for 60 tried # it is free here, but not in the container, so it is mounted again
-shows 3 || fail "a version went that a container had"
-[ -e "$(version_dir 2)/number" ] || fail "a version that is in use is not at its directory"
-kill "$CONTAINER"
 wait_for 120 shows 4
-[ ! -e "$(version_dir 2)" ] || fail "not 3 and 4: $(ls -a "$dir")"
+contained 3 || fail "the container's version changed"
+[ ! -e "$(version_dir 2)" ] || fail "version 2, which nobody uses, stays: $(ls -a "$dir")"
+publish 5
+wait_for 60 bash -c "[ \$(grep -c '^waiting ' $W/hooked) = 2 ]"
+shows 4 || fail "current does not stay"
+wait_for 60 test -e "$(version_dir 3)/number" # it is away for a moment whenever the follower has looked whether it is free
+contained 3 || fail "the container's version changed"
+kill "$CONTAINER"
+wait_for 120 shows 5
+[ ! -e "$(version_dir 3)" ] || fail "version 3 stays: $(ls -a "$dir")"
 
 echo "== the follower is killed: readers go on, and the same command goes on where it was"
 kill -9 "$(follower)"
-publish 5
+publish 6
 "$TREECMP" "$W/tree" "$dir/current" >"$W/null" 2>&1 && fail "somebody follows"
-shows 4 || fail "current does not stay"
+shows 5 || fail "current does not stay"
 "${follow[@]}" >"$W/out" || fail "not continued: $(log)"
-wait_for 120 shows 5
+wait_for 120 shows 6
 kill -0 "$(follower)" || fail "nobody follows"
 
 echo "== the store is away: nothing moves, and then it goes on"
 mv "$W/store" "$W/store.away"
 wait_for 60 bash -c "grep -q '\"reason\": \"..*\"' /run/granary/tag-*/follow.json"
-shows 5 || fail "current does not stay"
+shows 6 || fail "current does not stay"
 mv "$W/store.away" "$W/store"
-publish 6
-wait_for 120 shows 6
+publish 7
+wait_for 120 shows 7
 
 echo "== no reader saw an error"
 touch "$W/enough"
@@ -149,7 +150,7 @@ wait "$READER" || fail "a reader: $(cat "$W/reader.out")"
 
 echo "== what others unmount is mounted again"
 umount -l "$dir/current"
-wait_for 60 shows 6
+wait_for 60 shows 7
 
 echo "== umount: refused while current is in use, and then nothing is left"
 exec 7<"$dir/current/number"
@@ -167,7 +168,7 @@ wait_for 60 gone "$SERVER_PID"
 echo "== in the foreground: a signal takes everything down"
 background "${follow[@]}" --foreground >"$W/out" 2>"$W/err"
 FOREGROUND=$BACKGROUND_PID
-wait_for 60 shows 6
+wait_for 60 shows 7
 kill -TERM "$FOREGROUND"
 wait "$FOREGROUND" || fail "the foreground: $(cat "$W/err")"
 ! compgen -G "/run/granary/*" >"$W/null" || fail "left: $(ls /run/granary)"

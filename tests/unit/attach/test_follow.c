@@ -87,9 +87,16 @@ static void begin(struct followed *d)
 
 static void end(struct followed *d)
 {
+    char version[PATH_MAX];
     close(d->lock);
     while (!umount2(path_of("current"), MNT_DETACH))
         ;
+    for (size_t i = 0; i < d->f.count; i++) {
+        (void)umount2(follow_version_dir(&d->f, &d->f.versions[i].digest, version), MNT_DETACH);
+        assert_int_equal(rmdir(version), 0);
+    }
+    assert_int_equal(umount2(follow_versions(&d->f, version), MNT_DETACH), 0);
+    assert_int_equal(rmdir(version), 0);
     assert_int_equal(umount2(dir, MNT_DETACH), 0);
     assert_int_equal(rmdir(dir), 0);
     state_remove_dir(d->f.run_dir);
@@ -178,21 +185,36 @@ static void test_follow__a_version_that_is_not_mounted_is_not_shown(void **state
     end(&d);
 }
 
-/* A process in a mount namespace of its own that has DIR at its own place, as a container's. It answers each byte with
- * the number that it reads in file. */
+/* A process in a mount namespace of its own that has DIR at its own place, made in the steps of runc: all mounts become
+ * slaves, DIR is copied, the copy gets its propagation. It answers each byte with the number that it reads in file, or
+ * without a file with the number of mounts that the copy has. */
 struct container {
     pid_t pid;
     int ask, answer;
 };
 
+static int mounts_below(const char *place)
+{
+    char *line = NULL, at[PATH_MAX];
+    size_t size = 0;
+    int n = 0;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    while (f && getline(&line, &size, f) > 0)
+        n += sscanf(line, "%*s %*s %*s %*s %4095s", at) == 1 && !strncmp(at, place, strlen(place));
+    free(line);
+    if (f)
+        fclose(f);
+    return n;
+}
+
 static void contain(const struct container *c, const char *place, unsigned long propagation, const char *file)
 {
     char byte;
-    bool made = !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | propagation, NULL) &&
+    bool made = !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) &&
                 !mount(dir, place, NULL, MS_BIND | MS_REC, NULL) &&
                 !mount(NULL, place, NULL, MS_REC | propagation, NULL) && !chdir(place);
     while (read(c->ask, &byte, 1) == 1) {
-        int n = made ? number_in(AT_FDCWD, file) : -2;
+        int n = !made ? -2 : file ? number_in(AT_FDCWD, file) : mounts_below(place);
         if (write(c->answer, &n, sizeof n) != sizeof n)
             break;
     }
@@ -259,6 +281,26 @@ static void test_follow__containers_see_it_by_propagation_or_keep_their_version(
     end(&d);
 }
 
+static void test_follow__a_copy_has_what_is_shown_and_no_other_version(void **state)
+{
+    struct followed d;
+    char link[PATH_MAX];
+    const struct digest first = digest_number(1);
+    begin(&d);
+    add_version(&d, 1);
+    add_version(&d, 2);
+    assert_int_equal(show(&d, 2), 0);
+    const struct container shown = start_container("shown", MS_PRIVATE, "current/name");
+    const struct container mounts = start_container("mounts", MS_PRIVATE, NULL);
+    assert_int_equal(ask_container(&shown), 2);
+    assert_int_equal(ask_container(&mounts), 2); /* of DIR and of DIR/current */
+    strcat(follow_version_link(&d.f, &first, link), "/name");
+    assert_int_equal(number_in(AT_FDCWD, link), 1);
+    end_container(&shown);
+    end_container(&mounts);
+    end(&d);
+}
+
 static void test_follow__what_is_saved_is_read(void **state)
 {
     struct followed d;
@@ -320,15 +362,17 @@ static void test_follow__one_process_and_one_image_at_a_time(void **state)
 static void test_follow__a_directory_that_others_unmounted_begins_anew(void **state)
 {
     struct followed d;
+    char link[PATH_MAX];
     begin(&d);
     add_version(&d, 1);
     assert_int_equal(show(&d, 1), 0);
     assert_int_equal(umount2(dir, MNT_DETACH), 0);
     assert_int_equal(follow_shows(&d.f), -ENOENT);
     assert_int_equal(follow_make(&d.f), 0);
-    assert_int_equal(d.f.count, 0);
     assert_true(digest_is_zero(&d.f.shown));
-    add_version(&d, 1);
+    assert_int_equal(d.f.count, 1); /* which is still mounted */
+    const struct digest first = digest_number(1);
+    assert_int_equal(number_in(AT_FDCWD, strcat(follow_version_link(&d.f, &first, link), "/name")), 1);
     assert_int_equal(show(&d, 1), 0);
     assert_int_equal(d.f.switches, 0);
     end(&d);
@@ -358,6 +402,8 @@ int main(void)
                                         remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__containers_see_it_by_propagation_or_keep_their_version,
                                         make_scratch, remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__a_copy_has_what_is_shown_and_no_other_version, make_scratch,
+                                        remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__what_is_saved_is_read, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__every_cut_of_the_file_is_damage, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__one_process_and_one_image_at_a_time, make_scratch, remove_scratch),
