@@ -26,6 +26,7 @@
 #include "base/safe_dir.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
+#include "image/warm/warm_run.h"
 
 enum { FILE_MAX_BYTES = 32 << 20, KEPT_MAX_BYTES = 64 << 20 };
 
@@ -429,6 +430,18 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     return 0;
 }
 
+/* End the pins of the metadata of an image that is gone: a server that follows a tag for months would reach the limit
+ * of pins. What other exports have of it is pinned again. A warming of the image that still runs may pin some later. */
+static void unpin(struct added_exports *a, struct image *gone)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    uint64_t refused;
+    warm_unpin_metadata(gone);
+    while ((e = stack_next(a->stack, e)))
+        if (warm_pin_metadata(stack_export_image(e), &refused))
+            log_debug("export '%s': its metadata is not pinned: %s", stack_export_name(e), error_text());
+}
+
 /* The checks are without a lock; take_out decides again whether clients are connected. */
 int added_exports_remove(struct added_exports *a, const char *name, enum added_for purpose, bool *out_removed)
 {
@@ -451,5 +464,6 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     if (rc)
         return rc;
     *out_removed = true;
+    unpin(a, stack_export_image(e));
     return added_exports_save(a);
 }

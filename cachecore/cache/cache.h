@@ -166,6 +166,8 @@ GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on
  * chunk ends the pin; cache_pin turns it into a lasting one. -ENOENT, -EDQUOT: as for cache_pin, whose limit it
  * shares. No message. */
 GR_MUST_CHECK int cache_session_pin(struct cache *c, const struct digest *chunk);
+/* End such a pin, if the chunk has one; a pin of the user's stays. */
+void cache_session_unpin(struct cache *c, const struct digest *chunk);
 
 /* Evict, pin or unpin everything the cache holds except index nodes and manifests, by which images are served. Each
  * call does a part and goes on where the one before it stopped; start with a zeroed sweep. Returns false when it is

@@ -20,7 +20,7 @@ enum { CONTROL_CHUNK = 64 << 10, CONTROL_CHUNKS = 40, CONTROL_FILES = 12000 };
 
 struct control_world {
     bool fenced; /* to be set before control_world_init */
-    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16];
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16], cache[SCRATCH_MAX + 16];
     struct image_fake img;
     struct stack *stack;
     struct catalog_entry entries[CONTROL_FILES];
@@ -50,7 +50,7 @@ static inline void control_world_entries(struct control_world *w)
 
 static inline void control_world_init(struct control_world *w)
 {
-    char ref[SCRATCH_MAX + 16], cache[SCRATCH_MAX + 16];
+    char ref[SCRATCH_MAX + 16];
     scratch_make(w->dir);
     snprintf(w->path, sizeof w->path, "%s/control", w->dir);
     snprintf(ref, sizeof ref, "%s/faces", w->dir);
@@ -65,10 +65,10 @@ static inline void control_world_init(struct control_world *w)
     image_fake_save(fake, w->dir);
     store_fake_free(fake);
     const struct stack_image image = {.ref = ref};
-    snprintf(cache, sizeof cache, "%s/cache", w->dir);
+    snprintf(w->cache, sizeof w->cache, "%s/cache", w->dir);
     const struct stack_config config = {.images = &image,
                                         .image_count = 1,
-                                        .cache = {.dirs = {{.path = cache, .size = 32 << 20}},
+                                        .cache = {.dirs = {{.path = w->cache, .size = 32 << 20}},
                                                   .dir_count = 1,
                                                   .disk_timeout_ms = 60000,
                                                   .fenced = w->fenced,

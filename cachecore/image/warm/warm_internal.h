@@ -4,6 +4,7 @@
  *   warm_choose.c   which chunks it wants, by path
  *   warm_changes.c  the same, by comparing with an earlier image
  *   warm_trace.c    the same, by a trace
+ *   warm_pin.c      the metadata's pins
  *   warm_plan.c     the wanted chunks, in order, in batches
  *   warm_index.c    the index nodes above them, and which of them are missing
  *   warm_turn.c     whose turn it is (image_internal.h)

@@ -295,26 +295,6 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
                             : "it was dropped again: the cache is too small for all of this, or somebody evicted it");
 }
 
-/* Pin the metadata's cached chunks for the session: opening any file reads them first. */
-static int pin_metadata(struct warming *w)
-{
-    struct warm_part parts[2];
-    struct image_cursor cursor;
-    uint64_t run;
-    int rc = 0;
-    warm_metadata_parts(&w->c->img->manifest, parts);
-    image_cursor_init(&cursor, w->c->img, NULL);
-    for (size_t k = 0; k < GR_ARRAY_SIZE(parts); k++)
-        for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
-            const struct chunk_ref *ref;
-            rc = image_cursor_at(&cursor, i, &ref, &run);
-            if (!rc && ref && cache_session_pin(w->c->img->config.cache, &ref->digest) == -EDQUOT)
-                w->out->unheld++;
-        }
-    image_cursor_release(&cursor);
-    return rc;
-}
-
 /* Report by name what is not cached. The catalog could be read before; if it cannot be now, the numbers remain. */
 static int name_all_failed(struct warming *w)
 {
@@ -341,7 +321,7 @@ static int run(struct warming *w)
         return rc;
     rc = warm(w);
     if (!rc)
-        rc = pin_metadata(w);
+        rc = warm_pin_metadata(w->c->img, &out->unheld);
     if (out->unheld)
         log_warning("image: %llu chunks of a filesystem's metadata are not pinned: pins take three quarters of the "
                     "cache already",

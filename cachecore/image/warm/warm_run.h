@@ -67,4 +67,10 @@ struct warm_result {
  */
 GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result *out);
 
+/* Pin what is cached of an image's metadata for the session, as warm_run does. *out_refused: how many chunks could not
+ * be pinned, since the pin limit is reached. Any thread. -ENOMEM. */
+GR_MUST_CHECK int warm_pin_metadata(struct image *img, uint64_t *out_refused);
+/* End these pins, for an image that is served no more; also of chunks that another image has, too. */
+void warm_unpin_metadata(struct image *img);
+
 #endif
