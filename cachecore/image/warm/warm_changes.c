@@ -9,11 +9,14 @@
  * earlier image has where it differs, by the first 8 bytes of their digests. Two chunks that share these by chance cost
  * one chunk that is not warmed.
  *
- * Memory: 16 bytes for each chunk that differs, and 8 for each of the earlier image. */
+ * Memory: 16 bytes for each chunk that differs, and 8 for each of the earlier image, of LOOKED_UP_MAX of either. What
+ * comes after these is planned at once: if it is cached, it is not fetched all the same. */
 #include "image/warm/warm_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+enum { LOOKED_UP_MAX = 4 << 20 };
 
 /* A chunk of the image at whose place the earlier one has another. */
 struct candidate {
@@ -101,8 +104,9 @@ static int compare_leaves(struct comparing *c, const struct opened *now, const s
             continue;
         const struct candidate found = {.chunk = number * INDEX_FANOUT + i, .id = a ? digest_hash(&a->digest) : 0};
         if (a)
-            rc = vec_push(&c->candidates, found);
-        if (!rc && b)
+            rc = c->candidates.len < LOOKED_UP_MAX ? vec_push(&c->candidates, found)
+                                                   : warm_plan_add(&c->w->plan, found.chunk, found.chunk + 1);
+        if (!rc && b && c->before.len < LOOKED_UP_MAX)
             rc = vec_push(&c->before, digest_hash(&b->digest));
     }
     return rc;

@@ -128,7 +128,7 @@ GR_MUST_CHECK int warm_choose(struct warming *w);
 
 /* ---- warm_changes.c ---- */
 
-/* Add the chunks that the config's earlier image lacks to w->plan, ascending. Nodes of either index that are not cached
+/* Add the chunks that the config's earlier image lacks to w->plan. Nodes of either index that are not cached
  * are fetched from the config's store; those of the image itself are then cached. Calls `step` with w at each node.
  * -ENOMEM; else a result of step, or the error of a node of the image. */
 GR_MUST_CHECK int warm_changes(struct warming *w, warm_step *step);
