@@ -24,7 +24,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 
-enum { LOOK_MS = 1000, BUSY_MS = 500, HOOK_MS = 60000 };
+enum { LOOK_MS = 1000, BUSY_MS = 500, HOOK_MS = 60000, ROOM_PAUSE_MAX_MS = 600000 };
 
 /* ---- the hook ---- */
 
@@ -57,7 +57,8 @@ static void run_hook(const struct follower *w, const char *event, const struct d
 static bool version_is_there(const struct follower *w, const struct digest *digest, struct mount_state *out)
 {
     char dir[PATH_MAX];
-    return !mount_find(follow_version_dir(&w->f, digest, dir), out) && mount_is_there(out);
+    return !mount_find(follow_version_dir(&w->f, digest, dir), out) && mount_is_there(out) &&
+           digest_equal(&out->digest, digest);
 }
 
 /* Check that what should be mounted is, and tend every version. Returns the reason to end. */
@@ -76,6 +77,10 @@ static int look(struct follower *w)
     for (size_t i = 0; rc >= 0 && i < w->f.count; i++)
         if (version_is_there(w, &w->f.versions[i].digest, &s))
             rc = mount_tend(&w->tending, &s);
+    if (rc < 0 && rc != -ENOENT && rc != -EIO) { /* it may pass */
+        log_limited(&w->limit, LOG_LEVEL_WARNING, "%s: %s", w->f.dir, error_text());
+        rc = 0;
+    }
     return rc < 0 ? rc : 0;
 }
 
@@ -92,11 +97,13 @@ static int ask(struct follower *w, struct digest *out)
     return rc;
 }
 
-/* Take down versions that nobody uses, the oldest first, until one more may be mounted. */
+/* Take down versions that nobody uses, the oldest first, until one more may be mounted. Whether a container has a
+ * version is known only while its directory is empty, so the pauses between two tries grow. */
 static int make_room(struct follower *w)
 {
     struct follow_state *f = &w->f;
-    for (size_t i = 0; f->count >= w->c->keep && i < f->count;) {
+    bool again = clock_now_ms() >= w->room_at_ms;
+    for (size_t i = 0; f->count >= w->c->keep && again && i < f->count;) {
         const struct digest digest = f->versions[i].digest;
         bool needed = digest_equal(&digest, &f->shown) || digest_equal(&digest, &f->wanted);
         int rc = needed ? -EBUSY : follow_retire(f, &digest);
@@ -104,8 +111,14 @@ static int make_room(struct follower *w)
             log_limited(&w->limit, LOG_LEVEL_WARNING, "an old version stays: %s", error_text());
         i += rc != 0;
     }
-    if (f->count < w->c->keep)
+    if (f->count < w->c->keep) {
+        w->room_at_ms = w->room_pause_ms = 0;
         return 0;
+    }
+    if (again) {
+        w->room_pause_ms = GR_MIN(GR_MAX(2 * w->room_pause_ms, w->c->poll_ms), (uint64_t)ROOM_PAUSE_MAX_MS);
+        w->room_at_ms = clock_now_ms() + w->room_pause_ms;
+    }
     return error_set(-EBUSY,
                      "all %zu versions are in use; the next one is mounted when one of them is free, or with another "
                      "--keep-versions",
@@ -164,7 +177,7 @@ static int take_sums(struct fetching *g, const json_t *sums)
     return 0;
 }
 
-/* Between two lines: look, and ask whether this is still what is wanted. -ESTALE: it is not. */
+/* Between two lines: look, and ask whether this is still what is wanted. */
 static int look_meanwhile(struct follower *w)
 {
     struct digest now;
@@ -173,7 +186,8 @@ static int look_meanwhile(struct follower *w)
         rc = look(w);
     if (rc || clock_now_ms() < w->ask_at_ms || ask(w, &now) || digest_equal(&now, &w->f.wanted))
         return rc;
-    return error_set(-ESTALE, "the tag has moved on");
+    w->moved_on = true;
+    return error_set(-ECANCELED, "the tag has moved on");
 }
 
 /* Take one line of the answer. */
@@ -197,12 +211,16 @@ static int take_line(void *arg, const char *line, size_t len)
 static int fetch_changes(struct follower *w, const struct digest *digest)
 {
     struct fetching g = {.w = w};
-    struct mount_state s;
+    struct mount_state s, shown;
     char since[PRINT_DIGEST_MAX];
     const struct bytes nothing = BYTES_INIT(0);
     struct control_turn turn = {.cancel = w->c->cancel};
     if (w->c->keeps_nothing || digest_is_zero(&w->f.shown) || !version_is_there(w, digest, &s))
         return 0;
+    if (!version_is_there(w, &w->f.shown, &shown) || strcmp(shown.control, s.control) != 0) {
+        log_warning("%s: the changes are not fetched before: another server has the version before", w->f.dir);
+        return 0;
+    }
     const char *const params[] = {"what", "changes", "export", s.export_name, "since", print_digest(&w->f.shown, since),
                                   NULL};
     int rc;
@@ -265,12 +283,11 @@ static int catch_up(struct follower *w)
 static int poll_tag(struct follower *w)
 {
     int rc = catch_up(w);
+    if (w->moved_on)
+        w->ask_at_ms = w->look_at_ms;
+    w->moved_on = false;
     if (!rc || rc == -ECANCELED)
         return 0;
-    if (rc == -ESTALE) {
-        w->ask_at_ms = 0;
-        return 0;
-    }
     wait_for(w);
     return look(w); /* the error may be one of a look in between */
 }
@@ -298,7 +315,7 @@ static int undo(struct follower *w, int rc)
 {
     struct error first;
     error_take(&first, rc);
-    if (follow_remove(w->c->dir, false, w->lock))
+    if (follow_remove(w->f.dir, false, w->lock))
         log_warning("while undoing the mount: %s", error_text());
     return error_restore(&first);
 }
@@ -307,11 +324,15 @@ int follower_open(struct follower *w, const struct follower_config *c, bool *out
 {
     struct mount_state s;
     *w = (struct follower){.c = c, .lock = -1, .tending = MOUNT_TENDING_INIT, .limit = LOG_LIMIT_INIT};
+    bool made = false;
     int rc = follow_claim(c->dir, c->image, &w->f, &w->lock);
+    const bool fresh = !rc && !w->f.count && digest_is_zero(&w->f.shown);
     if (!rc)
-        rc = follow_make(&w->f);
+        rc = follow_make(&w->f, &made);
+    if (!rc && !made)
+        rc = follow_recognize(&w->f);
     bool goes_on = !rc && !digest_is_zero(&w->f.shown) && version_is_there(w, &w->f.shown, &s);
-    *out_begun = !goes_on;
+    *out_begun = made || fresh;
     if (goes_on) {
         const struct digest shown = w->f.shown;
         rc = follow_show(&w->f, &shown);
@@ -319,7 +340,7 @@ int follower_open(struct follower *w, const struct follower_config *c, bool *out
     }
     if (!rc)
         rc = show_first(w);
-    return rc && w->lock >= 0 ? undo(w, rc) : rc;
+    return rc && *out_begun ? undo(w, rc) : rc;
 }
 
 void follower_close(struct follower *w)
@@ -335,7 +356,7 @@ static int end(struct follower *w)
     bool reported = false;
     notify("STOPPING=1");
     for (;;) {
-        int rc = follow_remove(w->c->dir, false, w->lock);
+        int rc = follow_remove(w->f.dir, false, w->lock);
         if (rc != -EBUSY)
             return rc == -ENOENT ? 0 : rc;
         if (!reported)
@@ -350,7 +371,7 @@ static int clear_away(struct follower *w, int rc)
 {
     struct error first;
     error_take(&first, rc);
-    rc = follow_remove(w->c->dir, rc == -EIO, w->lock);
+    rc = follow_remove(w->f.dir, rc == -EIO, w->lock);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);

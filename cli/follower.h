@@ -27,12 +27,15 @@ struct follower {
     struct follow_state f;
     int lock; /* the claim; -1: none */
     struct mount_tending tending;
-    uint64_t look_at_ms, ask_at_ms; /* when the mounts are looked at next, and the tag */
+    uint64_t look_at_ms, ask_at_ms;     /* when the mounts are looked at next, and the tag */
+    uint64_t room_at_ms, room_pause_ms; /* when versions in use are tried again */
+    bool moved_on;                      /* the tag names another version than the one that is being fetched */
     struct log_limit limit;
 };
 
 /* Claim the directory, and show the version that the tag names, or go on with what an earlier follower has left.
- * *out_begun: the former. A failure undoes what was made, and leaves what was there. follower_close it in any case. */
+ * *out_begun: the directory was made now. A failure undoes what was made, and leaves what was there. follower_close it
+ * in any case. */
 GR_MUST_CHECK int follower_open(struct follower *w, const struct follower_config *c, bool *out_begun);
 /* Drop the claim. Everything that is mounted stays. */
 void follower_close(struct follower *w);

@@ -307,12 +307,10 @@ static void keep_named(json_t *exports, const char *name)
 static void keep_followed(json_t *status, const struct mount_state *s)
 {
     json_t *followed = json_object_get(status, "followed");
-    const char *slash = strrchr(s->dir, '/');
-    for (size_t i = json_array_size(followed); i--;) {
-        const char *dir = server_status_text(json_array_get(followed, i), "dir");
-        if (strncmp(dir, s->dir, (size_t)(slash - s->dir)) != 0 || dir[slash - s->dir])
+    struct follow_state f;
+    for (size_t i = json_array_size(followed); i--;)
+        if (follow_load(server_status_text(json_array_get(followed, i), "dir"), &f) || !follow_has_mount(&f, s->dir))
             json_array_remove(followed, i);
-    }
     if (followed && !json_array_size(followed))
         json_object_del(status, "followed");
 }

@@ -6,7 +6,7 @@
  *   DIR/@DIGITS    a symbolic link to each version that is alive, by the first digits of its digest
  *   DIR/@current   a symbolic link to the one that is shown
  *
- *   /run/granary/versions-<id>/DIGITS    the version: a mount of its own (mount.h)
+ *   /run/granary-versions/<id>/DIGITS    the version: a mount of its own (mount.h)
  *
  * One process works on a directory at a time: the one that has its claim. Every step can be repeated after a kill. */
 #ifndef GRANARY_ATTACH_FOLLOW_FOLLOW_H
@@ -28,6 +28,7 @@ struct follow_state {
     char dir[PATH_MAX];        /* absolute, without symlinks */
     char image[STATE_REF_MAX]; /* the reference as the user gave it, with a tag */
     char control[PATH_MAX];    /* the control socket of the server of its versions; empty: not known yet */
+    uint64_t device;           /* of the tmpfs that is DIR; 0: none was mounted */
     struct process follower;   /* the process that had the claim last */
     struct digest shown;       /* what DIR/current shows; zero: nothing yet */
     struct digest wanted;      /* what the tag named last; zero: not known yet */
@@ -63,15 +64,19 @@ const struct follow_version *follow_find(const struct follow_state *f, const str
 char *follow_versions(const struct follow_state *f, char out[PATH_MAX]);
 char *follow_version_dir(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
 char *follow_version_link(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
+/* Whether a mount point is that of a version of this directory. */
+bool follow_has_mount(const struct follow_state *f, const char *mount_dir);
 /* Find the mount that a directory stands for: one of its own, or the version that a followed directory, or `current`
  * in it, shows. Errors as for mount_find. */
 GR_MUST_CHECK int follow_find_mount(const char *dir, struct mount_state *out);
 
 /* ---- the directory (follow_dir.c); all of it needs the claim ---- */
 
-/* Make the tmpfs and the links in it, if it is not there; then nothing is shown. -EBUSY, -ENOTEMPTY: as for
- * mount_check_dir. */
-GR_MUST_CHECK int follow_make(struct follow_state *f);
+/* Make the tmpfs and the links in it, if it is not there; then *out_made, and nothing is shown. -EBUSY, -ENOTEMPTY: as
+ * for mount_check_dir. */
+GR_MUST_CHECK int follow_make(struct follow_state *f, bool *out_made);
+/* Find what a follower that was killed has left at DIR/current, and save that as what is shown. */
+GR_MUST_CHECK int follow_recognize(struct follow_state *f);
 
 /* List a version, and make its directory and its link, before it is mounted there. -ENOSPC: FOLLOW_VERSIONS_MAX are
  * listed. */
@@ -81,8 +86,7 @@ GR_MUST_CHECK int follow_add(struct follow_state *f, const struct digest *digest
  * if a process was killed after it had shown this one but before it saved that; 0. -ENOENT: its mount is not there. */
 GR_MUST_CHECK int follow_show(struct follow_state *f, const struct digest *digest);
 
-/* Whether DIR and DIR/current are mount points. -ENOENT: DIR is none any more, others unmounted it; 0: nothing is
- * shown; 1. */
+/* Whether something is mounted at DIR/current: 1, or 0. -ENOENT: DIR is not mounted any more, others unmounted it. */
 GR_MUST_CHECK int follow_shows(const struct follow_state *f);
 
 /* Take a version down and forget it, if nobody uses it. -EBUSY: it is in use, and stays as it is. */

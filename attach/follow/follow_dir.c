@@ -45,19 +45,35 @@ static char *path_of_current(const struct follow_state *f, char out[PATH_MAX])
 /* Make a directory that may be there already. */
 static int make_dir(const char *path)
 {
-    return mkdir(path, 0755) && errno != EEXIST ? error_set(-errno, "cannot make %s: %s", path, strerror(errno)) : 0;
+    int rc = mkdir(path, 0755);
+    if (rc && errno == EEXIST)
+        return 0;
+    return rc || chmod(path, 0755) /* whatever the umask is */
+               ? error_set(-errno, "cannot make %s: %s", path, strerror(errno))
+               : 0;
 }
 
 /* ---- the tmpfs ---- */
 
 /* Mount it. It is shared whatever its parent is, since the switch needs that, and containers that mount DIR as a slave
  * see later versions. */
-static int mount_tmpfs(const char *dir)
+static int mount_tmpfs(struct follow_state *f)
 {
-    if (mount("granary", dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, tmpfs_options))
-        return error_set(-errno, "cannot mount a tmpfs on %s: %s", dir, strerror(errno));
-    utab_add("granary", dir);
-    return 0;
+    dev_t device = 0;
+    if (mount("granary", f->dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, tmpfs_options))
+        return error_set(-errno, "cannot mount a tmpfs on %s: %s", f->dir, strerror(errno));
+    utab_add("granary", f->dir);
+    int rc = mountinfo_at(f->dir, &device);
+    f->device = device;
+    return rc < 0 ? rc : 0;
+}
+
+/* Whether our tmpfs is mounted on DIR: 1, or 0, also where something else is. -errno. */
+static int tmpfs_is_there(const struct follow_state *f)
+{
+    dev_t device;
+    int rc = mountinfo_at(f->dir, &device);
+    return rc > 0 ? f->device && device == f->device : rc;
 }
 
 /* Have a place for versions that is a shared mount, whatever /run is: what is unmounted there then goes from the
@@ -66,7 +82,12 @@ static int make_versions(const struct follow_state *f)
 {
     char dir[PATH_MAX];
     dev_t device;
-    int rc = make_dir(follow_versions(f, dir));
+    char *slash = strrchr(follow_versions(f, dir), '/');
+    *slash = 0;
+    int rc = make_dir(dir);
+    *slash = '/';
+    if (!rc)
+        rc = make_dir(dir);
     if (!rc)
         rc = mountinfo_at(dir, &device);
     if (rc < 0)
@@ -95,16 +116,17 @@ static int make_place(const struct follow_state *f, const struct digest *digest)
     return rc ? rc : make_link(f, follow_version_link(f, digest, link), dir);
 }
 
-int follow_make(struct follow_state *f)
+int follow_make(struct follow_state *f, bool *out_made)
 {
     char current[PATH_MAX];
-    dev_t device;
-    int there = mountinfo_at(f->dir, &device), rc = there < 0 ? there : 0;
+    int there = tmpfs_is_there(f), rc = there < 0 ? there : 0;
+    *out_made = false;
     if (!rc && !there) {
         f->shown = (struct digest){{0}};
         rc = mount_check_dir(f->dir);
         if (!rc)
-            rc = mount_tmpfs(f->dir);
+            rc = mount_tmpfs(f);
+        *out_made = !rc;
     }
     if (!rc && mount(NULL, f->dir, NULL, MS_SHARED, NULL))
         rc = error_set(-errno, "cannot share the mount on %s: %s", f->dir, strerror(errno));
@@ -273,14 +295,36 @@ int follow_show(struct follow_state *f, const struct digest *digest)
     return rc ? rc : other && !first;
 }
 
+/* The switch may have happened, while the state is of before. */
+int follow_recognize(struct follow_state *f)
+{
+    char current[PATH_MAX], version[PATH_MAX];
+    dev_t shown, device;
+    size_t there;
+    int rc = settle(path_of_current(f, current), &there);
+    if (rc || !there || mountinfo_at(current, &shown) <= 0)
+        return rc;
+    for (size_t i = 0; i < f->count; i++) {
+        const struct digest digest = f->versions[i].digest;
+        if (mountinfo_at(follow_version_dir(f, &digest, version), &device) <= 0 || device != shown)
+            continue;
+        rc = follow_show(f, &digest);
+        return rc < 0 ? rc : 0;
+    }
+    return 0;
+}
+
+/* `current` may be gone, too: whoever may write in DIR can remove it. */
 int follow_shows(const struct follow_state *f)
 {
     char current[PATH_MAX];
     dev_t device;
-    int rc = mountinfo_at(f->dir, &device);
+    int rc = tmpfs_is_there(f);
     if (!rc)
         rc = error_set(-ENOENT, "%s was unmounted by others", f->dir);
-    return rc < 0 ? rc : mountinfo_at(path_of_current(f, current), &device);
+    else if (rc > 0)
+        rc = make_dir(path_of_current(f, current));
+    return rc < 0 ? rc : mountinfo_at(current, &device);
 }
 
 /* ---- the end ---- */
@@ -320,16 +364,15 @@ static int remove_versions(const struct follow_state *f, bool force)
     }
     if (first.code)
         return error_restore(&first);
-    int rc = umount_soon(follow_versions(f, dir), MNT_DETACH);
+    int rc = unmount_part(follow_versions(f, dir), false);
     return !rc && rmdir(dir) && errno != ENOENT ? error_set(-errno, "cannot remove %s: %s", dir, strerror(errno)) : rc;
 }
 
 /* With the claim: everything from DIR/current down. */
 static int remove_claimed(const struct follow_state *f, bool force)
 {
-    dev_t device;
-    int there = mountinfo_at(f->dir, &device);
-    int rc = there < 0 ? there : unmount_current(f, force);
+    int there = tmpfs_is_there(f);
+    int rc = there > 0 ? unmount_current(f, force) : there;
     if (!rc)
         rc = remove_versions(f, force);
     if (!rc && there > 0)
@@ -348,7 +391,7 @@ int follow_remove(const char *dir, bool force, int lock)
     struct follow_state f;
     CLEANUP_FD int claimed = -1;
     int rc = follow_load(dir, &f);
-    if (!rc && lock < 0)
+    if (!rc && lock < 0 && tmpfs_is_there(&f) > 0)
         rc = unmount_current(&f, force);
     if (!rc && lock < 0 && f.follower.pid != getpid())
         rc = process_end(&f.follower, 0);

@@ -17,7 +17,7 @@
 #include "base/io.h"
 
 #define PREFIX "tag-"
-#define VERSIONS STATE_ROOT "/versions-"
+#define VERSIONS STATE_ROOT "-versions"
 #define FILE_NAME "follow.json"
 
 enum { FILE_MAX_BYTES = 64 << 10, PATH_BYTES = 96, NAME_DIGITS = 12 };
@@ -57,10 +57,10 @@ int follow_save(const struct follow_state *f)
 {
     char shown[DIGEST_HEX_SIZE], wanted[DIGEST_HEX_SIZE], path[PATH_BYTES];
     CLEANUP_JSON json_t *root =
-        json_pack("{s:i,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", 1, "pid", (json_int_t)f->follower.pid, "started",
-                  (json_int_t)f->follower.started, "shown", digest_hex(&f->shown, shown), "wanted",
-                  digest_hex(&f->wanted, wanted), "switches", (json_int_t)f->switches, "switched",
-                  (json_int_t)f->switched, "versions", versions_to_json(f));
+        json_pack("{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", 1, "device", (json_int_t)f->device, "pid",
+                  (json_int_t)f->follower.pid, "started", (json_int_t)f->follower.started, "shown",
+                  digest_hex(&f->shown, shown), "wanted", digest_hex(&f->wanted, wanted), "switches",
+                  (json_int_t)f->switches, "switched", (json_int_t)f->switched, "versions", versions_to_json(f));
     if (root)
         json_text_put(root, texts, GR_ARRAY_SIZE(texts), f);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -95,14 +95,15 @@ static bool decode(const json_t *root, struct follow_state *out)
 {
     const char *shown, *wanted;
     const json_t *versions;
-    json_int_t pid, started, switches, switched;
+    json_int_t device, pid, started, switches, switched;
     int version;
-    if (json_unpack((json_t *)root, "{s:i,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", &version, "pid", &pid, "started",
-                    &started, "shown", &shown, "wanted", &wanted, "switches", &switches, "switched", &switched,
-                    "versions", &versions) ||
+    if (json_unpack((json_t *)root, "{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", &version, "device", &device,
+                    "pid", &pid, "started", &started, "shown", &shown, "wanted", &wanted, "switches", &switches,
+                    "switched", &switched, "versions", &versions) ||
         version != 1 || pid < 0 || started < 0 || switches < 0 || digest_parse(shown, strlen(shown), &out->shown) ||
         digest_parse(wanted, strlen(wanted), &out->wanted))
         return false;
+    out->device = (uint64_t)device;
     out->follower = (struct process){.pid = (pid_t)pid, .started = (uint64_t)started};
     out->switches = (uint64_t)switches;
     out->switched = switched;
@@ -204,11 +205,11 @@ const struct follow_version *follow_find(const struct follow_state *f, const str
     return NULL;
 }
 
-/* Versions are not mounted in DIR: a container that mounts DIR would have them all, and keep them alive. Nor in the run
- * directory, which is root's alone. */
+/* Versions are not mounted in DIR, nor in STATE_ROOT, which containers of the chart have: a container that mounts those
+ * would have all versions, and keep them alive. */
 char *follow_versions(const struct follow_state *f, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, VERSIONS "%s", f->run_dir + strlen(STATE_ROOT "/" PREFIX));
+    snprintf(out, PATH_MAX, VERSIONS "/%s", f->run_dir + strlen(STATE_ROOT "/" PREFIX));
     return out;
 }
 
@@ -225,6 +226,13 @@ char *follow_version_link(const struct follow_state *f, const struct digest *dig
     char hex[DIGEST_HEX_SIZE];
     snprintf(out, PATH_MAX, "%.*s/@%.*s", PATH_MAX - NAME_DIGITS - 3, f->dir, NAME_DIGITS, digest_hex(digest, hex));
     return out;
+}
+
+bool follow_has_mount(const struct follow_state *f, const char *mount_dir)
+{
+    char versions[PATH_MAX];
+    size_t len = strlen(follow_versions(f, versions));
+    return !strncmp(mount_dir, versions, len) && mount_dir[len] == '/';
 }
 
 /* Load the state of the directory, or of the one that it is `current` of. */

@@ -164,6 +164,13 @@ static int follow_here(const struct mount_values *v, struct follower *w, struct 
     return follower_run(w);
 }
 
+/* Whether a process other than this one follows it. */
+static bool is_followed(const struct follow_state *f)
+{
+    struct follow_state now;
+    return !follow_load(f->dir, &now) && now.follower.pid != getpid() && follow_is_alive(&now);
+}
+
 /* Have another process follow. If none does, what was begun is undone. */
 static int follow_elsewhere(const struct mount_values *v, const struct invocation *inv, struct follower *w, bool begun)
 {
@@ -173,7 +180,7 @@ static int follow_elsewhere(const struct mount_values *v, const struct invocatio
     if (!rc)
         return report(v, &w->f);
     error_take(&first, rc);
-    if (begun && follow_remove(w->f.dir, false, -1))
+    if (begun && !is_followed(&w->f) && follow_remove(w->f.dir, false, -1))
         log_warning("while undoing the mount: %s", error_text());
     return error_restore(&first);
 }

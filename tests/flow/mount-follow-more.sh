@@ -12,6 +12,8 @@ echo "== all versions are in use: the next one waits, and nobody gets an error"
 publish 3
 wait_for 60 grep -q "^waiting .* all 2 versions are in use" "$W/hooked"
 [[ $(reason) = "all 2 versions are in use"* ]] || fail "reason: $(reason)"
+"$GRANARY" status "$dir" --json | jq -e '.followed[0].reason | startswith("all 2 versions are in use")' >"$W/null" ||
+    fail "status: $("$GRANARY" status "$dir" --json | jq .followed)"
 shows 2 || fail "current does not stay"
 held 1
 kill "$HOLDER"

@@ -79,10 +79,12 @@ static int show(struct followed *d, int n)
 
 static void begin(struct followed *d)
 {
+    bool made;
     snprintf(dir, sizeof dir, "%s/data", scratch);
     assert_int_equal(mkdir(dir, 0755), 0);
     assert_int_equal(follow_claim(dir, IMAGE, &d->f, &d->lock), 0);
-    assert_int_equal(follow_make(&d->f), 0);
+    assert_int_equal(follow_make(&d->f, &made), 0);
+    assert_true(made);
 }
 
 static void end(struct followed *d)
@@ -166,7 +168,10 @@ static void test_follow__a_switch_that_was_cut_off_is_finished(void **state)
     d.f.shown = digest; /* and nothing was saved */
     assert_int_equal(mounts_at_current(), 2);
     assert_int_equal(number_in(AT_FDCWD, path_of("current/name")), 1);
-    assert_int_equal(show(&d, 2), 1);
+    assert_int_equal(follow_recognize(&d.f), 0);
+    digest = digest_number(2);
+    assert_true(digest_equal(&d.f.shown, &digest)); /* readers have seen it, so it stays */
+    assert_int_equal(show(&d, 2), 0);
     assert_int_equal(number_in(AT_FDCWD, path_of("current/name")), 2);
     assert_int_equal(mounts_at_current(), 1);
     end(&d);
@@ -348,13 +353,14 @@ static void test_follow__every_cut_of_the_file_is_damage(void **state)
 static void test_follow__one_process_and_one_image_at_a_time(void **state)
 {
     struct followed d, other;
+    bool made;
     begin(&d);
     assert_int_equal(follow_claim(dir, IMAGE, &other.f, &other.lock), -EBUSY);
     assert_non_null(strstr(error_text(), "follows " IMAGE));
     close(d.lock);
     assert_int_equal(follow_claim(dir, "/store/other:daily", &other.f, &other.lock), -EBUSY);
     assert_int_equal(follow_claim(dir, IMAGE, &other.f, &other.lock), 0);
-    assert_int_equal(follow_make(&other.f), 0); /* it goes on with what is there */
+    assert_int_equal(follow_make(&other.f, &made), 0); /* it goes on with what is there */
     end(&other);
 }
 
@@ -363,12 +369,14 @@ static void test_follow__a_directory_that_others_unmounted_begins_anew(void **st
 {
     struct followed d;
     char link[PATH_MAX];
+    bool made;
     begin(&d);
     add_version(&d, 1);
     assert_int_equal(show(&d, 1), 0);
     assert_int_equal(umount2(dir, MNT_DETACH), 0);
     assert_int_equal(follow_shows(&d.f), -ENOENT);
-    assert_int_equal(follow_make(&d.f), 0);
+    assert_int_equal(follow_make(&d.f, &made), 0);
+    assert_true(made);
     assert_true(digest_is_zero(&d.f.shown));
     assert_int_equal(d.f.count, 1); /* which is still mounted */
     const struct digest first = digest_number(1);
@@ -376,6 +384,29 @@ static void test_follow__a_directory_that_others_unmounted_begins_anew(void **st
     assert_int_equal(show(&d, 1), 0);
     assert_int_equal(d.f.switches, 0);
     end(&d);
+}
+
+/* Others have mounted something of theirs where DIR was. */
+static void test_follow__what_others_mounted_there_is_left_alone(void **state)
+{
+    struct followed d;
+    struct stat st;
+    char theirs[SCRATCH_MAX + 8];
+    bool made;
+    begin(&d);
+    snprintf(theirs, sizeof theirs, "%s/theirs", scratch);
+    assert_int_equal(mkdir(theirs, 0755), 0);
+    assert_int_equal(mount("theirs", theirs, "tmpfs", 0, NULL), 0);
+    assert_int_equal(umount2(dir, MNT_DETACH), 0);
+    assert_int_equal(mount(theirs, dir, NULL, MS_BIND, NULL), 0);
+    assert_int_equal(follow_shows(&d.f), -ENOENT);
+    assert_int_equal(follow_make(&d.f, &made), -EBUSY);
+    assert_int_equal(follow_remove(dir, true, d.lock), 0);
+    assert_int_equal(lstat(path_of("current"), &st), -1);
+    assert_int_equal(umount2(dir, MNT_DETACH), 0); /* it was there */
+    assert_int_equal(umount2(theirs, MNT_DETACH), 0);
+    assert_int_equal(rmdir(dir), 0);
+    close(d.lock);
 }
 
 static int make_scratch(void **state)
@@ -408,6 +439,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_follow__every_cut_of_the_file_is_damage, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__one_process_and_one_image_at_a_time, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__a_directory_that_others_unmounted_begins_anew, make_scratch,
+                                        remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__what_others_mounted_there_is_left_alone, make_scratch,
                                         remove_scratch),
     };
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||

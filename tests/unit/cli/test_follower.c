@@ -181,6 +181,35 @@ static void test_follower__another_one_goes_on(void **state)
     assert_int_equal(mounts, 1);
 }
 
+/* Others have unmounted the version, and the store or the device is away. */
+static void test_follower__a_failure_to_go_on_takes_nothing_down(void **state)
+{
+    static const struct step script[] = {{0, 1, TOLD}, {1, 1, REFUSED}};
+    static const volatile int never = 0;
+    const struct follower_config config = {.dir = dir,
+                                           .image = IMAGE,
+                                           .poll_ms = 1,
+                                           .keep = 3,
+                                           .keeps_nothing = true,
+                                           .ask = scripted_ask,
+                                           .mount = scripted_mount,
+                                           .cancel = &never};
+    struct follower w;
+    const struct digest first = digest_number(1);
+    char version[PATH_MAX];
+    bool begun;
+    steps = script;
+    step_count = 2;
+    at = mounts = 0;
+    assert_int_equal(follower_open(&w, &config, &begun), 0);
+    follower_close(&w); /* as if it were killed */
+    assert_int_equal(umount2(follow_version_dir(&w.f, &first, version), MNT_DETACH), 0);
+    assert_int_equal(follower_open(&w, &config, &begun), -EIO);
+    follower_close(&w);
+    assert_false(begun);
+    assert_int_equal(number_in("current/name"), 1);
+}
+
 static int begin(void **state)
 {
     scratch_make(scratch);
@@ -203,6 +232,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_follower__what_cannot_be_mounted_is_tried_again, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__the_hook_is_told_of_switches_and_of_the_first_wait, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__another_one_goes_on, begin, end),
+        cmocka_unit_test_setup_teardown(test_follower__a_failure_to_go_on_takes_nothing_down, begin, end),
     };
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("tmpfs", "/run", "tmpfs", 0, NULL)) {
