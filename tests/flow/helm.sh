@@ -51,6 +51,11 @@ holds "the policy is in force" '.[] | select(.kind == "ValidatingAdmissionPolicy
 holds "no capability" "$containers | map(select(.name == \"labels\" or .name == \"bench\")) | length == 2 and all(.securityContext.capabilities.drop == [\"ALL\"])"
 holds "what was measured is read" "$containers | map(select(.name == \"labels\").args | contains([\"--measured=/scratch/1.json\"])) == [true]"
 holds "pods of the claim prefer the image" '.[] | select(.kind == "MutatingAdmissionPolicy").spec | .failurePolicy == "Ignore" and (.mutations[0].jsonPatch.expression | contains("granary.io/cached.faces"))'
+for term in 'health", operator: "NotIn", values: ["failing"]' 'disk-mib-per-s", operator: "NotIn", values: ["0","1","2","4","8","16","32","64"]' \
+    'link-mib-per-s", operator: "NotIn", values: ["0",' 'cache-free-gib", operator: "NotIn", values: ["0"]'; do
+    jq -e --arg term "granary.io/$term" '.[] | select(.kind == "MutatingAdmissionPolicy").spec.mutations[0].jsonPatch.expression | contains($term)' \
+        "$W/objects.json" >"$W/null" || fail "pods of the claim do not avoid: $term"
+done
 render --set labels.enabled=true,labels.nfd=true || fail "$(cat "$W/helm.err")"
 [ "$(kinds)" = "CSIDriver=1 ConfigMap=1 DaemonSet=3 ServiceAccount=2" ] || fail "objects: $(kinds)"
 holds "no token with node-feature-discovery" "$pods | all(.automountServiceAccountToken == false)"

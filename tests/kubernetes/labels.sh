@@ -78,7 +78,8 @@ label_is() { # label_is NODE NAME VALUE: below granary.io/; "": there is none
 helm() { "$HELM" --namespace granary "$@" >"$W/helm.out" 2>&1 || fail "helm $1: $(cat "$W/helm.out")"; }
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
 
-# pods NAME COUNT IMAGE [CLAIM]: that prefer the image, by the affinity of the example; or with the claim and none
+# pods NAME COUNT IMAGE [CLAIM [KIND]]: that prefer the image, by the affinity of the example; or with the claim and none,
+# on nodes of that kind
 pods() {
     local i volume=""
     [ -z "${4:-}" ] || volume="volumes: [{name: v, persistentVolumeClaim: {claimName: $4, readOnly: true}}]"
@@ -91,6 +92,7 @@ pods() {
             echo "  automountServiceAccountToken: false"
             echo "  containers: [{name: c, image: \"docker.io/local/busybox:1\", imagePullPolicy: Never, command: [/bin/sh, -c, 'sleep 3600']}]"
             [ -z "$volume" ] || echo "  $volume"
+            [ -z "${5:-}" ] || echo "  nodeSelector: {kind: $5}"
             echo "---"
         }
     done | kubectl apply -f - >"$W/null"
@@ -110,7 +112,9 @@ cache: {hostPath: $W/cache, size: 200M}
 server: {fuse: true, nodeSelector: {kubernetes.io/hostname: node1}}
 driver: {priorityClassName: "", nodeSelector: {kubernetes.io/hostname: node1}}
 labels: {enabled: true, interval: 1s, maxImages: 2}
-datasets: {faces: {image: /run/granary/lake/store/faces, namespaces: [default], preferCached: true}}
+datasets:
+  faces: {image: /run/granary/lake/store/faces, namespaces: [default], preferCached: true}
+  songs: {image: /run/granary/lake/store/songs, namespaces: [default], preferCached: true}
 YAML
 
 granary_image "$W/granary.tar"
@@ -157,7 +161,7 @@ label_is node1 cached.faces 100 || fail "$(kubectl get node node1 --show-labels)
 echo "== pods of the claim are given the affinity, and go there"
 pods claim 6 faces faces
 [ "$(where claim)" = node1=6 ] || fail "pods with the claim are on $(where claim)"
-kubectl get pod claim-0 -o json | jq -e '.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution | length == 3' >"$W/null" || fail "$(kubectl get pod claim-0 -o yaml)"
+kubectl get pod claim-0 -o json | jq -e '.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution | length == 6' >"$W/null" || fail "$(kubectl get pod claim-0 -o yaml)"
 
 echo "== another node, by its own token: voices are on other-1, until they are evicted"
 node_token() { kubectl -n granary create token granary-labels "${@:2}" >"$1"; }
@@ -185,6 +189,18 @@ pods avoid 10 none
 [[ $(where avoid) != *other-[02]* ]] || fail "pods are on $(where avoid)"
 kubectl label node other-2 granary.io/health- >"$W/null"
 kubectl label node other-0 granary.io/disk-mib-per-s- >"$W/null"
+
+echo "== so are they by pods of a claim whose image is cached nowhere; and a full one"
+kubectl label node -l kind=other csi.granary.io/driver=yes >"$W/null" # as if it ran there
+label_is other-1 cache-free-gib 0 || fail "a cache of 64 MiB has room for a GiB: the test proves nothing"
+for bad in granary.io/disk-mib-per-s=32 granary.io/link-mib-per-s=8 granary.io/health=failing; do
+    name=${bad#*/} name=${name%%[-=]*}
+    kubectl label node other-0 "$bad" >"$W/null"
+    pods "songs-$name" 6 songs songs other
+    [ "$(where "songs-$name")" = other-2=6 ] || fail "$bad: pods are on $(where "songs-$name")"
+    kubectl label node other-0 "${bad%=*}-" >"$W/null"
+done
+kubectl label node -l kind=other csi.granary.io/driver- >"$W/null"
 
 echo "== what the policy allows such a token, and what not"
 node_token "$W/token" --bound-object-kind Node --bound-object-name other-0
