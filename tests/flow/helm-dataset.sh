@@ -1,6 +1,6 @@
 #!/bin/bash
 # The Job of a data set in the Helm chart, files/dataset.sh, by the processes that its pods would be: a build, warming on two
-# nodes, and only then the new version; a pod that was killed; a failure's sentence; the way back.
+# nodes, and only then the new version; a pod that was killed; a failure's sentence; the way back; a build in parts.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 script=$GRANARY_SOURCE/deploy/helm/granary/files/dataset.sh
@@ -71,3 +71,39 @@ echo "== back"
 back=$("$GRANARY" images --all --json "$W/store" | jq -r --arg digest "$first" '.images | map(select(.digest == $digest))[0].tag')
 step 0 use "$back" || fail "$(cat "$W/use-0.log")"
 [ "$(current)" = "$first" ] || fail "the tag did not go back"
+
+echo "== a build in parts: each file is read once, by one pod, and the next version reads what changed"
+export IMAGE=$W/store/parts JOB_ID=five PARTS=3 NODES=2 # pod 2 builds a part, and warms nothing
+for i in $(seq 300); do head -c 3000 /dev/urandom >"$W/tree/$i"; done
+read_by() { jq -s 'map(.bytes_read) | add' "$W"/build-[012].log.json; }
+in_parts() { # IMAGE has been built, and the tag has moved
+    local i pids=()
+    rm -f "$W"/build-[012].* "$W"/warm-[012].*
+    for i in 1 2; do
+        background pod $i
+        pids+=("$BACKGROUND_PID")
+    done
+    pod 0 || fail "pod 0: $(cat "$W"/*-0.log)"
+    for i in 1 2; do wait "${pids[i - 1]}" || fail "pod $i: $(cat "$W"/*-$i.log)"; done
+    for i in 0 1 2; do grep '"bytes_read"' "$W/build-$i.log" >"$W/build-$i.log.json"; done
+    [ "$(tags)" = "" ] || fail "tags of the Job are left: $(tags)"
+    [ "$("$GRANARY" ls "$IMAGE:current" | wc -l)" = "$(find "$W/tree" -type f ! -name '*.tmp' | wc -l)" ] || fail "the image has: $("$GRANARY" ls "$IMAGE:current")"
+}
+in_parts
+[ "$(read_by)" = "$(find "$W/tree" -type f ! -name '*.tmp' -printf '%s\n' | jq -s add)" ] || fail "the parts and the join read $(read_by) bytes"
+jq -e '.bytes_read == 0 and .rebuild.parents == 3' "$W/build-0.message" >"$W/null" || fail "the join is no join: $(cat "$W/build-0.message")"
+[ ! -e "$W/warm-2.message" ] || fail "pod 2 has warmed a node"
+export JOB_ID=six
+echo changed >"$W/tree/7"
+in_parts
+[ "$(read_by)" = 8 ] || fail "the next version read $(read_by) bytes"
+
+echo "== a part that fails leaves the version, and is built by the next pod"
+export JOB_ID=seven
+before=$(current)
+echo again >"$W/tree/8"
+! SOURCE=$W/nowhere step 1 build || fail "a part without a source is built"
+[[ $(tail -1 "$W/build-1.log") = "granary: build: "*nowhere* ]] || fail "the last line of the log: $(tail -1 "$W/build-1.log")"
+[ "$(current)" = "$before" ] || fail "the tag moved"
+in_parts
+[ "$(current)" != "$before" ] || fail "the tag did not move"
