@@ -67,6 +67,21 @@ export JOB_ID=four NODES=1
 [[ $(tail -1 "$W/build-0.log") = "granary: build: "*nowhere* ]] || fail "the last line of the log: $(tail -1 "$W/build-0.log")"
 [ "$(current)" = "$second" ]
 
+echo "== warmed by a trace of the version before"
+export JOB_ID=trace
+background "$GRANARY" serve "$IMAGE:current" --socket "$W/traced.sock" --cache "$W/traced:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/traced.out" 2>&1
+wait_for 60 listens "$W/traced.sock.control"
+background "$GRANARY" trace record "$W/traced.sock" "$W/a.trace" >"$W/record.out" 2>&1
+RECORDER=$BACKGROUND_PID
+wait_for 60 test -s "$W/a.trace"
+nbdcopy "nbd+unix:///faces?socket=$W/traced.sock" null: || fail "nbdcopy"
+kill -INT "$RECORDER"
+wait "$RECORDER" || fail "no trace: $(cat "$W/record.out")"
+echo newer >"$W/tree/newer"
+step 0 build && step 0 warm --trace "$W/a.trace" || fail "$(cat "$W"/*-0.log)"
+grep '"traced_chunks"' "$W/warm-0.log" | jq -e '.traced_chunks > 10 and .cached_bytes == .bytes' >"$W/null" || fail "warmed by the trace: $(cat "$W/warm-0.log")"
+[ "$(current)" != "$second" ] || fail "the tag did not move"
+
 echo "== back"
 back=$("$GRANARY" images --all --json "$W/store" | jq -r --arg digest "$first" '.images | map(select(.digest == $digest))[0].tag')
 step 0 use "$back" || fail "$(cat "$W/use-0.log")"
@@ -75,6 +90,7 @@ step 0 use "$back" || fail "$(cat "$W/use-0.log")"
 echo "== a build in parts: each file is read once, by one pod, and the next version reads what changed"
 export IMAGE=$W/store/parts JOB_ID=five PARTS=3 NODES=2 # pod 2 builds a part, and warms nothing
 for i in $(seq 300); do head -c 3000 /dev/urandom >"$W/tree/$i"; done
+for i in 1 2 3 4 5 6; do head -c 1100000 /dev/urandom >"$W/tree/large$i"; done # dealt out one by one
 read_by() { jq -s 'map(.bytes_read) | add' "$W"/build-[012].log.json; }
 in_parts() { # IMAGE has been built, and the tag has moved
     local i pids=()

@@ -68,6 +68,7 @@ GRANARY_CONFIG=$W/granary.conf "$GRANARY" config check >"$W/said" 2>&1 || fail "
 holds "what goes back is not built by the clock" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-voices").spec.suspend'
 holds "what is not, is" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-faces").spec.suspend == false'
 holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity'
+holds "the trace is where granary warm looks for it" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec.template.spec | (.containers[0] | .args == ["--trace", "/trace/faces.trace"] and (.volumeMounts | any(.name == "trace" and .mountPath == "/trace" and .readOnly))) and (.volumes | any(.name == "trace" and .configMap.name == "faces-trace"))'
 holds "parts are built by as many pods" '.[] | select(.metadata.name == "granary-voices" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 4 and .parallelism == 4 and (.template.spec.topologySpreadConstraints | length == 1) and (.template.spec.initContainers[0].env | any(.name == "PARTS" and .value == "4"))'
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
 holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
@@ -92,6 +93,7 @@ refused "needs Kubernetes 1.30" --set labels.enabled=true --kube-version 1.29.0
 refused "needs Kubernetes 1.36" "${cached[@]}" --kube-version 1.35.0
 refused "too long for a label" --set "datasets.f.image=s3://b/$(printf 'x%.0s' {1..57}),datasets.f.preferCached=true"
 refused "at '/datasets/f/build/parts'" --set datasets.f.image=s3://b/f,datasets.f.build.source=s3://a,datasets.f.build.schedule=@daily,datasets.f.build.parts=0
+refused "at '/datasets/f/warm/traceVolume'" --set-json 'datasets={"f":{"image":"s3://b/f","build":{"source":"s3://a","schedule":"@daily"},"warm":{"nodes":1,"options":["--all"],"traceVolume":{}}}}'
 refused "at '/labels/minShare'" --set labels.minShare=0
 refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
