@@ -19,6 +19,8 @@ step() {
 }
 pod() { step "$1" build --exclude '*.tmp' && step "$1" warm --all; }
 current() { digest_of "$IMAGE:current"; }
+# progress_of LOG: its last line of progress, which is exact
+progress_of() { grep '^{"progress"' "$1" | jq -s 'last.progress'; }
 tags() { "$GRANARY" images --all --json "$W/store" | jq -r '.images[].tag | select(startswith("job-"))'; }
 
 mkdir "$W/tree"
@@ -36,6 +38,11 @@ first=$(current)
 [ "$(tags)" = "" ] || fail "tags of the Job are left: $(tags)"
 jq -e .digest "$W/build-0.message" >"$W/null" || fail "the build's message: $(cat "$W/build-0.message")"
 jq -e '.cached_bytes == .bytes and .warmed_bytes > 900000' "$W/warm-1.message" >"$W/null" || fail "the warming's message: $(cat "$W/warm-1.message")"
+jq -e '.bytes_done > 900000 and .files_done == 1 and has("bytes_per_s") and has("seconds_left")' <(progress_of "$W/build-0.log") >"$W/null" ||
+    fail "the build's progress: $(cat "$W/build-0.log")"
+jq -e --argjson all "$(jq .bytes "$W/warm-1.message")" '.phase == "warming" and .bytes_done == $all and .bytes_total == $all
+    and .files_done == .files_total and .failed_chunks == 0 and has("bytes_per_s") and .seconds_left == null' <(progress_of "$W/warm-1.log") >"$W/null" ||
+    fail "the warming's progress: $(cat "$W/warm-1.log")"
 [ "$("$GRANARY" ls "$IMAGE:current")" = a ] || fail "the image has: $("$GRANARY" ls "$IMAGE:current")"
 
 echo "== the next one waits for the slower node, and a pod that was killed goes on"
