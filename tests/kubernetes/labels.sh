@@ -1,8 +1,9 @@
 #!/bin/bash
 # The labels of nodes, and where the scheduler puts pods by them: the chart labels the real node, and a process another one,
 # by a token of the chart's service account; what the policy refuses such a token; the affinity that pods of a claim are
-# given; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods there never start. kwok
-# would say the same, and that these pods run, which the scheduler does not look at; Go would build it for minutes.
+# given; what was measured of a disk; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods
+# there never start. kwok would say the same, and that these pods run, which the scheduler does not look at; Go would build
+# it for minutes.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
@@ -225,6 +226,12 @@ denied "nothing of a node but labels" bound other-0 '{"spec":{"unschedulable":tr
 denied "nothing of a node but labels" bound other-0 '{"metadata":{"annotations":{"a":"b"}}}'
 denied "too many labels" bound other-0 "$(labels "$(seq 9 | sed 's|.*|"granary.io/&":"1"|' | paste -sd,)")"
 ! KUBECONFIG=$W/bound.conf kubectl get pods >"$W/said" 2>&1 && ! KUBECONFIG=$W/bound.conf kubectl delete node other-0 >"$W/said" 2>&1 || fail "the token may do more"
+
+echo "== the cache's disk is measured when the pod starts, and the label says so"
+helm upgrade granary "$CHART" -f "$W/values.yaml" --set-json 'labels.bench=["/var/cache/granary"]'
+measured() { [[ $(kubectl get node node1 -o json | jq -r '.metadata.labels["granary.io/disk-mib-per-s"]') = [1-9]* ]]; }
+wait_for 300 measured || fail "no label: $(part labels -o name | xargs -rn1 kubectl -n granary logs --all-containers)"
+label_is node1 link-mib-per-s "" || fail "a link that nobody measured has a label"
 
 echo "== labels go with their pod, as the page says"
 kubectl -n granary delete daemonset granary-labels --cascade=foreground --timeout=120s >"$W/null"
