@@ -70,6 +70,7 @@ holds "what is not, is" '.[] | select(.kind == "CronJob" and .metadata.name == "
 holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity'
 holds "the trace is where granary warm looks for it" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec.template.spec | (.containers[0] | .args == ["--trace", "/trace/faces.trace"] and (.volumeMounts | any(.name == "trace" and .mountPath == "/trace" and .readOnly))) and (.volumes | any(.name == "trace" and .configMap.name == "faces-trace"))'
 holds "parts are built by as many pods" '.[] | select(.metadata.name == "granary-voices" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 4 and .parallelism == 4 and (.template.spec.topologySpreadConstraints | length == 1) and (.template.spec.initContainers[0].env | any(.name == "PARTS" and .value == "4"))'
+holds "what images may take of the cache" '.[] | select(.metadata.name == "granary-server").spec.template.spec.containers[0].args | .[-2:] == ["--quota=faces:50G", "--quota=voices.v2:512M"]'
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
 holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
 holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-driver").spec.template.spec.containers[0].args | .[1:] == ["driver", "--inline-stores", "s3://lake/images"]'
@@ -87,6 +88,8 @@ refused() {
     grep -qE -- "$1" "$W/helm.err" || fail "${*:2} is told: $(cat "$W/helm.err")"
 }
 refused "at '/cache/size': 'lots' does not match" --set cache.size=lots
+refused "at '/server/quotas/faces': 'all' does not match" --set server.quotas.faces=all
+refused "at '/server/quotas/faces': '8M' does not match" --set server.quotas.faces=8M
 refused "additional properties 'cahce' not allowed" --set cahce.size=1G
 refused "properties 'build' required, if 'warm' exists" --set-json 'datasets={"f":{"image":"s3://b/f","warm":{"nodes":1,"options":["--all"]}}}'
 refused "needs Kubernetes 1.30" --set labels.enabled=true --kube-version 1.29.0

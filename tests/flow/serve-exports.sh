@@ -126,3 +126,17 @@ rm -r "$W/cache"
 serve
 [ "$(names)" = '["one"]' ] || fail "exports without the store: $(names)"
 grep -q "export 'two', noted in .*is not served any more" "$W/serve.err" || fail "nothing is said of it: $(cat "$W/serve.err")"
+
+echo "== a quota of an image that is added later"
+kill_server
+mkdir "$W/big"
+head -c 30000000 /dev/urandom >"$W/big/file"
+"$GRANARY" build -q "$W/big" "$W/store/big" >"$W/built"
+background "$GRANARY" serve --socket "$W/nbd.sock" --cache "$W/cache2:64M" --quota big:16M --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
+wait_for 60 listens "$control"
+ask PUT /exports/big image="$W/store/big" >"$W/answer"
+"$GRANARY" export -q "$W/store/big" "$W/big.img"
+reads_as big "$W/big.img" || fail "it is another image"
+used() { ask GET /status | jq .counters.granary_cache_used_bytes; }
+wait_for 60 eval '[ "$(used)" -gt 4000000 ]'
+[ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"

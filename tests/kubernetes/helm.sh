@@ -116,7 +116,7 @@ image: {repository: docker.io/local/granary, tag: "1", pullPolicy: Never}
 kubeletDir: $KUBELET_DIR
 cache: {hostPath: $W/cache, size: 200M}
 env: {AWS_ENDPOINT_URL: "$AWS_ENDPOINT_URL", AWS_REGION: $AWS_REGION}
-server: {fuse: true}
+server: {fuse: true, quotas: {faces: 100M}}
 driver: {priorityClassName: "", inlineStores: ["s3://lake/images"]}
 datasets:
   faces:
