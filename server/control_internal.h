@@ -199,6 +199,7 @@ struct control_exports_request {
     const char *name;
     const char *image;        /* a reference, as the parameter image= has it; PUT only */
     const char *mount;        /* "1": for mounts (enum added_for) */
+    const char *fence;        /* PUT: "warmed", for cache-only mode; "none" or NULL: as the server is */
     const struct bytes *keys; /* PUT: s3_keys_parse's text, for keys of the export's own; empty: none */
 };
 

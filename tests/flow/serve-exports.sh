@@ -140,3 +140,14 @@ reads_as big "$W/big.img" || fail "it is another image"
 used() { ask GET /status | jq .counters.granary_cache_used_bytes; }
 wait_for 60 eval '[ "$(used)" -gt 4000000 ]'
 [ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"
+
+echo "== an export in cache-only mode, beside one of the same image that is not"
+ask PUT /exports/warmed image="$W/store/big" fence=warmed >"$W/answer"
+jq -se '.[-1].result.ok' "$W/answer" >"$W/null" || fail "PUT: $(cat "$W/answer")"
+"$GRANARY" cache evict -q --all --control "$control" >"$W/null"
+! nbdcopy "$(uri warmed)" null: 2>"$W/err" || fail "it is fetched for a reader"
+[ "$(ask GET /status | jq -c '.exports | map([.name, .fence, .fence_refusals > 0])')" = '[["big","none",false],["warmed","warmed",true]]' ] ||
+    fail "exports: $(ask GET /status | jq -c .exports)"
+reads_as big "$W/big.img" || fail "the other is behind the fence, too"
+ask PUT /exports/other image="$W/store/big" fence=often >"$W/answer"
+grep -q 'fence= is none or warmed' "$W/answer" || fail "fence=often: $(cat "$W/answer")"
