@@ -25,6 +25,7 @@ struct mount_config {
     size_t server_option_count;
     bool joins;           /* no option of a server was given: that at its usual place is joined, if one runs there */
     bool starts_none;     /* with joins: where no such server answers, the mount fails */
+    bool fenced;          /* with starts_none: in cache-only mode, beside mounts of that server that are not */
     bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
     bool passing;         /* a version of a tag that moves: a server that this mount starts begins without an image, so
                              that this one can be removed from it again */

@@ -284,8 +284,16 @@ static int visit_namesake(void *arg, const struct mount_state *other)
            !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
 }
 
+/* Does the server's export have the fence of its own that the mount is to have? An older server names none. */
+static bool fence_fits(const struct mount_config *c, const json_t *export)
+{
+    const char *fence = json_string_value(json_object_get(export, "fence"));
+    return (fence && !strcmp(fence, "warmed")) == c->fenced;
+}
+
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
- * digits of the digest when the name is taken. With keys of the mount's own: a name that no other mount has. */
+ * digits of the digest when the name is taken; a fence of its own always has these, and its name. With keys of the
+ * mount's own: a name that no other mount has. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_JSON json_t *root = NULL;
@@ -306,7 +314,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
         if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&
-            !json_is_true(json_object_get(export, "own_keys"))) {
+            !json_is_true(json_object_get(export, "own_keys")) && fence_fits(c, export)) {
             snprintf(s->export_name, sizeof s->export_name, "%s", name);
             return 0;
         }
@@ -317,7 +325,10 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         taken = taken || (name && !strcmp(name, c->export_name));
     }
-    snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
+    if (c->fenced)
+        snprintf(s->export_name, sizeof s->export_name, "%s@%.*s-warmed", c->export_name, NAME_DIGEST, hex);
+    else
+        snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
     return 0;
 }
 
@@ -342,12 +353,13 @@ static int export_path(const struct mount_state *s, struct bytes *out)
     return rc || !bytes_string(out) ? error_no_memory() : 0;
 }
 
-/* Add the image to the server under the mount's name for it, with keys of the mount's own if there are any. */
-static int put_export(const struct mount_state *s, const char *pinned, const struct bytes *keys,
+/* Add the image to the server under the mount's name for it, with keys of the mount's own if there are any. Without
+ * fenced, an export that is there stays as it is. */
+static int put_export(const struct mount_state *s, const char *pinned, const struct bytes *keys, bool fenced,
                       const volatile int *cancel)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
-    const char *const params[] = {"image", pinned, "mount", "1", NULL};
+    const char *const params[] = {"image", pinned, "mount", "1", "fence", fenced ? "warmed" : NULL, NULL};
     struct control_turn turn = {.cancel = cancel};
     int rc = export_path(s, &path);
     if (rc)
@@ -372,7 +384,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
         server_hand(s->control, c->resolved);
     if (lock >= 0)
         close(steal_fd(&lock)); /* the name is taken; other mounts need not wait for the store */
-    return rc ? rc : put_export(s, c->pinned, c->keys, c->cancel);
+    return rc ? rc : put_export(s, c->pinned, c->keys, c->fenced, c->cancel);
 }
 
 /* A server that was just started has the image from its command line; export_check waits for it. */
@@ -400,7 +412,7 @@ int mount_server_give_keys(struct mount_state *s, const char *pinned, const stru
     if (!rc)
         rc = export_check_wait(&(struct export_check){.server = s->server.pid ? &s->server : NULL, .cancel = cancel},
                                s->control);
-    return rc ? rc : put_export(s, pinned, keys, cancel);
+    return rc ? rc : put_export(s, pinned, keys, false, cancel);
 }
 
 int mount_server_explain(const struct mount_state *s, int rc)

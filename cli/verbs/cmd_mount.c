@@ -247,12 +247,33 @@ static int replace_keys(const struct mount_values *v, const struct invocation *i
     return mount_print(v, &state, NULL);
 }
 
+/* Return an option of a server other than --fence that was given; NULL: none. */
+static const char *given_beside_fence(const struct mount_values *v)
+{
+    struct server_values others = v->server;
+    others.fence = NULL;
+    return server_options_given(&others, v->socket);
+}
+
+/* A mount that only joins a server may have a fence, by itself; what the file says of the fence is the server's. */
+static int take_fence(struct mount_values *v, const char *given)
+{
+    if (v->join != SWITCH_YES)
+        return 0;
+    if (given && strcmp(given, "none") != 0 && strcmp(given, "warmed") != 0)
+        return options_wrong("--fence is none or warmed, not '%s'", given);
+    v->fenced = given && !strcmp(given, "warmed");
+    v->server.fence = NULL;
+    return 0;
+}
+
 /* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
  * options' check uses, may be in it. */
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server, v->socket);
+    const char *other = given_beside_fence(v), *fence = v->server.fence;
     int rc = v->env_file ? need_root("mount") : 0;
     if (!rc && v->env_file)
         rc = env_file_load(v->env_file);
@@ -272,17 +293,18 @@ static int run_mount(const struct invocation *inv)
         rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;
-    if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
+    if (take_config(v, &file) || take_fence(v, fence) || server_options_check(&v->server) ||
+        keep_times_check(&v->times))
         return CLI_USAGE;
-    if (v->join == SWITCH_YES && given)
-        return options_wrong("--%s is the server's: a mount that only joins a server cannot have it", given);
+    if (v->join == SWITCH_YES && other)
+        return options_wrong("--%s is the server's: a mount that only joins a server cannot have it", other);
     if (v->fuse == SWITCH_YES && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
     if (mount_follow_check(v, inv->operands[0]))
         return CLI_USAGE;
-    v->joins = !v->socket && !given;
+    v->joins = !v->socket && (v->join == SWITCH_YES || !given);
     CLEANUP_OWN_KEYS keys = {.text = BYTES_INIT(S3_KEYS_TEXT_MAX)};
     bool done = false;
     rc = need_root("mount");

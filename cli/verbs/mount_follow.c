@@ -193,7 +193,8 @@ int mount_follow(const struct mount_values *v, const struct invocation *inv, con
                                            .poll_ms = (v->poll_s ? v->poll_s : FOLLOWER_POLL_S) * 1000,
                                            .keep = v->keep_versions ? v->keep_versions : FOLLOWER_VERSIONS,
                                            .hook = v->hook,
-                                           .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
+                                           .keeps_nothing =
+                                               server_options_no_cache(&v->server) && !v->server.memory && !v->fenced,
                                            .ask = asking_ask,
                                            .mount = asking_mount,
                                            .arg = &tag,

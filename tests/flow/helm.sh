@@ -101,6 +101,7 @@ refused "at '/labels/minShare'" --set labels.minShare=0
 refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
+render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed || fail "a volume may not have a fence: $(cat "$W/helm.err")"
 refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
 refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
 refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
