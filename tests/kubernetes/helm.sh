@@ -3,7 +3,7 @@
 # pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, the
 # server's front end, the driver and kubelet killed, and another pod evicted; the Job of a data set builds, warms and moves
 # the tag, and one that fails says why; the node is drained; new volumes have the new version, and the earlier one again;
-# after the whole server was killed, pods that are made again read; a data set is suspended and removed; nothing is left.
+# a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are made again read; a data set is suspended and removed; nothing is left.
 # It prints how long a pod waits for its first byte.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
@@ -124,6 +124,8 @@ datasets:
     namespaces: [default]
     build: {source: s3://raw, schedule: "0 2 * * *"}
     warm: {nodes: 1, options: ["--all"]}
+  strict: {image: $image, namespaces: [default], mountOptions: {fence: warmed}}
+  halves: {image: s3://lake/images/halves, build: {source: s3://raw, schedule: "0 3 * * *", parts: 2}}
 YAML
 "$GRANARY" build -q s3://raw $image:current >"$W/built"
 
@@ -268,6 +270,29 @@ tail -1 "$W/said" | grep '^granary: build: .*nowhere' >"$W/null" || fail "the me
 [ "$(digest_of $image:current)" = "$after" ] || fail "the tag moved"
 kubectl -n granary delete job broken >"$W/null"
 
+echo "== a volume in cache-only mode has what is warm, and nothing else; the other volume of the image has all"
+strict='persistentVolumeClaim: {claimName: strict, readOnly: true}'
+cp "$W/new" "$W/tree/new"
+pod warmed "$sums" "$strict"
+becomes phase_is warmed Succeeded
+kubectl logs warmed | diff - <(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum) || fail "wrong byte behind the fence"
+kubectl delete pod warmed >"$W/null"
+"$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+pod refused 'cat /data/d/* >/dev/null 2>&1 || echo refused' "$strict"
+becomes phase_is refused Succeeded
+[ "$(kubectl logs refused)" = refused ] || fail "it is fetched for a pod behind the fence"
+kubectl delete pod refused >"$W/null"
+reads_on reader
+
+echo "== two pods build a part each, and one joins them"
+kubectl -n granary create job --from=cronjob/granary-halves halves >"$W/null"
+becomes complete granary halves
+[ "$(kubectl -n granary get pods -l batch.kubernetes.io/job-name=halves -o name | wc -l)" = 2 ] || fail "not two pods"
+kubectl -n granary get pods -l batch.kubernetes.io/job-name=halves,batch.kubernetes.io/job-completion-index=0 -o json |
+    jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | fromjson | .bytes_read == 0 and .counts.files == 302 and .rebuild.parents == 2' >"$W/null" ||
+    fail "the join: $(kubectl -n granary logs -l batch.kubernetes.io/job-name=halves -c build)"
+"$GRANARY" diff --exit-code $image:current s3://lake/images/halves:current >"$W/said" 2>&1 || fail "another tree: $(cat "$W/said")"
+
 echo "== the node is drained: its pods end, driver and server stay"
 kubectl drain node1 --ignore-daemonsets --delete-emptydir-data --force --timeout=600s >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 becomes nothing_staged
@@ -335,4 +360,4 @@ helm uninstall granary --wait
 becomes no_pod_in granary
 becomes no_server
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
-is_gone pvc faces || fail "the claim is left"
+is_gone pvc faces && is_gone pvc strict || fail "a claim is left"
