@@ -122,6 +122,8 @@ static void print_traffic(json_t *export)
             printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i].shown);
     }
     putchar('\n');
+    if (!strcmp(server_status_text(export, "fence"), "warmed"))
+        printf("    cache-only mode: reads of what is not cached fail\n");
     if (control_number(export, "fence_refusals"))
         printf("    %llu reads refused in cache-only mode\n",
                (unsigned long long)control_number(export, "fence_refusals"));

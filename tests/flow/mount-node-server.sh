@@ -85,6 +85,7 @@ strict --fence warmed || fail "$(cat "$W/mount.err")"
 fenced() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map(select(.fence == "warmed").name)'; }
 [[ $(fenced) == '["one@'*'-warmed"]' ]] || fail "behind a fence: $(fenced)"
 ! cat "$W/strict/file" >"$W/null" 2>&1 || fail "it is fetched for a reader"
+"$GRANARY" status /run/granary/fuse >"$W/status" && [ "$(grep -c '^    cache-only mode' "$W/status")" = 1 ] || fail "status: $(cat "$W/status")"
 forget_pages "$W/one/file"
 cmp "$W/tree1/file" "$W/one/file" || fail "the other mount is behind the fence, too"
 "$GRANARY" warm -q --all "$W/strict" || fail "it is not warmed"
