@@ -72,12 +72,13 @@ holds "the trace is where granary warm looks for it" '.[] | select(.metadata.nam
 holds "parts are built by as many pods" '.[] | select(.metadata.name == "granary-voices" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 4 and .parallelism == 4 and (.template.spec.topologySpreadConstraints | length == 1) and (.template.spec.initContainers[0].env | any(.name == "PARTS" and .value == "4"))'
 holds "what images may take of the cache" '.[] | select(.metadata.name == "granary-server").spec.template.spec.containers[0].args | .[-2:] == ["--quota=faces:50G", "--quota=voices.v2:512M"]'
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
+holds "a volume has the keys of its namespace" '[.[] | select(.kind == "PersistentVolume").spec | .claimRef.namespace as $n | .csi | [.nodeStageSecretRef, .nodePublishSecretRef] == [{namespace: $n, name: "faces-s3"}, {namespace: $n, name: "faces-s3"}]] == [true, true]'
 holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
 holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-driver").spec.template.spec.containers[0].args | .[1:] == ["driver", "--inline-stores", "s3://lake/images"]'
 holds "no token is mounted by itself" "$pods | all(.automountServiceAccountToken == false)"
 holds "only the provisioner has one" "$containers | map(select(.volumeMounts | any(.name == \"token\")).name) == [\"provisioner\"]"
 holds "the controller has no capability" "$pods | map(select(.serviceAccountName == \"granary-controller\"))[0] | .securityContext.runAsNonRoot and (.containers | all(.securityContext.capabilities.drop == [\"ALL\"]))"
-holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true"}'
+holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true", "csi.storage.k8s.io/node-stage-secret-name": "lake-s3", "csi.storage.k8s.io/node-stage-secret-namespace": "${pvc.namespace}", "csi.storage.k8s.io/node-publish-secret-name": "lake-s3", "csi.storage.k8s.io/node-publish-secret-namespace": "${pvc.namespace}"}'
 jq -r '.[] | select(.metadata.name == "granary-faces" and .kind == "ConfigMap").data["dataset.sh"]' "$W/objects.json" |
     diff -B "$CHART/files/dataset.sh" - || fail "the script is another one in its ConfigMap"
 
@@ -103,6 +104,7 @@ refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
 render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed || fail "a volume may not have a fence: $(cat "$W/helm.err")"
 refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
+refused "at '/datasets/f/keysSecret': 'a/b' does not match" --set datasets.f.image=s3://b/f,datasets.f.keysSecret=a/b
 refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
 refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
 refused "at '/driver/inlineStores/0'" --set 'driver.inlineStores={lake}'
