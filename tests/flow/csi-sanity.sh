@@ -72,7 +72,7 @@ Node Service NodeGetStorageHealth should return appropriate response
 # access modes are not told apart: every volume is read-only
 Node Service NodePublishVolume with single node multi writer capability should fail when volume with single node single writer access mode is already mounted at a different target path
 SPECS
-head -1 "$W/reasons" | grep -q '^# ' || fail "a spec is skipped without a reason"
+[[ $(sed -n 1p "$W/reasons") = "# "* ]] || fail "a spec is skipped without a reason"
 grep -v '^# ' "$W/reasons" | LC_ALL=C sort | diff - <(sed -n 's/^skipped //p' "$W/specs") || fail "other specs are skipped than these"
 [ "$(grep -c '^passed ' "$W/specs")" = 38 ] || fail "not 38 specs passed: $(cat "$W/specs")"
 ! grep -F " $kubelet" /proc/self/mountinfo || fail "a mount is left"
