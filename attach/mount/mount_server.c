@@ -353,13 +353,12 @@ static int export_path(const struct mount_state *s, struct bytes *out)
     return rc || !bytes_string(out) ? error_no_memory() : 0;
 }
 
-/* Add the image to the server under the mount's name for it, with keys of the mount's own if there are any. Without
- * fenced, an export that is there stays as it is. */
-static int put_export(const struct mount_state *s, const char *pinned, const struct bytes *keys, bool fenced,
+/* Add the image to the server under the mount's name for it, with keys of the mount's own if there are any. */
+static int put_export(const struct mount_state *s, const char *pinned, const struct bytes *keys,
                       const volatile int *cancel)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
-    const char *const params[] = {"image", pinned, "mount", "1", "fence", fenced ? "warmed" : NULL, NULL};
+    const char *const params[] = {"image", pinned, "mount", "1", "fence", s->fenced ? "warmed" : NULL, NULL};
     struct control_turn turn = {.cancel = cancel};
     int rc = export_path(s, &path);
     if (rc)
@@ -378,13 +377,14 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     int rc = node_lock(&lock);
     if (!rc)
         rc = choose_name(c, s);
+    s->fenced = c->fenced;
     if (!rc)
         rc = state_save(s);
     if (!rc && !c->keys)
         server_hand(s->control, c->resolved);
     if (lock >= 0)
         close(steal_fd(&lock)); /* the name is taken; other mounts need not wait for the store */
-    return rc ? rc : put_export(s, c->pinned, c->keys, c->fenced, c->cancel);
+    return rc ? rc : put_export(s, c->pinned, c->keys, c->cancel);
 }
 
 /* A server that was just started has the image from its command line; export_check waits for it. */
@@ -412,7 +412,7 @@ int mount_server_give_keys(struct mount_state *s, const char *pinned, const stru
     if (!rc)
         rc = export_check_wait(&(struct export_check){.server = s->server.pid ? &s->server : NULL, .cancel = cancel},
                                s->control);
-    return rc ? rc : put_export(s, pinned, keys, false, cancel);
+    return rc ? rc : put_export(s, pinned, keys, cancel);
 }
 
 int mount_server_explain(const struct mount_state *s, int rc)
