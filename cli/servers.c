@@ -266,13 +266,15 @@ int control_target_find(const char *target, char *out, size_t size)
     return 0;
 }
 
-const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX])
+void control_target_mounted(const char *target, struct control_mounted *out)
 {
     struct mount_state state;
     struct stat st;
+    *out = (struct control_mounted){.digest = ""};
     if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || follow_find_mount(target, &state))
-        return NULL;
-    return print_digest(&state.digest, out);
+        return;
+    print_digest(&state.digest, out->digest);
+    snprintf(out->export, sizeof out->export, "%s", state.export_name);
 }
 
 /* The state has the export's name if the mount added the export. Else the image's own name is the export's. */

@@ -7,7 +7,7 @@
 needs_fuse
 
 extra_cleanup() {
-    for d in one two own; do "$GRANARY" umount --force "$W/$d" 2>"$W/null"; done
+    for d in one two own strict; do "$GRANARY" umount --force "$W/$d" 2>"$W/null"; done
     umount -l /run/granary/fuse 2>"$W/null"
 }
 mkdir -p /run/granary/fuse "$W"/{one,two,own,tree1,tree2}
@@ -86,10 +86,12 @@ fenced() { curl -sS --unix-socket /run/granary/fuse.control http://granary/statu
 [[ $(fenced) == '["one@'*'-warmed"]' ]] || fail "behind a fence: $(fenced)"
 ! cat "$W/strict/file" >"$W/null" 2>&1 || fail "it is fetched for a reader"
 "$GRANARY" status /run/granary/fuse >"$W/status" && [ "$(grep -c '^    cache-only mode' "$W/status")" = 1 ] || fail "status: $(cat "$W/status")"
+"$GRANARY" warm --json --all "$W/strict" >"$W/warm.json" 2>"$W/warm.err" || fail "it is not warmed: $(cat "$W/warm.err")"
+jq -e '.warmed_bytes > 900000 and (.export | endswith("-warmed"))' "$W/warm.json" >"$W/null" || fail "$(cat "$W/warm.json")"
+cmp "$W/tree1/file" "$W/strict/file" || fail "what is warm cannot be read"
+"$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/null"
 forget_pages "$W/one/file"
 cmp "$W/tree1/file" "$W/one/file" || fail "the other mount is behind the fence, too"
-"$GRANARY" warm -q --all "$W/strict" || fail "it is not warmed"
-cmp "$W/tree1/file" "$W/strict/file" || fail "what is warm cannot be read"
 "$GRANARY" umount "$W/strict"
 [ "$(exports)" = '["one","two"]' ] || fail "an export is left: $(exports)"
 strict --fence none || fail "$(cat "$W/mount.err")"
