@@ -138,7 +138,10 @@ ask PUT /exports/big image="$W/store/big" >"$W/answer"
 "$GRANARY" export -q "$W/store/big" "$W/big.img"
 reads_as big "$W/big.img" || fail "it is another image"
 used() { ask GET /status | jq .counters.granary_cache_used_bytes; }
-wait_for 60 eval '[ "$(used)" -gt 4000000 ]'
+# The cache writes after the reads.
+wait_for 60 eval '[ "$(used)" -gt 14000000 ]'
+reads_as big "$W/big.img" || fail "it is another image"
+wait_for 60 eval '[ "$(ask GET /status | jq .counters.granary_cache_fill_queue_bytes)" = 0 ]'
 [ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"
 
 echo "== an export in cache-only mode, beside one of the same image that is not"

@@ -3,7 +3,8 @@
 # pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, the
 # server's front end, the driver and kubelet killed, and another pod evicted; the Job of a data set builds, warms and moves
 # the tag, and one that fails says why; the node is drained; new volumes have the new version, and the earlier one again;
-# a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are made again read; a data set is suspended and removed; nothing is left.
+# a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are
+# made again read; a data set is suspended and removed; nothing is left.
 # It prints how long a pod waits for its first byte.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
@@ -89,6 +90,7 @@ since() { echo "$1 $(date -d "$(kubectl logs --timestamps "$2" | sed -n '1s/ .*/
 memory() { pgrep -x "$1" | sed 's|.*|/proc/&/status|' | xargs awk '/VmRSS/ { printf "%.1f MB", $2 / 1024 }'; }
 staged() { grep -c ' /.*/globalmount .* erofs ' /proc/self/mountinfo; }
 no_pod_in() { [ -z "$(kubectl -n "$1" get pods -o name)" ]; }
+one_staged() { [ "$(staged)" = 1 ]; }
 nothing_staged() { ! staged >"$W/null"; }
 # no_pods: they are deleted, and no volume is mounted
 no_pods() {
@@ -277,6 +279,7 @@ pod warmed "$sums" "$strict"
 becomes phase_is warmed Succeeded
 kubectl logs warmed | diff - <(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum) || fail "wrong byte behind the fence"
 kubectl delete pod warmed >"$W/null"
+becomes one_staged # of the reader; with the mount goes its page cache
 "$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 pod refused 'cat /data/d/* >/dev/null 2>&1 || echo refused' "$strict"
 becomes phase_is refused Succeeded
@@ -319,7 +322,7 @@ becomes phase_is victim Running
 reads_on victim
 before=$(restarts server)
 kill -9 "$(pgrep -o -f '^granary serve --fuse')"
-echo 3 >/proc/sys/vm/drop_caches
+forget_pages "$(awk '/ \/.*\/globalmount .* erofs / { print $5; exit }' /proc/self/mountinfo)"/d/*
 could_not_read() { kubectl logs victim | grep ERROR >"$W/null"; }
 becomes could_not_read
 becomes has_restarted server "$before"
