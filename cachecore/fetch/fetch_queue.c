@@ -180,6 +180,13 @@ static struct inflight_entry *fetch_queue_find_locked(struct fetch *f, const str
                     &(struct inflight_key){store, chunk});
 }
 
+void fetch_look(struct fetch *f, const struct store *store, const struct chunk_ref *const *chunks, size_t n, bool *out)
+{
+    SCOPED_LOCK(&f->lock);
+    for (size_t i = 0; i < n; i++)
+        out[i] = fetch_queue_find_locked(f, store, chunks[i]);
+}
+
 void fetch_retire(struct fetch *f, struct inflight *inflight)
 {
     {

@@ -400,6 +400,11 @@ bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
     return cached;
 }
 
+void image_look(struct image *img, const struct chunk_ref *const *chunks, size_t n, enum cache_where *out)
+{
+    cache_look(img->config.cache, img->config.store, chunks, n, out);
+}
+
 /* ---- extents ---- */
 
 /* The run that is being merged. */

@@ -60,6 +60,9 @@ GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t 
  * the cache's disk if they are not in memory. */
 bool image_is_cached(struct image *img, uint64_t off, uint64_t len);
 
+/* Say where n of its chunks are now (cache_look). No I/O. */
+void image_look(struct image *img, const struct chunk_ref *const *chunks, size_t n, enum cache_where *out);
+
 /* Bring [off, off+len) into the cache at warm priority, and wait for it (NBD_CMD_CACHE). Errors as for image_read and
  * cache_ensure. */
 GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
