@@ -1,0 +1,140 @@
+// @ts-check
+// Elements and pictures. Text of the server goes into text nodes and attributes only, never into markup. A row is made
+// once and changed afterwards: what did not change is not touched.
+
+import { runs } from "./model.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @param {string} id @returns {HTMLElement} */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`no element ${id}`);
+  return found;
+}
+
+/**
+ * @param {string} tag @param {string} [name] its class @param {(Node | string)[]} children
+ * @returns {HTMLElement}
+ */
+export function element(tag, name = "", ...children) {
+  const e = document.createElement(tag);
+  if (name) e.className = name;
+  e.append(...children);
+  return e;
+}
+
+/** @param {string} tag @param {Record<string, string>} attributes @returns {SVGElement} */
+export function svg(tag, attributes) {
+  const e = /** @type {SVGElement} */ (document.createElementNS(SVG, tag));
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  return e;
+}
+
+/** @param {Element} e @param {string} text */
+export function setText(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+/** @param {Element} e @param {import("./model.js").Figure} figure a number with its unit, smaller */
+export function setFigure(e, figure) {
+  const whole = figure.unit ? `${figure.value} ${figure.unit}` : figure.value;
+  if (e.getAttribute("data-is") === whole) return;
+  e.setAttribute("data-is", whole);
+  e.replaceChildren(figure.value, ...(figure.unit ? [element("small", "", ` ${figure.unit}`)] : []));
+}
+
+/** @param {Element} e @param {string} name @param {string} value */
+export function setAttribute(e, name, value) {
+  if (e.getAttribute(name) !== value) e.setAttribute(name, value);
+}
+
+/**
+ * Make the children of a list those of the items, by key, in their order. A child is made once.
+ * @template T
+ * @param {Element} list @param {T[]} items @param {(item: T) => string} keyOf
+ * @param {(item: T) => HTMLElement} make @param {(row: HTMLElement, item: T) => void} update
+ */
+export function sync(list, items, keyOf, make, update) {
+  const known = new Map([...list.children].map((row) => [/** @type {HTMLElement} */ (row).dataset.key, row]));
+  let at = list.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let row = /** @type {HTMLElement | undefined} */ (known.get(key));
+    known.delete(key);
+    if (!row) {
+      row = make(item);
+      row.dataset.key = key;
+    }
+    if (row === at) at = at.nextElementSibling;
+    else list.insertBefore(row, at);
+    update(row, item);
+  }
+  for (const row of known.values()) row.remove();
+}
+
+/** @param {string} name @param {ParentNode} row @returns {Element} */
+export function part(name, row) {
+  const found = row.querySelector(`.${name}`);
+  if (!found) throw new Error(`no part ${name}`);
+  return found;
+}
+
+/** @param {SVGElement} picture @param {string} strip one path for each kind of cell */
+export function drawStrip(picture, strip) {
+  if (picture.dataset.strip === strip) return;
+  picture.dataset.strip = strip;
+  picture.setAttribute("viewBox", `0 0 ${Math.max(strip.length, 1)} 1`);
+  /** @type {Map<string, string>} */
+  const paths = new Map();
+  for (const run of runs(strip))
+    if (run.kind) paths.set(run.kind, `${paths.get(run.kind) ?? ""}M${run.from} 0H${run.to}V1H${run.from}Z`);
+  picture.replaceChildren(...[...paths].map(([kind, d]) => svg("path", { class: kind, d })));
+}
+
+/** @param {Element} picture @param {number[]} values the oldest first @param {number} most how many there may be */
+export function drawSpark(picture, values, most) {
+  const width = 240, height = 48, top = Math.max(...values, 1);
+  const points = values.map((v, i) => {
+    const x = width - ((values.length - 1 - i) * width) / (most - 1);
+    return `${x.toFixed(1)} ${(height - 1 - (v / top) * (height - 4)).toFixed(1)}`;
+  });
+  if (points.length < 2) return;
+  const edge = `M${points.join("L")}`;
+  const first = points[0].split(" ")[0];
+  picture.replaceChildren(
+    svg("path", { class: "area", d: `${edge}L${width} ${height}L${first} ${height}Z` }), svg("path", { class: "edge", d: edge }));
+}
+
+/**
+ * The way of a read: a stream from the left, of which each hop takes what it has. The height is the share of the bytes.
+ * @param {Element} picture @param {{hop: string, served: number}[]} hops the first is that of all reads, and serves none
+ */
+export function drawFlow(picture, hops) {
+  const width = 1000, height = 128, most = 88, column = width / hops.length;
+  const takers = hops.slice(1);
+  const sum = takers.reduce((n, h) => n + h.served, 0);
+  /** @type {SVGElement[]} */
+  const paths = [];
+  let left = sum;
+  const thick = (/** @type {number} */ n) => (sum ? (n / sum) * most : 0);
+  paths.push(svg("path", { class: "h-reads", d: `M0 4H${column}V${4 + thick(sum)}H0Z` }));
+  takers.forEach((hop, i) => {
+    const x = column * (i + 1), own = thick(hop.served), stream = thick(left);
+    left -= hop.served;
+    if (own > 0.2) paths.push(svg("path", { class: `h-${hop.hop}`, d: branch(x, 4 + stream - own, own, column, height) }));
+    if (i < takers.length - 1 && left > 0)
+      paths.push(svg("path", { class: "h-reads", d: `M${x} 4H${x + column}V${4 + thick(left)}H${x}Z` }));
+  });
+  picture.replaceChildren(...paths);
+}
+
+/**
+ * A band that leaves the stream at (x, y), bends down, and ends at the bottom of its column.
+ * @param {number} x @param {number} y @param {number} own its height @param {number} column @param {number} height
+ */
+function branch(x, y, own, column, height) {
+  const w = Math.max(own * 0.9, 3), bend = column * 0.16 + w;
+  return `M${x} ${y}C${x + bend} ${y} ${x + bend} ${y} ${x + bend} ${height}` +
+    `H${x + bend - w}C${x + bend - w} ${y + own} ${x + bend - w} ${y + own} ${x} ${y + own}Z`;
+}
