@@ -20,6 +20,7 @@
 
 enum {
     CONNECTIONS_MAX = 32,
+    CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, /* of one address */
     IDLE_TIMEOUT_S = 15,
     CONNECTION_MEMORY = 16 << 10, /* bytes for a request's head; of a longer one libmicrohttpd says 431 */
     FILES_MAX = 16,
@@ -311,6 +312,7 @@ unsigned console_port(const struct console *c)
 int console_start(struct console *c)
 {
     struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_OF_ONE_MAX, NULL},
                                        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
                                        {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
                                        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_answered, c},
