@@ -1,0 +1,45 @@
+#!/bin/bash
+# The console in a real Chromium: no complaint of the browser's, tokens, keys alone, what a screen reader gets, contrast
+# in light and dark, narrow screens, a server that goes away. It takes the pictures of docs/operations/console.md; with
+# GRANARY_PICTURES=DIRECTORY they are left there. GRANARY_AXE=FILE (axe.min.js) has axe-core look, too.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+command -v qemu-io >"$W/null" || skip "no qemu-io here (apt-get install qemu-utils)"
+command -v chromium >"$W/null" || skip "no chromium here (apt-get install chromium fonts-dejavu-core): nobody looks at the console"
+
+# Images of several sizes, with files of their own; one has a name that is no HTML.
+image() {
+    local i
+    mkdir -p "$W/tree-$1"
+    for ((i = 0; i < $2; i++)); do head -c 200000 /dev/urandom >"$W/tree-$1/$i"; done
+    "$GRANARY" build -q "$W/tree-$1" "$W/store/$1:v1" >"$W/built"
+    rm -r "$W/tree-$1"
+}
+image faces 200
+image speech 120
+image small 10
+image videos 300
+openssl rand -hex 32 >"$W/token"
+openssl rand -hex 32 >"$W/admin"
+free_port
+background "$GRANARY" serve "$W/store/faces:v1" "$W/store/speech:v1" "$W/store/small:v1" "$W/store/videos:v1" \
+    "<b>bold & <i>=$W/store/small:v1" --socket "$W/nbd.sock" --cache "$W/cache:256M" --memory 32M --warm none \
+    --disk-timeout "$DISK_TIMEOUT" --console "127.0.0.1:$FREE_PORT" --console-token "$W/token" \
+    --console-admin-token "$W/admin" >"$W/serve.out" 2>"$W/serve.err"
+SERVE=$BACKGROUND_PID
+wait_for 60 grep -q '^serving' "$W/serve.out"
+
+# Somebody reads all the time: all of one image, again and again; of the others a piece now and then.
+background bash -c "while nbdcopy 'nbd+unix:///faces?socket=$W/nbd.sock' null: 2>'$W/null'; do sleep 0.2; done"
+# reads: qemu-io's commands for a hundred reads in the first half of the image of videos
+reads() {
+    local i
+    for ((i = 0; i < 100; i++)); do echo "read -q $(((RANDOM * 32768 + RANDOM) % 450 * 65536)) 64k"; done
+}
+pieces() { while reads | qemu-io -r -f raw "nbd+unix:///videos?socket=$W/nbd.sock" >"$W/null" 2>&1; do sleep 1; done; }
+background pieces
+nbdcopy "nbd+unix:///speech?socket=$W/nbd.sock" null:
+
+pictures=${GRANARY_PICTURES:-$W/pictures}
+mkdir -p "$pictures"
+PYTHONDONTWRITEBYTECODE=1 timeout 900 /usr/bin/python3 "$GRANARY_SOURCE/tests/flow/console-browser.py" "$W" "$FREE_PORT" "$W/token" "$W/admin" \
+    "$pictures" "$SERVE" || fail "$(tail -5 "$W/chromium.log" 2>"$W/null")"
