@@ -105,6 +105,13 @@ static void take_sample(struct stack *stack, struct sample *out)
     }
 }
 
+static void forget_exports(struct console_report *r)
+{
+    history_sample_release(&r->exports);
+    history_sample_release(&r->exports_before);
+    r->exports = r->exports_before = (struct history_sample){0};
+}
+
 /* Drop samples that are too old, or the oldest of too many, and append one of now. Returns it. */
 static const struct sample *add_sample(struct console_report *r)
 {
@@ -112,8 +119,7 @@ static const struct sample *add_sample(struct console_report *r)
     take_sample(r->stack, &now);
     if (r->count && now.at_us - r->samples[r->count - 1].at_us > TOO_OLD_MS * 1000ull) {
         r->count = 0;
-        history_sample_release(&r->exports);
-        history_sample_release(&r->exports_before);
+        forget_exports(r);
     }
     if (r->count == SAMPLES)
         memmove(r->samples, r->samples + 1, --r->count * sizeof *r->samples);
@@ -268,7 +274,6 @@ void console_report_free(struct console_report *r)
 {
     if (!r)
         return;
-    history_sample_release(&r->exports);
-    history_sample_release(&r->exports_before);
+    forget_exports(r);
     free(r);
 }

@@ -80,6 +80,20 @@ export function part(name, row) {
   return found;
 }
 
+/**
+ * Make the paths of a picture those of the list. Paths that stay are changed, so that the style may move them.
+ * @param {Element} picture @param {[string, string][]} paths class and form of each
+ */
+function drawPaths(picture, paths) {
+  while (picture.children.length > paths.length) picture.lastElementChild?.remove();
+  paths.forEach(([name, d], i) => {
+    const path = picture.children[i];
+    if (!path) picture.append(svg("path", { class: name, d }));
+    else if (path.getAttribute("class") === name) setAttribute(path, "d", d);
+    else path.replaceWith(svg("path", { class: name, d }));
+  });
+}
+
 /** @param {SVGElement} picture @param {string} strip one path for each kind of cell */
 export function drawStrip(picture, strip) {
   if (picture.dataset.strip === strip) return;
@@ -89,7 +103,7 @@ export function drawStrip(picture, strip) {
   const paths = new Map();
   for (const run of runs(strip))
     if (run.kind) paths.set(run.kind, `${paths.get(run.kind) ?? ""}M${run.from} 0H${run.to}V1H${run.from}Z`);
-  picture.replaceChildren(...[...paths].map(([kind, d]) => svg("path", { class: kind, d })));
+  drawPaths(picture, [...paths]);
 }
 
 /** @param {Element} picture @param {number[]} values the oldest first @param {number} most how many there may be */
@@ -102,8 +116,7 @@ export function drawSpark(picture, values, most) {
   if (points.length < 2) return;
   const edge = `M${points.join("L")}`;
   const first = points[0].split(" ")[0];
-  picture.replaceChildren(
-    svg("path", { class: "area", d: `${edge}L${width} ${height}L${first} ${height}Z` }), svg("path", { class: "edge", d: edge }));
+  drawPaths(picture, [["area", `${edge}L${width} ${height}L${first} ${height}Z`], ["edge", edge]]);
 }
 
 /**
@@ -114,19 +127,18 @@ export function drawFlow(picture, hops) {
   const width = 1000, height = 128, most = 88, column = width / hops.length;
   const takers = hops.slice(1);
   const sum = takers.reduce((n, h) => n + h.served, 0);
-  /** @type {SVGElement[]} */
-  const paths = [];
-  let left = sum;
   const thick = (/** @type {number} */ n) => (sum ? (n / sum) * most : 0);
-  paths.push(svg("path", { class: "h-reads", d: `M0 4H${column}V${4 + thick(sum)}H0Z` }));
+  const stream = (/** @type {number} */ i, /** @type {number} */ n) => /** @type {[string, string]} */ (
+    ["h-reads", `M${column * i} 4H${column * (i + 1)}V${4 + Math.max(thick(n), 1.5)}H${column * i}Z`]);
+  const paths = [stream(0, sum)];
+  let left = sum;
   takers.forEach((hop, i) => {
-    const x = column * (i + 1), own = thick(hop.served), stream = thick(left);
-    left -= hop.served;
-    if (own > 0.2) paths.push(svg("path", { class: `h-${hop.hop}`, d: branch(x, 4 + stream - own, own, column, height) }));
-    if (i < takers.length - 1 && left > 0)
-      paths.push(svg("path", { class: "h-reads", d: `M${x} 4H${x + column}V${4 + thick(left)}H${x}Z` }));
+    const own = thick(hop.served), y = 4 + thick(left) - own;
+    left = Math.max(0, left - hop.served);
+    paths.push([`h-${hop.hop}`, branch(column * (i + 1), y, own, column, height)]);
+    if (i < takers.length - 1) paths.push(stream(i + 1, left));
   });
-  picture.replaceChildren(...paths);
+  drawPaths(picture, paths);
 }
 
 /**
@@ -134,7 +146,7 @@ export function drawFlow(picture, hops) {
  * @param {number} x @param {number} y @param {number} own its height @param {number} column @param {number} height
  */
 function branch(x, y, own, column, height) {
-  const w = Math.max(own * 0.9, 3), bend = column * 0.16 + w;
+  const w = own && Math.max(own * 0.9, 3), bend = column * 0.16 + w;
   return `M${x} ${y}C${x + bend} ${y} ${x + bend} ${y} ${x + bend} ${height}` +
     `H${x + bend - w}C${x + bend - w} ${y + own} ${x + bend - w} ${y + own} ${x} ${y + own}Z`;
 }
