@@ -226,6 +226,52 @@ static void add_strip(void *arg, const struct stack_export *e, json_t *object)
     json_object_set_new(object, "cached_share", share < 0 ? json_null() : json_real(share));
 }
 
+/* The export that serves an image; NULL: it was removed. */
+static struct stack_export *export_of(struct stack *stack, const struct digest *image)
+{
+    struct stack_export *e = NULL;
+    while ((e = stack_next(stack, e)))
+        if (digest_equal(image_digest(stack_export_image(e)), image))
+            return e;
+    return NULL;
+}
+
+static json_t *slow_read_json(struct stack *stack, const struct slow_read *read)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = export_of(stack, &read->image);
+    json_t *object = json_object();
+    const struct control_sum sums[] = {
+        {"offset", read->offset},       {"len", read->len},           {"ago_ms", less(clock_now_ms(), read->ended_ms)},
+        {"took_us", read->took_us},     {"index_us", read->index_us}, {"disk_us", read->disk_us},
+        {"queued_us", read->queued_us}, {"store_us", read->store_us},
+    };
+    control_json_add(object, sums, GR_ARRAY_SIZE(sums));
+    if (e)
+        json_name_set(object, "export", stack_export_name(e), strlen(stack_export_name(e)));
+    json_name_set(object, "what", read->what, strlen(read->what));
+    json_object_set_new(object, "from", json_lossy(read->from));
+    json_object_set_new(object, "failed", json_boolean(read->failed));
+    return object;
+}
+
+/* Those that the log has too, the slowest first. */
+static int by_time(const void *a, const void *b)
+{
+    uint64_t x = ((const struct slow_read *)a)->took_us, y = ((const struct slow_read *)b)->took_us;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static json_t *slow_reads_json(struct stack *stack)
+{
+    struct slow_read reads[SLOW_READS_KEPT];
+    size_t n = stack_slow_reads(stack, reads);
+    json_t *list = json_array();
+    qsort(reads, n, sizeof *reads, by_time);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, slow_read_json(stack, &reads[i]));
+    return list;
+}
+
 /* ---- the document ---- */
 
 int console_report_make(struct console_report *r, char **out, size_t *out_len)
@@ -243,6 +289,7 @@ int console_report_make(struct console_report *r, char **out, size_t *out_len)
     json_object_set_new(root, "exports_total", control_json_integer(stack_count(r->stack)));
     json_object_set_new(root, "hops", hops_json(r, now));
     json_object_set_new(root, "saved", saved_json(now));
+    json_object_set_new(root, "slow_reads", slow_reads_json(r->stack));
     json_object_set_new(root, "acts", json_boolean(r->acts));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (!text)

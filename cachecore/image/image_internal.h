@@ -307,6 +307,13 @@ static inline void recorder_note(struct recorder_place *place, uint64_t chunk, c
         recorder_push(place, chunk, digest);
 }
 
+/* ---- slow_kept.c ---- */
+
+/* Keep a slow read, in place of the oldest one. */
+void slow_reads_keep(struct slow_reads *s, const struct slow_read *read);
+/* Say what a read at that offset was of: a path, of len bytes. */
+void slow_reads_name(struct slow_reads *s, const struct digest *image, uint64_t offset, const char *what, size_t len);
+
 /* ---- readahead.c: one read ---- */
 
 /* Readahead for one read of an image. Before the read goes to the cache, it chooses chunks ahead of the sequential run,

@@ -3,7 +3,7 @@
 
 import { askToken, openActions, say } from "./actions.js";
 import { byId, drawFlow, drawSpark, drawStrip, element, part, setAttribute, setFigure, setText, svg, sync } from "./draw.js";
-import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, span, stripWords, text } from "./model.js";
+import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
 
@@ -206,6 +206,13 @@ function proxyParts(s) {
   return [...lists, ...proxies];
 }
 
+/** @param {import("./model.js").SlowRead} r @returns {Part} */
+function slowPart(r) {
+  const when = `${span(Math.round(r.ago_ms / 1000))} ago`;
+  return { key: `${r.export} ${r.offset} ${r.took_us}`, title: r.what || `the file at ${r.offset}`, bad: r.failed,
+    state: `${r.failed ? "failed after " : ""}${text(duration(r.took_us))}, ${when}`, why: slowWords(r) };
+}
+
 /** @param {Status} s */
 function showAllParts(s) {
   const waiting = s.waiting_exports.map((e) => ({ key: `waits ${e.name}`, title: e.name, state: "waits for its keys", bad: true,
@@ -215,6 +222,8 @@ function showAllParts(s) {
   showParts("disks", cacheParts(s));
   showParts("proxies", proxies);
   byId("proxies-s").hidden = !proxies.length;
+  showParts("slow", s.slow_reads.map(slowPart));
+  byId("slow-s").hidden = !s.slow_reads.length;
 }
 
 /* ---- asking ---- */

@@ -13,9 +13,11 @@
  * @typedef {{path: string, size: number, reading: string, writing: string, deleted: boolean}} Disk
  * @typedef {{url: string, state: string, requests: number, bytes: number, failures: number, wrong: number}} Proxy
  * @typedef {{list: string, proxies: number, failing_s?: number, error?: string}} ProxyList
+ * @typedef {{offset: number, len: number, ago_ms: number, took_us: number, index_us: number, disk_us: number,
+ *   queued_us: number, store_us: number, export?: string, what: string, from: string, failed: boolean}} SlowRead
  * @typedef {{version: string, node: string, uptime_ms: number, fence: string, health: string, health_reason?: string,
  *   exports: Export[], exports_total: number, waiting_exports: {name: string}[], hops: Hop[], stores: Store[],
- *   cache_directories: Disk[], l2: Proxy[], l2_lists: ProxyList[], counters: Record<string, number>,
+ *   cache_directories: Disk[], l2: Proxy[], l2_lists: ProxyList[], slow_reads: SlowRead[], counters: Record<string, number>,
  *   rates?: Rates, saved: {requests: number, bytes: number}, hit_ratio: number, acts: boolean}} Status
  * @typedef {{value: string, unit: string}} Figure
  */
@@ -95,6 +97,15 @@ export function hitShare(s) {
   const hits = served(s, "memory") + served(s, "disk");
   const all = s.hops.reduce((n, h) => n + served(s, h.hop), 0);
   return all > 0 ? hits / all : null;
+}
+
+/** @param {SlowRead} r @returns {string} where the time of a slow read went, the longest first */
+export function slowWords(r) {
+  const parts = /** @type {[string, number][]} */ ([["store", r.store_us], ["queue", r.queued_us], ["disk", r.disk_us], ["index", r.index_us]])
+    .filter(([, us]) => us * 20 >= r.took_us).sort((a, b) => b[1] - a[1])
+    .map(([name, us]) => `${name} ${text(duration(us))}`);
+  const where = [r.export ?? "an image that is gone", r.from && `waited for ${r.from}`].filter(Boolean).join(", ");
+  return `${where}${parts.length ? `: ${parts.join(", ")}` : ""}`;
 }
 
 /**
