@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "format/json_name.h"
+#include "image/warm/warm_run.h"
 
 enum {
     SAMPLES = 10,      /* kept */
@@ -216,14 +217,28 @@ static json_t *saved_json(const struct sample *now)
     return object;
 }
 
-/* Called for each export: add its strip, and the share that is cached as far as it was looked at. */
-static void add_strip(void *arg, const struct stack_export *e, json_t *object)
+/* How far its image's warming is, whoever began it; nothing while none has anything to fetch. */
+static void add_warming(struct image *img, json_t *object)
+{
+    struct warm_progress p;
+    if (!warm_progress(img, &p) || p.bytes_done == p.bytes_total)
+        return;
+    json_t *warming = json_object();
+    json_object_set_new(warming, "bytes_done", control_json_integer(p.bytes_done));
+    json_object_set_new(warming, "bytes_total", control_json_integer(p.bytes_total));
+    json_object_set_new(warming, "left_s", p.left_ms == UINT64_MAX ? json_null() : json_real((double)p.left_ms / 1000));
+    json_object_set_new(object, "warming", warming);
+}
+
+/* Called for each export: add its strip, the share that is cached as far as it was looked at, and its warming. */
+static void add_to_export(void *arg, const struct stack_export *e, json_t *object)
 {
     const struct console_report *r = arg;
     char strip[CONSOLE_STRIP_MAX];
     double share = console_strips_get(r->strips, stack_export_number(e), strip);
     json_object_set_new(object, "strip", json_string(strip));
     json_object_set_new(object, "cached_share", share < 0 ? json_null() : json_real(share));
+    add_warming(stack_export_image(e), object);
 }
 
 /* The export that serves an image; NULL: it was removed. */
@@ -282,7 +297,7 @@ int console_report_make(struct console_report *r, char **out, size_t *out_len)
                                      .added = r->added,
                                      .then = exports_then(r),
                                      .exports_max = CONSOLE_EXPORTS_MAX,
-                                     .more = add_strip,
+                                     .more = add_to_export,
                                      .arg = r};
     CLEANUP_JSON json_t *root = status_json(&view);
     json_object_set_new(root, "node", json_lossy(r->node));

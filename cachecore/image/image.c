@@ -42,6 +42,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     };
     pthread_mutex_init(&img->streams_lock, NULL);
     warm_turns_init(&img->warm_turns);
+    warm_note_init(&img->warm_note);
     int rc = demand_init(&img->demand, manifest_chunk_count(&img->manifest), img->manifest.chunk_size);
     if (!rc)
         rc = node_cache_new(&nodes, &img->nodes);
@@ -65,6 +66,7 @@ void image_close(struct image *img)
     demand_release(&img->demand);
     pthread_mutex_destroy(&img->streams_lock);
     warm_turns_release(&img->warm_turns);
+    warm_note_release(&img->warm_note);
     free(img);
 }
 

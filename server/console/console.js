@@ -3,7 +3,7 @@
 
 import { askToken, openActions, say } from "./actions.js";
 import { byId, drawFlow, drawSpark, drawStrip, element, part, setAttribute, setFigure, setText, svg, sync } from "./draw.js";
-import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text } from "./model.js";
+import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text, warmWords } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
 
@@ -111,7 +111,7 @@ function makeImage(e) {
   more.setAttribute("aria-haspopup", "dialog");
   more.setAttribute("aria-label", `Act on ${e.name}`);
   more.addEventListener("click", () => void openActions(e.name));
-  return element("li", "", element("span", "title", e.name), element("span", "size"), strip, element("span", "rate"),
+  return element("li", "", element("span", "title", e.name, element("small", "warming")), element("span", "size"), strip, element("span", "rate"),
     element("span", "share"), element("span", "clients hits"), more);
 }
 
@@ -122,6 +122,7 @@ function updateImage(row, e) {
   setText(part("rate", row), text(rate(e.rates?.read_bytes ?? 0)));
   setText(part("share", row), percent(e.cached_share));
   setText(part("hits", row), `${e.clients} ${e.clients === 1 ? "client" : "clients"}`);
+  setText(part("warming", row), warmWords(e));
   drawStrip(strip, e.strip);
   setAttribute(strip, "aria-label", `${e.name}: ${stripWords(e)}`);
   /** @type {HTMLElement} */ (part("more", row)).hidden = !latest?.acts;

@@ -5,7 +5,8 @@
  * @typedef {{reads: number, read_bytes: number, memory_bytes: number, disk_bytes: number, l2_bytes: number,
  *   store_bytes: number}} Rates
  * @typedef {{name: string, digest: string, clients: number, size: number, strip: string, cached_share: number | null,
- *   hit_ratio: number, rates?: Rates}} Export
+ *   hit_ratio: number, rates?: Rates,
+ *   warming?: {bytes_done: number, bytes_total: number, left_s: number | null}}} Export
  * @typedef {{hop: string, bytes: number, requests: number, bytes_s: number, requests_s: number, p50_us: number | null,
  *   p99_us: number | null}} Hop
  * @typedef {{url: string, export?: string, state: string, failing_s?: number, waiting?: number, error?: string,
@@ -136,6 +137,13 @@ export function runs(strip) {
     else out.push({ from: i, to: i + 1, kind });
   }
   return out;
+}
+
+/** @param {Export} e @returns {string} how far its warming is; "": nothing is being warmed */
+export function warmWords(e) {
+  if (!e.warming) return "";
+  const left = e.warming.left_s === null ? "" : `, ${span(Math.ceil(e.warming.left_s))} left`;
+  return `warming ${percent(e.warming.bytes_done / Math.max(e.warming.bytes_total, 1))}${left}`;
 }
 
 /** @param {Export} e @returns {string} a strip in words */
