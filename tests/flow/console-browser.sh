@@ -1,7 +1,7 @@
 #!/bin/bash
 # The console in a real Chromium: no complaint of the browser's, tokens, keys alone, what a screen reader gets, contrast
 # in light and dark, narrow screens, a server that goes away. It takes the pictures of docs/operations/console.md; with
-# GRANARY_PICTURES=DIRECTORY they are left there. GRANARY_AXE=FILE (axe.min.js) has axe-core look, too.
+# GRANARY_PICTURES=DIRECTORY they are left there. axe-core looks too, where npm can get it: once for a build tree.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v qemu-io >"$W/null" || skip "no qemu-io here (apt-get install qemu-utils)"
 command -v chromium >"$W/null" || skip "no chromium here (apt-get install chromium fonts-dejavu-core): nobody looks at the console"
@@ -38,6 +38,18 @@ reads() {
 pieces() { while reads | qemu-io -r -f raw "nbd+unix:///videos?socket=$W/nbd.sock" >"$W/null" 2>&1; do sleep 1; done; }
 background pieces
 nbdcopy "nbd+unix:///speech?socket=$W/nbd.sock" null:
+
+AXE=4.14.1
+axe=$GRANARY_BUILD/tests/axe-core-$AXE
+if [ ! -e "$axe/package/axe.min.js" ] && command -v npm >"$W/null"; then
+    mkdir -p "$axe"
+    (cd "$axe" && npm pack --silent "axe-core@$AXE" >"$W/npm.log" 2>&1 && tar -xzf ./*.tgz package/axe.min.js) || cat "$W/npm.log"
+fi
+if [ -e "$axe/package/axe.min.js" ]; then
+    export GRANARY_AXE=$axe/package/axe.min.js
+else
+    echo "no axe-core here, which npm gets: the checks of our own are all"
+fi
 
 pictures=${GRANARY_PICTURES:-$W/pictures}
 mkdir -p "$pictures"

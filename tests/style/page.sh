@@ -1,0 +1,43 @@
+#!/bin/bash
+# The console's page: its scripts have the types that their comments say, make no markup of text, and its files are small
+# enough and name no other place. A browser refuses inline scripts and styles (the policy of server/console.c), so there
+# are none.
+set -euo pipefail
+. "$GRANARY_SOURCE/tests/style/lib.sh"
+command -v tsc >/dev/null || skip "no tsc here (apt-get install node-typescript)"
+
+page_files() { project_files '*' | grep '^\./server/console/'; }
+
+check_types() {
+    local files
+    mapfile -t files < <(page_files | grep '\.js$')
+    tsc --noEmit --allowJs --checkJs --strict --noUnusedLocals --noImplicitReturns --target es2022 --module es2022 \
+        --lib es2022,dom,dom.iterable --types '' "${files[@]}"
+}
+
+check_markup() {
+    local files bad=0
+    mapfile -t files < <(page_files)
+    ! grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|[^a-zA-Z]eval\(|new Function|setTimeout\("' "${files[@]}" || bad=1
+    ! grep -nE '<script>|<style|[ "](style|on[a-z]+)="' "${files[@]}" || bad=1
+    ! grep -noE '(https?:)?//[a-z0-9-]+\.[a-z0-9.-]+' "${files[@]}" | grep -v '://www\.w3\.org$' || bad=1
+    return $bad
+}
+
+check_size() {
+    local files size
+    mapfile -t files < <(page_files)
+    size=$(cat "${files[@]}" | wc -c)
+    [ "$size" -le 65536 ] || { echo "server/console has $size bytes; 64 KiB are for the whole page"; return 1; }
+}
+
+# shellcheck disable=SC2016
+can_fail check_types server/console/a.js $'// @ts-check\n/** @param {number} n */\nexport const f = (n) => n.length;' "Property 'length' does not exist"
+can_fail check_types server/console/a.js $'// @ts-check\nexport const f = (n) => n;' "implicitly has an 'any' type"
+can_fail check_markup server/console/a.js 'row.innerHTML = name;' 'row.innerHTML'
+can_fail check_markup server/console/a.html '<p style="color: red">' 'color: red'
+can_fail check_markup server/console/a.css '@import "https://fonts.example.com/a.css";' fonts.example.com
+can_fail check_size server/console/a.js "$(head -c 65537 /dev/zero | tr '\0' a)" '65538 bytes'
+check_types
+check_markup
+check_size
