@@ -247,6 +247,7 @@ for section in "A list that changes" "A proxy on every node"; do
     read -ra options < <(blocks operations/shared-cache.md '' "$section" | grep ^--)
     granary serve --check "$W/images/faces:v1" --cache "$W/ssd/granary:64M" "${options[@]}" || fail "${options[*]}"
 done
+run operations/console.md || fail "see above"
 granary stop
 
 echo "== the configuration file"
