@@ -5,16 +5,15 @@
  * Who is refused is refused at once, before its body comes, and loses its connection. */
 #include "server/console_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "net/listen.h"
 #include "server/http_daemon.h"
 
@@ -54,9 +53,7 @@ struct page {
 /* Constant after console_start, except for the document, which only the daemon's thread uses. */
 struct console {
     struct console_access access;
-    int fd; /* the listening socket; -1: the daemon owns it */
-    unsigned port;
-    struct MHD_Daemon *daemon;
+    struct http_port port;
     struct console_strips *strips;
     struct console_report *report;
     struct control_routes routes;
@@ -238,6 +235,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
  * its copy is the current one. */
 static int make_pages(struct console *c)
 {
+    assert(console_file_count <= FILES_MAX);
     for (size_t i = 0; i < console_file_count; i++) {
         const struct console_file *file = &console_files[i];
         struct page *page = &c->pages[i];
@@ -270,15 +268,13 @@ static int open_socket(const struct console_config *config, struct console *c)
     if (rc)
         return rc;
     listen_host(config->address, a->host, sizeof a->host);
-    rc = listen_tcp(config->address, &c->fd, &c->port);
-    if (rc)
-        return error_prefix(rc, "console");
-    if (!a->needs_token && !listen_is_loopback(c->fd))
+    rc = http_port_open(&c->port, config->address);
+    if (!rc && !a->needs_token && !listen_is_loopback(c->port.fd))
         return error_set(-EINVAL,
                          "console: %s can be reached from other machines, so it needs a token: openssl rand -hex 32 "
                          ">FILE, then --console-token FILE; or listen at 127.0.0.1",
                          config->address);
-    return 0;
+    return rc;
 }
 
 int console_open(const struct console_config *config, struct stack *stack, struct added_exports *added,
@@ -287,7 +283,7 @@ int console_open(const struct console_config *config, struct stack *stack, struc
     CLEANUP(cleanup_console) struct console *c = calloc(1, sizeof *c);
     if (!c)
         return error_no_memory();
-    c->fd = -1;
+    c->port = (struct http_port)HTTP_PORT_INIT("console");
     c->routes.stack = stack;
     c->routes.added = added;
     int rc = open_socket(config, c);
@@ -306,7 +302,7 @@ int console_open(const struct console_config *config, struct stack *stack, struc
 
 unsigned console_port(const struct console *c)
 {
-    return c->port;
+    return c->port.number;
 }
 
 int console_start(struct console *c)
@@ -320,11 +316,7 @@ int console_start(struct console *c)
     int rc = console_strips_start(c->strips);
     if (rc)
         return error_prefix(rc, "console");
-    c->daemon = http_daemon_start(c->fd, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
-    if (!c->daemon)
-        return error_set(-EIO, "console: cannot start the thread that serves port %u", c->port);
-    c->fd = -1;
-    return 0;
+    return http_port_start(&c->port, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
 }
 
 static void release_response(struct MHD_Response *response)
@@ -339,8 +331,7 @@ void console_close(struct console *c)
     if (!c)
         return;
     control_jobs_stop(c->routes.jobs);
-    if (c->daemon)
-        MHD_stop_daemon(c->daemon);
+    http_port_close(&c->port);
     control_jobs_free(c->routes.jobs);
     for (size_t i = 0; i < FILES_MAX; i++) {
         release_response(c->pages[i].whole);
@@ -349,7 +340,5 @@ void console_close(struct console *c)
     release_response(c->document);
     console_report_free(c->report);
     console_strips_free(c->strips);
-    if (c->fd >= 0)
-        close(c->fd);
     free(c);
 }
