@@ -19,8 +19,8 @@ struct stack_options {
     char *console;             /* HOST:PORT; NULL: not given */
     char *console_token;       /* absolute paths of files; NULL: not given */
     char *console_admin_token;
-    char *exports;             /* absolute path of the file of added exports; NULL: none */
-    VEC(char *) strings;       /* owns every string above */
+    char *exports;       /* absolute path of the file of added exports; NULL: none */
+    VEC(char *) strings; /* owns every string above */
 };
 
 /* How a value is parsed. */
