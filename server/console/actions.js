@@ -3,6 +3,7 @@
 // this page's memory, and is gone with it.
 
 import { byId, element, part, setText, sync } from "./draw.js";
+import { askToken, say, show } from "./gate.js";
 import { bytes, span, text } from "./model.js";
 
 /**
@@ -30,42 +31,6 @@ let token = "";
 let last = 0;
 /** @type {Job[]} */
 let jobs = [];
-
-/** @param {string} words said to those who do not see the page */
-export function say(words) {
-  setText(byId("said"), words);
-}
-
-/**
- * Show a dialog and wait until it is closed.
- * @param {string} id @returns {Promise<string>} the value of the button
- */
-export function show(id) {
-  const dialog = /** @type {HTMLDialogElement} */ (byId(id));
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue), { once: true }));
-}
-
-/**
- * Ask for a token. With `cancel`, a user may go back.
- * @param {string} title @param {string} why @param {boolean} wrong the last one was wrong @param {boolean} cancel
- * @returns {Promise<string>} "": none
- */
-export async function askToken(title, why, wrong, cancel) {
-  const input = /** @type {HTMLInputElement} */ (byId("gate-token"));
-  const back = /** @type {HTMLButtonElement} */ (byId("gate-cancel"));
-  const dialog = /** @type {HTMLDialogElement} */ (byId("gate"));
-  setText(byId("gate-h"), title);
-  setText(byId("gate-why"), why);
-  byId("gate-wrong").hidden = !wrong;
-  back.hidden = !cancel;
-  back.onclick = () => { input.value = ""; dialog.close(); };
-  await show("gate");
-  const given = input.value.trim();
-  input.value = "";
-  return given;
-}
 
 /** @param {Choice} choice @param {string} of @returns {Promise<boolean>} */
 async function isSure(choice, of) {

@@ -1,8 +1,9 @@
 // @ts-check
 // The page asks once a second and shows the answer. It does not ask while nobody sees it.
 
-import { askToken, openActions, say } from "./actions.js";
+import { openActions } from "./actions.js";
 import { byId, drawFlow, drawSpark, drawStrip, element, part, setAttribute, setFigure, setText, svg, sync } from "./draw.js";
+import { askToken, say } from "./gate.js";
 import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text, warmWords } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */

@@ -1,6 +1,6 @@
 """What flow/console-browser checks in Chromium. Each function is a part of it, called with a page that nobody used.
 
-    console-browser.py SCRATCH PORT TOKEN-FILE ADMIN-FILE PICTURES-DIRECTORY SERVER-PID
+    console-browser.py SCRATCH PORT PROXY-PORT TOKEN-FILE ADMIN-FILE PICTURES-DIRECTORY SERVER-PID
 """
 import os
 import pathlib
@@ -11,8 +11,9 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 from browser import Browser  # noqa: E402
 
-scratch, port, token_file, admin_file, pictures, server = sys.argv[1:]
+scratch, port, proxy, token_file, admin_file, pictures, server = sys.argv[1:]
 ADDRESS = f"http://127.0.0.1:{port}/"
+PROXY = f"http://127.0.0.1:{proxy}/"  # node1/ is the console, gone/ is nobody
 TOKEN = pathlib.Path(token_file).read_text().strip()
 ADMIN = pathlib.Path(admin_file).read_text().strip()
 READY = "document.querySelector('#images .strip path') && document.querySelector('#f-reads').textContent !== '–'"
@@ -73,7 +74,7 @@ def end(page, complaints=()):
     """No complaint but those expected; nothing was asked of another place."""
     left = [c for c in page.complaints if not any(word in c for word in complaints)]
     check(not left, f"the browser complains: {left}")
-    elsewhere = [url for url in page.requests if not url.startswith((ADDRESS, "data:", "about:"))]
+    elsewhere = [url for url in page.requests if not url.startswith((ADDRESS, PROXY, "about:"))]
     check(not elsewhere, f"the page asks elsewhere: {elsewhere}")
     check(not any(TOKEN in url or ADMIN in url for url in page.requests), "a token is in an address")
     page.close()
@@ -165,31 +166,46 @@ def eviction_asks_first(browser):
     end(page)
 
 
+def check_reader(page, what, wanted):
+    """Contrast, markup, names and roles, as a screen reader gets them; axe's rules."""
+    bad = page.run(CONTRAST) + page.run(MARKUP)
+    check(not bad, f"{what}: {bad}")
+    tree = page.tree()
+    nameless = [role for role, name, _ in tree if not name and role in
+                ("button", "textbox", "searchbox", "image", "img", "link", "dialog", "alertdialog", "progressbar", "region")]
+    check(not nameless, f"{what}: no name: {nameless}")
+    roles = {"image" if role == "img" else role for role, _, _ in tree}
+    check(wanted <= roles, f"{what}: no {wanted - roles}")
+    if AXE:
+        page.run(pathlib.Path(AXE).read_text() + ";0")
+        found = page.run("axe.run().then((r) => r.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html)}`))")
+        check(not found, f"axe, {what}: {found}")
+
+
 def a_reader_hears_it(browser):
-    """Names and roles, as a screen reader gets them; contrast in both modes."""
     for scheme in ("light", "dark"):
         page = open_page(browser, prefers_color_scheme=scheme)
         page.wait(READY)
-        for state in ("the page", "a dialog"):
-            if state == "a dialog":
-                page.run("document.querySelector('#unlock').click()")
-                page.wait("document.querySelector('#act').open")
-            bad = page.run(CONTRAST) + page.run(MARKUP)
-            check(not bad, f"{state}, {scheme}: {bad}")
-            tree = page.tree()
-            nameless = [role for role, name, _ in tree if not name and role in
-                        ("button", "textbox", "searchbox", "image", "img", "link", "dialog", "alertdialog", "progressbar", "region")]
-            check(not nameless, f"{state}: no name: {nameless}")
-            roles = {"image" if role == "img" else role for role, _, _ in tree}
-            wanted = {"banner", "main", "heading", "list", "image", "searchbox", "status"}
-            if state == "a dialog":
-                wanted = {"dialog", "button"}
-            check(wanted <= roles, f"{state}: no {wanted - roles}")
-            if AXE:
-                page.run(pathlib.Path(AXE).read_text() + ";0")
-                found = page.run("axe.run().then((r) => r.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html)}`))")
-                check(not found, f"axe, {state}, {scheme}: {found}")
+        check_reader(page, f"the page, {scheme}", {"banner", "main", "heading", "list", "image", "searchbox", "status"})
+        page.run("document.querySelector('#unlock').click()")
+        page.wait("document.querySelector('#act').open")
+        check_reader(page, f"a dialog, {scheme}", {"dialog", "button"})
         end(page)
+
+
+def many_nodes(browser):
+    page = browser.page(1280, 800)
+    page.go(f"{PROXY}node1/nodes.html#nodes=/gone/,/node1/,https://evil.example/&token={TOKEN}")
+    page.wait("document.querySelectorAll('#nodes > li').length === 2")
+    page.wait("document.querySelector('#health').textContent.includes('1 without an answer')")
+    words = page.run("[...document.querySelectorAll('#nodes .health')].map((e) => e.textContent)")
+    check(words == ["No answer", "healthy"], f"nodes, the worst first: {words}")
+    check("token" not in page.run("location.href + document.querySelector('#nodes').outerHTML"), "the token is in the page")
+    check_reader(page, "nodes", {"banner", "main", "heading", "list", "link", "status"})
+    page.run("document.querySelector('#nodes a[href=\"/node1/\"]').click()")
+    page.wait(READY)
+    check(page.run("location.pathname") == "/node1/", "the link leads elsewhere")
+    end(page, ["502"])
 
 
 def it_is_quiet(browser):
@@ -260,7 +276,7 @@ browser = Browser(scratch)
 try:
     urllib.request.urlopen(ADDRESS, timeout=60).close()
     for part in (figures_come, a_name_is_no_markup, the_token_is_asked_for, keys_suffice, eviction_asks_first, a_reader_hears_it,
-                 it_is_quiet, it_fits, speed, take_pictures, a_server_that_is_gone):
+                 many_nodes, it_is_quiet, it_fits, speed, take_pictures, a_server_that_is_gone):
         print(f"== {part.__name__.replace('_', ' ')}", flush=True)
         part(browser)
 finally:

@@ -3,6 +3,7 @@
 # in light and dark, narrow screens, a server that goes away. It takes the pictures of docs/operations/console.md; with
 # GRANARY_PICTURES=DIRECTORY they are left there. axe-core looks too, where npm can get it: once for a build tree.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+command -v nginx >"$W/null" || skip "no nginx here (apt-get install nginx-light)"
 command -v qemu-io >"$W/null" || skip "no qemu-io here (apt-get install qemu-utils)"
 command -v chromium >"$W/null" || skip "no chromium here (apt-get install chromium fonts-dejavu-core): nobody looks at the console"
 
@@ -51,7 +52,14 @@ else
     echo "no axe-core here, which npm gets: the checks of our own are all"
 fi
 
+# A reverse proxy, with the console below a path, and a node that is gone.
+PORT=$FREE_PORT
+free_port
+serve_nginx "server { listen 127.0.0.1:$FREE_PORT; location /node1/ { proxy_pass http://127.0.0.1:$PORT/; proxy_buffering off; }
+    location /gone/ { proxy_pass http://127.0.0.1:1/; } }"
+wait_for 60 answers "$FREE_PORT"
+
 pictures=${GRANARY_PICTURES:-$W/pictures}
 mkdir -p "$pictures"
-PYTHONDONTWRITEBYTECODE=1 timeout 900 /usr/bin/python3 "$GRANARY_SOURCE/tests/flow/console-browser.py" "$W" "$FREE_PORT" "$W/token" "$W/admin" \
+PYTHONDONTWRITEBYTECODE=1 timeout 900 /usr/bin/python3 "$GRANARY_SOURCE/tests/flow/console-browser.py" "$W" "$PORT" "$FREE_PORT" "$W/token" "$W/admin" \
     "$pictures" "$SERVE" || fail "$(tail -5 "$W/chromium.log" 2>"$W/null")"

@@ -41,13 +41,14 @@ echo "== the page and its figures, on an address of this machine"
 serve --console "127.0.0.1:$PORT"
 [ "$(code /)" = 200 ] && grep -q '<title>Granary</title>' "$W/body" || fail "the page: $(cat "$W/body")"
 size=0
-for file in / /console.css /console.js /model.js /draw.js /actions.js /icon.svg; do
-    [ "$(code $file)" = 200 ] || fail "$file: $(cat "$W/body")"
+files=(/ /nodes.html /console.css /console.js /nodes.js /model.js /draw.js /gate.js /actions.js /icon.svg)
+for file in "${files[@]}"; do
+    [ "$(code "$file")" = 200 ] || fail "$file: $(cat "$W/body")"
     size=$((size + $(stat -c %s "$W/body")))
 done
 [ $size -lt 102400 ] || fail "the page has $size bytes"
 # It names no other place: the policy would refuse that, and a console works without internet.
-for file in / /console.css /console.js /model.js /draw.js /actions.js; do get $file; done |
+for file in "${files[@]}"; do get "$file"; done |
     grep -oE '(https?:)?//[a-z0-9.-]+\.[a-z]+' | grep -vx 'http://www.w3.org' >"$W/elsewhere" || true
 [ ! -s "$W/elsewhere" ] || fail "the page names $(cat "$W/elsewhere")"
 get /api/status >"$W/status"

@@ -1,0 +1,116 @@
+// @ts-check
+// Many nodes on one page. A reverse proxy shows their consoles below paths of one host, so this page may ask all of them:
+// its policy allows its own origin alone.
+
+import { byId, element, part, setFigure, setText, sync } from "./draw.js";
+import { askToken, say } from "./gate.js";
+import { bytes, duration, hitShare, percent, rate, readsOf, served, span, text } from "./model.js";
+
+/** @typedef {import("./model.js").Status} Status */
+/** @typedef {{path: string, status: Status | null, why: string, refused: boolean}} Node */
+
+const EVERY_MS = 5000;
+const RANKS = ["failing", "away", "degraded", "healthy"];
+
+const given = new URLSearchParams(location.hash.slice(1));
+let token = given.get("token") ?? "";
+let worst = "";
+const nodes = pathsOf(given.get("nodes") ?? "").map((path) => /** @type {Node} */ ({ path, status: null, why: "", refused: false }));
+if (token) history.replaceState(null, "", `${location.pathname}#nodes=${given.get("nodes") ?? ""}`);
+
+/** @param {string} list @returns {string[]} those below this page's host, each once */
+function pathsOf(list) {
+  const urls = list.split(",").filter(Boolean).map((path) => new URL(path.endsWith("/") ? path : `${path}/`, location.href));
+  return [...new Set(urls.filter((url) => url.origin === location.origin).map((url) => url.pathname))];
+}
+
+/** @param {Node} n @returns {string} */
+const healthOf = (n) => (n.status ? n.status.health : "away");
+
+/** @param {Node} n */
+async function ask(n) {
+  try {
+    const answer = await fetch(`${n.path}api/status`, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS * 2),
+      headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    n.refused = answer.status === 401;
+    n.status = answer.ok ? /** @type {Status} */ (await answer.json()) : null;
+    n.why = n.refused ? "it needs another token" : answer.ok ? "" : `it answers ${answer.status}`;
+  } catch (error) {
+    n.status = null;
+    n.refused = false;
+    n.why = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/* ---- the page ---- */
+
+/** @param {Node} n @returns {HTMLElement} */
+function makeNode(n) {
+  const link = element("a", "title");
+  link.setAttribute("href", n.path);
+  link.addEventListener("click", (event) => {
+    if (!token) return;
+    event.preventDefault();
+    location.assign(`${n.path}#token=${encodeURIComponent(token)}`);
+  });
+  const health = element("span", "health", element("span", "mark"), element("span", "what"));
+  return element("li", "", element("div", "line", link, health), element("p", "rate"), element("p", "times"), element("p", "why"));
+}
+
+/** @param {HTMLElement} row @param {Node} n */
+function updateNode(row, n) {
+  const s = n.status, reads = s && readsOf(s), word = healthOf(n);
+  part("health", row).className = `health is-${word}`;
+  setText(part("what", row), word === "away" ? "No answer" : word);
+  setText(part("title", row), s?.node ?? n.path);
+  setFigure(part("rate", row), rate(reads?.bytes_s ?? 0));
+  setText(part("times", row), s && reads ? `${percent(hitShare(s))} from the cache, 99 % within ${text(duration(reads.p99_us))}, ` +
+    `${s.exports_total} ${s.exports_total === 1 ? "image" : "images"}, up ${span(s.uptime_ms / 1000)}` : "");
+  setText(part("why", row), s?.health_reason ?? n.why);
+}
+
+/** @param {Status[]} all */
+function showFigures(all) {
+  const sum = (/** @type {(s: Status) => number} */ of) => all.reduce((n, s) => n + of(s), 0);
+  const cached = sum((s) => served(s, "memory") + served(s, "disk"));
+  const read = sum((s) => s.hops.reduce((n, h) => n + served(s, h.hop), 0));
+  setFigure(byId("f-read"), rate(sum((s) => readsOf(s)?.bytes_s ?? 0)));
+  setFigure(byId("f-store"), rate(sum((s) => s.hops.find((h) => h.hop === "store")?.bytes_s ?? 0)));
+  setText(byId("f-hits"), percent(read ? cached / read : null));
+  setFigure(byId("f-saved"), bytes(Math.max(0, sum((s) => s.saved.bytes))));
+}
+
+function show() {
+  const sorted = [...nodes].sort((a, b) => RANKS.indexOf(healthOf(a)) - RANKS.indexOf(healthOf(b)) || a.path.localeCompare(b.path, "en", { numeric: true }));
+  const word = sorted.length ? healthOf(sorted[0]) : "away";
+  const same = sorted.filter((n) => healthOf(n) === word).length;
+  const sentence = word === "healthy" ? "All healthy" : `${same} ${word === "away" ? "without an answer" : word}`;
+  byId("health").className = `health is-${word}`;
+  setText(part("what", byId("health")), sentence);
+  setText(byId("count"), `${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`);
+  sync(byId("nodes"), sorted, (n) => n.path, makeNode, updateNode);
+  showFigures(nodes.flatMap((n) => (n.status ? [n.status] : [])));
+  if (worst && worst !== sentence) say(sentence);
+  worst = sentence;
+}
+
+/** @returns {Promise<void>} when somebody sees the page */
+function seen() {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
+}
+
+async function askForEver() {
+  for (;;) {
+    await seen();
+    await Promise.all(nodes.map(ask));
+    show();
+    if (nodes.some((n) => n.refused) && !nodes.some((n) => n.status))
+      token = await askToken("The nodes need their token", "It is the line in the file that each was started with (--console-token).", token !== "", false);
+    else await new Promise((wake) => setTimeout(wake, EVERY_MS));
+  }
+}
+
+byId("none").hidden = nodes.length > 0;
+if (nodes.length) void askForEver();
+else setText(part("what", byId("health")), "No nodes are named");
