@@ -24,7 +24,7 @@ get() {
 code() { get "$@" -o "$W/body" -w '%{http_code}'; }
 # with_token FILE: a header, in a file for curl, whose command line is no place for it
 with_token() { printf 'Authorization: Bearer %s\n' "$(cat "$1")" >"$1.header" && echo "@$1.header"; }
-look() { get /api/status -H "$(with_token "$W/token")"; }
+document() { get /api/status -H "$(with_token "$W/token")"; }
 # act PATH: an action of an administrator's; its lines
 act() { get "$1" -X POST -H 'Granary-Console: 1' -H "$(with_token "$W/admin")"; }
 
@@ -85,13 +85,13 @@ echo "== tokens: one to look, one to act; neither is shown anywhere"
 serve --console "127.0.0.1:$PORT" --console-token "$W/token" --console-admin-token "$W/admin"
 [ "$(code /api/status)" = 401 ] || fail "without a token: $(cat "$W/body")"
 [ "$(code /api/status -H 'Authorization: Bearer 00000000000000000')" = 401 ] || fail "with a wrong one: $(cat "$W/body")"
-look | jq -e .acts >"$W/null" || fail "it takes no actions"
+document | jq -e .acts >"$W/null" || fail "it takes no actions"
 [ "$(code '/api/cache/evict?export=faces' -X POST -H 'Granary-Console: 1' -H "$(with_token "$W/token")")" = 401 ] || fail "who looks acts: $(cat "$W/body")"
 [ "$(code '/api/cache/evict?export=faces' -X POST -H "$(with_token "$W/admin")")" = 403 ] || fail "another site's page acts: $(cat "$W/body")"
 act '/api/cache/evict?export=faces' >"$W/lines"
 jq -se '.[-1].result.ok and any(.image.changed_chunks > 100)' "$W/lines" >"$W/null" || fail "evict: $(cat "$W/lines")"
-is_empty() { [ "$(look | jq '.exports[0].cached_share // 1')" = 0 ]; }
-wait_for 60 is_empty || fail "what was evicted is there: $(look | jq .exports)"
+is_empty() { [ "$(document | jq '.exports[0].cached_share // 1')" = 0 ]; }
+wait_for 60 is_empty || fail "what was evicted is there: $(document | jq .exports)"
 act '/api/warm?what=all&export=faces' >"$W/lines"
 jq -se '.[-1].result.ok and any(.warm.cached_bytes > 12000000)' "$W/lines" >"$W/null" || fail "warm: $(cat "$W/lines")"
 act '/api/cache/pin?export=faces' >"$W/lines"
@@ -112,7 +112,7 @@ done
 
 echo "== a server that is upgraded has its console again"
 "$GRANARY" upgrade "$W/nbd.sock" >"$W/upgraded" 2>&1 || fail "upgrade: $(cat "$W/upgraded")"
-is_back() { look | jq -e '.health == "healthy"' >"$W/null" 2>&1; }
+is_back() { document | jq -e '.health == "healthy"' >"$W/null" 2>&1; }
 wait_for 60 is_back || fail "no console after the upgrade"
 
 echo "== drain: nothing is left to write, and it serves on"
@@ -122,7 +122,7 @@ read_all
 
 echo "== a console that answers many who ask at once"
 for _ in {1..6}; do
-    { for _ in {1..20}; do look >"$W/null" || exit 1; done; } &
+    { for _ in {1..20}; do document >"$W/null" || exit 1; done; } &
     askers+=($!)
 done
 for pid in "${askers[@]}"; do wait "$pid" || fail "somebody got no answer"; done
