@@ -30,7 +30,7 @@ SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 
 # Somebody reads all the time: all of one image, again and again; of the others a piece now and then.
-background bash -c "while nbdcopy 'nbd+unix:///faces?socket=$W/nbd.sock' null: 2>'$W/null'; do sleep 0.2; done"
+background bash -c "while nbdcopy 'nbd+unix:///faces?socket=$W/nbd.sock' null: 2>'$W/null'; do sleep 1; done"
 # reads: qemu-io's commands for a hundred reads in the first half of the image of videos
 reads() {
     local i
