@@ -29,12 +29,15 @@ int console_token_read(const char *what, const char *path, struct digest *out)
     int rc = io_read_file(path, &text);
     if (rc)
         return error_prefix(rc, "%s", what);
-    const char *whole = bytes_string(&text);
-    if (!whole)
+    while (text.len && text.data[text.len - 1] == '\n')
+        text.len--;
+    char *line = bytes_string(&text);
+    if (!line)
         return error_set(-EINVAL, "%s: %s is too long for a token; make one by: openssl rand -hex 32 >%s", what, path,
                          path);
-    const char *token = text_trim((char *)text.data);
-    if (strlen(token) < CONSOLE_TOKEN_LEAST || !is_printable(token))
+    bool whole = strlen(line) == text.len; /* else it has a NUL */
+    const char *token = text_trim(line);
+    if (!whole || strlen(token) < CONSOLE_TOKEN_LEAST || !is_printable(token))
         return error_set(-EINVAL,
                          "%s: %s is no line of %d printable characters or more; make one by: openssl rand -hex 32 >%s",
                          what, path, CONSOLE_TOKEN_LEAST, path);

@@ -301,6 +301,9 @@ static void test_console__a_token_file_has_one_fit_line(void **state)
         assert_non_null(strstr(error_text(), "openssl rand"));
         assert_null(strstr(error_text(), "0123456789"));
     }
+    snprintf(path, sizeof path, "%s/token", w.dir);
+    assert_int_equal(io_write_file_atomic(path, TOKEN "\0more", sizeof TOKEN + 4, false), 0);
+    assert_int_equal(console_token_read("console-token", path, &got), -EINVAL);
     static char long_line[CONSOLE_TOKEN_FILE_MAX + 2];
     memset(long_line, 'a', sizeof long_line - 1);
     write_file(&w, "token", long_line, path);
