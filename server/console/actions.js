@@ -41,7 +41,10 @@ async function isSure(choice, of) {
   return (await show("sure")) === "yes";
 }
 
-/** Open the dialog with what can be done to an image, or to the server. @param {string} [name] of an export */
+/**
+ * Open the dialog with what can be done to an image, or to the server.
+ * @param {string} [name] of an export
+ */
 export async function openActions(name) {
   const choices = name === undefined ? [DRAIN] : CHOICES;
   setText(byId("act-h"), name ?? "This server");
@@ -103,7 +106,10 @@ async function run(job, path) {
   }
 }
 
-/** What has come is being written: ask again. @param {Job} job @param {string} path @param {Response} answer */
+/**
+ * What has come is being written: ask again.
+ * @param {Job} job @param {string} path @param {Response} answer
+ */
 async function drainOn(job, path, answer) {
   const left = /** @type {{unwritten_bytes: number}} */ (await answer.json());
   job.state = `${text(bytes(left.unwritten_bytes))} to write`;

@@ -4,7 +4,7 @@
 import { openActions } from "./actions.js";
 import { byId, drawFlow, drawSpark, drawStrip, element, part, setAttribute, setFigure, setText, svg, sync } from "./draw.js";
 import { askToken, say } from "./gate.js";
-import { HOP_NAMES, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text, warmWords } from "./model.js";
+import { HOP_NAMES, brief, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text, warmWords, within } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
 
@@ -14,7 +14,7 @@ let token = takeFragment();
 let asked = false; // a token was asked for, and a wrong one given
 let answered = 0;  // when the last answer came, on performance.now()
 let health = "";
-/** @type {number[]} */
+/** @type {number[][]} */
 let sparks = [];
 /** @type {Status | null} */
 let latest = null;
@@ -41,13 +41,16 @@ function showHead(s) {
   const reason = byId("reason");
   reason.hidden = !s.health_reason;
   reason.className = s.health === "failing" ? "reason is-failing-reason" : "reason";
-  setText(reason, s.health_reason ?? "");
+  setText(reason, brief(s.health_reason ?? ""));
   byId("unlock").hidden = !s.acts;
   if (health && health !== s.health) say(`The server is ${s.health}. ${s.health_reason ?? ""}`);
   health = s.health;
 }
 
-/** No answer: what is shown is old. @param {string} why */
+/**
+ * No answer: what is shown is old.
+ * @param {string} why
+ */
 function showAway(why) {
   const seconds = answered ? (performance.now() - answered) / 1000 : 0;
   if (answered && seconds * 1000 < LATE_MS) return;
@@ -67,9 +70,10 @@ function showFigures(s) {
   if (!reads) return;
   const hits = hitShare(s);
   const clients = s.exports.reduce((n, e) => n + e.clients, 0);
-  sparks = [...sparks, reads.bytes_s].slice(-SPARK);
+  const takers = s.hops.slice(1).map((h) => h.hop);
+  sparks = [...sparks, takers.map((hop) => served(s, hop))].slice(-SPARK);
   setFigure(byId("f-read"), rate(reads.bytes_s));
-  drawSpark(byId("f-spark"), sparks, SPARK);
+  drawSpark(byId("f-spark"), takers, sparks, SPARK);
   setFigure(byId("f-reads"), count(reads.requests_s));
   setText(byId("f-clients"), `by ${clients} ${clients === 1 ? "client" : "clients"}`);
   setText(byId("f-hits"), percent(hits));
@@ -77,22 +81,22 @@ function showFigures(s) {
   setFigure(byId("f-p99"), duration(reads.p99_us));
   setText(byId("f-p50"), `half within ${text(duration(reads.p50_us))}`);
   setFigure(byId("f-saved"), bytes(Math.max(0, s.saved.bytes)));
-  setText(byId("f-saved-requests"), `${text(count(Math.max(0, s.saved.requests)))} requests since the start`);
+  setText(byId("f-saved-requests"), `and ${text(count(Math.max(0, s.saved.requests)))} store requests`);
 }
 
 /* ---- the way of a read ---- */
 
 /** @param {import("./model.js").Hop} h @returns {HTMLElement} */
 function makeHop(h) {
-  return element("li", `h-${h.hop}`, element("p", "name", HOP_NAMES[h.hop] ?? h.hop), element("p", "rate"), element("p", "times"));
+  return element("li", `h-${h.hop}`, element("p", "name", HOP_NAMES[h.hop] ?? h.hop), element("p", "rate"), element("p", "often"), element("p", "times"));
 }
 
 /** @param {HTMLElement} row @param {import("./model.js").Hop} h */
 function updateHop(row, h) {
   row.classList.toggle("none", !h.bytes_s && !h.requests_s);
   setFigure(part("rate", row), rate(h.bytes_s));
-  const times = h.p50_us === null ? "" : `, half within ${text(duration(h.p50_us))}, 99 % within ${text(duration(h.p99_us))}`;
-  setText(part("times", row), `${text(count(h.requests_s))} a second${times}`);
+  setText(part("often", row), `${text(count(h.requests_s))} a second`);
+  setText(part("times", row), h.p50_us === null ? "" : `half within ${text(duration(h.p50_us))}, 99 % within ${text(duration(h.p99_us))}`);
 }
 
 /** @param {Status} s */
@@ -112,8 +116,8 @@ function makeImage(e) {
   more.setAttribute("aria-haspopup", "dialog");
   more.setAttribute("aria-label", `Act on ${e.name}`);
   more.addEventListener("click", () => void openActions(e.name));
-  return element("li", "", element("span", "title", e.name, element("small", "warming")), element("span", "size"), strip, element("span", "rate"),
-    element("span", "share"), element("span", "clients hits"), more);
+  return element("li", "", element("span", "title", e.name, element("small", "warming")), element("span", "size"), strip, element("span", "share"),
+    element("span", "rate"), element("span", "clients"), more);
 }
 
 /** @param {HTMLElement} row @param {import("./model.js").Export} e */
@@ -121,8 +125,9 @@ function updateImage(row, e) {
   const strip = /** @type {SVGElement} */ (part("strip", row));
   setText(part("size", row), text(bytes(e.size)));
   setText(part("rate", row), text(rate(e.rates?.read_bytes ?? 0)));
+  part("rate", row).classList.toggle("none", !e.rates?.read_bytes);
   setText(part("share", row), percent(e.cached_share));
-  setText(part("hits", row), `${e.clients} ${e.clients === 1 ? "client" : "clients"}`);
+  setText(part("clients", row), `${e.clients} ${e.clients === 1 ? "client" : "clients"}`);
   setText(part("warming", row), warmWords(e));
   drawStrip(strip, e.strip);
   setAttribute(strip, "aria-label", `${e.name}: ${stripWords(e)}`);
@@ -176,7 +181,7 @@ function storePart(st) {
   const since = st.failing_s ? ` for ${span(st.failing_s)}` : "";
   const waits = st.read_waits_s ? `A read has been waiting for ${span(st.read_waits_s)}. ` : "";
   return { key: `${st.url}\n${st.export ?? ""}`, title: st.export ? `${st.url} (keys of ${st.export})` : st.url,
-    state: `${st.state}${since}`, why: waits + (st.error ?? ""), bad: st.state !== "answering" };
+    state: `${st.state}${since}`, why: waits + brief((st.error ?? "").replace(`store ${st.url}: `, "")), bad: st.state !== "answering" };
 }
 
 /** @param {Status} s @returns {Part[]} */
@@ -211,7 +216,7 @@ function proxyParts(s) {
 /** @param {import("./model.js").SlowRead} r @returns {Part} */
 function slowPart(r) {
   const when = `${span(Math.round(r.ago_ms / 1000))} ago`;
-  return { key: `${r.export} ${r.offset} ${r.took_us}`, title: r.what || `the file at ${r.offset}`, bad: r.failed,
+  return { key: `${r.export} ${r.offset} ${r.took_us}`, title: r.what || `a file at ${text(bytes(r.offset))}`, bad: r.failed,
     state: `${r.failed ? "failed after " : ""}${text(duration(r.took_us))}, ${when}`, why: slowWords(r) };
 }
 
@@ -220,7 +225,7 @@ function showAllParts(s) {
   const waiting = s.waiting_exports.map((e) => ({ key: `waits ${e.name}`, title: e.name, state: "waits for its keys", bad: true,
     why: "Give them again: granary mount --keys." }));
   const proxies = proxyParts(s);
-  showParts("stores", [...waiting, ...s.stores.map(storePart)]);
+  showParts("stores", [...waiting, ...s.stores.map(storePart).sort((a, b) => Number(b.bad) - Number(a.bad))]);
   showParts("disks", cacheParts(s));
   showParts("proxies", proxies);
   byId("proxies-s").hidden = !proxies.length;
@@ -242,7 +247,7 @@ function showAll(s) {
 
 /** @returns {Promise<number>} after how many milliseconds to ask again */
 async function ask() {
-  const answer = await fetch("api/status", { cache: "no-store", signal: AbortSignal.timeout(10000),
+  const answer = await fetch("api/status", { cache: "no-store", signal: within(10000),
     headers: token ? { Authorization: `Bearer ${token}` } : {} });
   if (answer.status === 401) {
     token = await askToken("This console needs its token",

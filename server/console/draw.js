@@ -106,17 +106,23 @@ export function drawStrip(picture, strip) {
   drawPaths(picture, [...paths]);
 }
 
-/** @param {Element} picture @param {number[]} values the oldest first @param {number} most how many there may be */
-export function drawSpark(picture, values, most) {
-  const width = 240, height = 48, top = Math.max(...values, 1);
-  const points = values.map((v, i) => {
-    const x = width - ((values.length - 1 - i) * width) / (most - 1);
-    return `${x.toFixed(1)} ${(height - 1 - (v / top) * (height - 4)).toFixed(1)}`;
-  });
-  if (points.length < 2) return;
-  const edge = `M${points.join("L")}`;
-  const first = points[0].split(" ")[0];
-  drawPaths(picture, [["area", `${edge}L${width} ${height}L${first} ${height}Z`], ["edge", edge]]);
+/**
+ * What each hop served lately, one layer above the other.
+ * @param {Element} picture @param {string[]} hops @param {number[][]} times the oldest first; of each, a number for each hop
+ * @param {number} most how many there may be
+ */
+export function drawSpark(picture, hops, times, most) {
+  const width = 240, height = 48, sums = times.map((row) => row.reduce((n, v) => n + v, 0)), top = Math.max(...sums, 1);
+  const x = (/** @type {number} */ i) => (width - ((times.length - 1 - i) * width) / (most - 1)).toFixed(1);
+  const y = (/** @type {number} */ v) => (height - (v / top) * height).toFixed(1);
+  let below = times.map(() => 0);
+  drawPaths(picture, hops.map((hop, h) => {
+    const above = below.map((v, i) => v + times[i][h]);
+    const edge = (/** @type {number[]} */ values) => values.map((v, i) => `${x(i)} ${y(v)}`);
+    const d = `M${[...edge(above), ...edge(below).reverse()].join("L")}Z`;
+    below = above;
+    return [`h-${hop}`, d];
+  }));
 }
 
 /**
@@ -146,7 +152,7 @@ export function drawFlow(picture, hops) {
  * @param {number} x @param {number} y @param {number} own its height @param {number} column @param {number} height
  */
 function branch(x, y, own, column, height) {
-  const w = own && Math.max(own * 0.9, 3), bend = column * 0.16 + w;
-  return `M${x} ${y}C${x + bend} ${y} ${x + bend} ${y} ${x + bend} ${height}` +
-    `H${x + bend - w}C${x + bend - w} ${y + own} ${x + bend - w} ${y + own} ${x} ${y + own}Z`;
+  const w = own && Math.max(own * 0.75, 2), r = column * 0.06, at = x + r / 2;
+  return `M${x} ${y}H${at}A${r + w} ${r + own} 0 0 1 ${at + r + w} ${y + r + own}V${height}` +
+    `H${at + r}V${y + own + r}A${r} ${r} 0 0 0 ${at} ${y + own}H${x}Z`;
 }

@@ -4,7 +4,7 @@
 
 import { byId, element, part, setFigure, setText, sync } from "./draw.js";
 import { askToken, say } from "./gate.js";
-import { bytes, duration, hitShare, percent, rate, readsOf, served, span, text } from "./model.js";
+import { bytes, duration, hitShare, percent, rate, readsOf, served, span, text, within } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
 /** @typedef {{path: string, status: Status | null, why: string, refused: boolean}} Node */
@@ -30,7 +30,7 @@ const healthOf = (n) => (n.status ? n.status.health : "away");
 /** @param {Node} n */
 async function ask(n) {
   try {
-    const answer = await fetch(`${n.path}api/status`, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS * 2),
+    const answer = await fetch(`${n.path}api/status`, { cache: "no-store", signal: within(EVERY_MS * 2),
       headers: token ? { Authorization: `Bearer ${token}` } : {} });
     n.refused = answer.status === 401;
     n.status = answer.ok ? /** @type {Status} */ (await answer.json()) : null;

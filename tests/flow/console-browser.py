@@ -103,6 +103,40 @@ def a_name_is_no_markup(browser):
     end(page)
 
 
+# Every text that the server may have from elsewhere, as an attacker would have it: names of images and files, addresses,
+# errors. Words that the page knows stay.
+HOSTILE = """(() => {
+  const asked = window.fetch, known = ["health", "hop", "strip", "state", "fence", "reading", "writing", "digest"];
+  const bad = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>'"><b>`;
+  const spoil = (key, value) => (typeof value === "string" && !known.includes(key) ? value + bad : value);
+  window.fetch = async (...args) => {
+    const status = await (await asked(...args)).json();
+    status.health_reason = "reason";
+    status.waiting_exports = [{ name: "waits" }];
+    status.l2 = [{ url: "proxy", state: "down", requests: 1, bytes: 1, failures: 1, wrong: 0 }];
+    status.l2_lists = [{ list: "list", proxies: 1, failing_s: 9, error: "no file" }];
+    status.stores.forEach((store) => { store.error = "no answer"; });
+    status.slow_reads = [{ offset: 1, len: 1, ago_ms: 1, took_us: 5, index_us: 1, disk_us: 1, queued_us: 1, store_us: 2, export: "slow",
+      what: "file", from: "server", failed: false }];
+    return new Response(JSON.stringify(status, spoil), { headers: { "Content-Type": "application/json" } });
+  };
+})()"""
+
+
+def nothing_said_is_markup(browser):
+    page = browser.page(1440, 1000)
+    page.before(HOSTILE)
+    page.go(f"{ADDRESS}#token={TOKEN}")
+    page.wait(READY)
+    page.run("document.querySelector('[aria-label^=\"Act on faces\"]').click()")
+    text = page.run("document.body.textContent")
+    for word in ("faces", "waits", "proxy", "list", "no file", "no answer", "file", "reason", "slow", "server"):
+        check(f"{word}<img src=x" in text, f"{word} is not shown as it is")
+    check(page.run("document.querySelectorAll('main img, dialog img, body script, main b').length") == 0, "a text became markup")
+    check(page.run("window.owned === undefined"), "a script of a name ran")
+    end(page)
+
+
 def the_token_is_asked_for(browser):
     page = open_page(browser, fragment="")
     page.wait("document.querySelector('#gate').open")
@@ -275,7 +309,7 @@ def a_server_that_is_gone(browser):
 browser = Browser(scratch)
 try:
     urllib.request.urlopen(ADDRESS, timeout=60).close()
-    for part in (figures_come, a_name_is_no_markup, the_token_is_asked_for, keys_suffice, eviction_asks_first, a_reader_hears_it,
+    for part in (figures_come, a_name_is_no_markup, nothing_said_is_markup, the_token_is_asked_for, keys_suffice, eviction_asks_first, a_reader_hears_it,
                  many_nodes, it_is_quiet, it_fits, speed, take_pictures, a_server_that_is_gone):
         print(f"== {part.__name__.replace('_', ' ')}", flush=True)
         part(browser)

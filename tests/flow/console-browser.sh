@@ -2,6 +2,7 @@
 # The console in a real Chromium: no complaint of the browser's, tokens, keys alone, what a screen reader gets, contrast
 # in light and dark, narrow screens, a server that goes away. It takes the pictures of docs/operations/console.md; with
 # GRANARY_PICTURES=DIRECTORY they are left there. axe-core looks too, where npm can get it: once for a build tree.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 command -v nginx >"$W/null" || skip "no nginx here (apt-get install nginx-light)"
 command -v qemu-io >"$W/null" || skip "no qemu-io here (apt-get install qemu-utils)"
@@ -23,11 +24,14 @@ openssl rand -hex 32 >"$W/token"
 openssl rand -hex 32 >"$W/admin"
 free_port
 background "$GRANARY" serve "$W/store/faces:v1" "$W/store/speech:v1" "$W/store/small:v1" "$W/store/videos:v1" \
-    "<b>bold & <i>=$W/store/small:v1" --socket "$W/nbd.sock" --cache "$W/cache:256M" --memory 32M --warm none \
+    --socket "$W/nbd.sock" --cache "$W/cache:256M" --memory 32M --warm none \
     --disk-timeout "$DISK_TIMEOUT" --console "127.0.0.1:$FREE_PORT" --console-token "$W/token" \
     --console-admin-token "$W/admin" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
+curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode "image=$W/store/small:v1" \
+    'http://granary/exports/%3Cb%3Ebold%20%26%20%3Ci%3E' >"$W/added"
+grep -q '"ok":true' "$W/added" || fail "an export of an odd name: $(cat "$W/added")"
 
 # Somebody reads all the time: all of one image, again and again; of the others a piece now and then.
 background bash -c "while nbdcopy 'nbd+unix:///faces?socket=$W/nbd.sock' null: 2>'$W/null'; do sleep 1; done"

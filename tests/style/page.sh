@@ -12,7 +12,7 @@ check_types() {
     local files
     mapfile -t files < <(page_files | grep '\.js$')
     tsc --noEmit --allowJs --checkJs --strict --noUnusedLocals --noImplicitReturns --target es2022 --module es2022 \
-        --lib es2022,dom,dom.iterable --types '' "${files[@]}"
+        --lib es2022,dom,dom.iterable "${files[@]}"
 }
 
 check_markup() {

@@ -122,6 +122,10 @@ class Page:
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": name.replace("_", "-"), "value": value} for name, value in features.items()])
 
+    def before(self, script):
+        """Run it in each document that the page opens from now on, before the document's own scripts."""
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def go(self, url):
         self.call("Page.navigate", url=url)
 
@@ -133,12 +137,11 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script):
-        """Until an expression is true; returns its value."""
+        """Until an expression is true."""
         until = time.monotonic() + WAIT_S
         while True:
-            value = self.run(f"(() => {{ try {{ return {script} }} catch {{ return null }} }})()")
-            if value:
-                return value
+            if self.run(f"(() => {{ try {{ return !!({script}) }} catch {{ return false }} }})()"):
+                return
             if time.monotonic() > until:
                 raise TimeoutError(f"never true: {script}; the page says: {self.run('document.body.innerText')[:600]}")
             time.sleep(0.05)
