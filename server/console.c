@@ -1,5 +1,5 @@
 /* One thread of libmicrohttpd answers all browsers. The page's files are constants of the program. The document is made
- * at most once a second, when somebody asks for it, and all who ask in that second get the same bytes. What takes
+ * at most once a second or so, when somebody asks for it, and all who ask in that time get the same bytes. What takes
  * longer is an action, which a job answers as on the control socket.
  *
  * Who is refused is refused at once, before its body comes, and loses its connection. */
@@ -40,7 +40,6 @@ static const char *const headers[][2] = {
      "form-action 'none'; frame-ancestors 'none'"},
     {"X-Content-Type-Options", "nosniff"},
     {"Referrer-Policy", "no-referrer"},
-    {"Cross-Origin-Opener-Policy", "same-origin"},
     {"Cross-Origin-Resource-Policy", "same-origin"},
 };
 
@@ -134,6 +133,17 @@ static struct refusal refusal_of_action(const struct console_access *a, struct M
     return (struct refusal){0};
 }
 
+/* Does a proxy hand on what somebody else asked? Many say so; one that does not is why a console behind a proxy needs a
+ * token. */
+static bool was_forwarded(struct MHD_Connection *connection)
+{
+    static const char *const marks[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(marks); i++)
+        if (MHD_lookup_connection_value(connection, MHD_HEADER_KIND, marks[i]))
+            return true;
+    return false;
+}
+
 /* Why a request is not answered, if so. The page itself tells nothing, and everybody gets it. */
 static struct refusal refusal_of(const struct console_access *a, struct MHD_Connection *connection, const char *url,
                                  const char *method)
@@ -141,9 +151,11 @@ static struct refusal refusal_of(const struct console_access *a, struct MHD_Conn
     bool action = is_action(url), status = !strcmp(url, STATUS_PATH);
     bool gets = !strcmp(method, MHD_HTTP_METHOD_GET) || !strcmp(method, MHD_HTTP_METHOD_HEAD);
     if (!a->needs_token &&
-        !console_host_is_own(a, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST)))
-        return (struct refusal){MHD_HTTP_MISDIRECTED_REQUEST,
-                                "this console is for its own machine; give it --console-token FILE for other names\n"};
+        (was_forwarded(connection) ||
+         !console_host_is_own(a, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST))))
+        return (struct refusal){
+            MHD_HTTP_MISDIRECTED_REQUEST,
+            "this console is for its own machine; give it --console-token FILE for other names, and for proxies\n"};
     if (!action && !status && find_file(url) == console_file_count)
         return (struct refusal){MHD_HTTP_NOT_FOUND, "not found\n"};
     if (action ? strcmp(method, MHD_HTTP_METHOD_POST) != 0 : !gets)
@@ -168,13 +180,14 @@ static enum MHD_Result answer_file(const struct console *c, struct MHD_Connectio
                               unchanged ? page->unchanged : page->whole);
 }
 
-/* Make the document anew if it is a second old. Those who are still being sent the old one keep it. */
+/* Make the document anew if it is CONSOLE_EVERY_MS old. Those who are still being sent the old one keep it. */
 static int renew_document(struct console *c)
 {
     char *text;
     size_t len;
+    uint64_t now_ms = clock_now_ms();
     console_strips_watch(c->strips);
-    if (c->document && clock_now_ms() - c->made_ms < CONSOLE_EVERY_MS)
+    if (c->document && now_ms - c->made_ms < CONSOLE_EVERY_MS)
         return 0;
     int rc = console_report_make(c->report, &text, &len);
     if (rc)
@@ -187,7 +200,7 @@ static int renew_document(struct console *c)
     if (c->document)
         MHD_destroy_response(c->document);
     c->document = response;
-    c->made_ms = clock_now_ms();
+    c->made_ms = now_ms;
     return 0;
 }
 
@@ -252,11 +265,8 @@ static int make_pages(struct console *c)
     return 0;
 }
 
-/* Read the tokens, and bind. Without a token the socket must be one of this machine's own addresses, which only a bound
- * socket tells. */
-static int open_socket(const struct console_config *config, struct console *c)
+static int read_tokens(const struct console_config *config, struct console_access *a)
 {
-    struct console_access *a = &c->access;
     a->needs_token = config->token_file;
     a->acts = config->admin_token_file;
     int rc = a->needs_token ? console_token_read("console-token", config->token_file, &a->token) : 0;
@@ -265,6 +275,21 @@ static int open_socket(const struct console_config *config, struct console *c)
     if (!rc && a->needs_token && a->acts && digest_equal(&a->token, &a->admin_token))
         rc = error_set(-EINVAL, "console-admin-token: %s has the token of those who only look; make another one",
                        config->admin_token_file);
+    return rc;
+}
+
+int console_check(const struct console_config *config)
+{
+    struct console_access a;
+    return read_tokens(config, &a);
+}
+
+/* Read the tokens, and bind. Without a token the socket must be one of this machine's own addresses, which only a bound
+ * socket tells. */
+static int open_socket(const struct console_config *config, struct console *c)
+{
+    struct console_access *a = &c->access;
+    int rc = read_tokens(config, a);
     if (rc)
         return rc;
     listen_host(config->address, a->host, sizeof a->host);

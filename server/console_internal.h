@@ -21,12 +21,12 @@
 #include "server/server_internal.h"
 
 enum {
-    CONSOLE_EXPORTS_MAX = 1000,      /* exports in the document: the first ones added */
-    CONSOLE_EVERY_MS = 1000,         /* the document is not made more often */
-    CONSOLE_DOCUMENT_MAX = 16 << 20, /* bytes */
-    CONSOLE_TOKEN_LEAST = 16,        /* characters */
-    CONSOLE_TOKEN_FILE_MAX = 4096,   /* bytes */
-    CONSOLE_STRIP_CELLS = 512,       /* of an image, at most */
+    CONSOLE_EXPORTS_MAX = 1000,     /* exports in the document: the first ones added */
+    CONSOLE_EVERY_MS = 900,         /* the document is not made more often; the page asks once a second */
+    CONSOLE_DOCUMENT_MAX = 4 << 20, /* bytes; a slow client keeps one */
+    CONSOLE_TOKEN_LEAST = 16,       /* characters */
+    CONSOLE_TOKEN_FILE_MAX = 4096,  /* bytes */
+    CONSOLE_STRIP_CELLS = 512,      /* of an image, at most */
     CONSOLE_STRIP_MAX = CONSOLE_STRIP_CELLS + 1,
 };
 

@@ -17,9 +17,10 @@
 #include "image/warm/warm_run.h"
 
 enum {
-    SAMPLES = 10,      /* kept */
-    RATES_BACK = 3,    /* samples that rates go back */
-    TOO_OLD_MS = 5000, /* from one sample to the next at most */
+    SAMPLES = 10,       /* kept */
+    RATES_BACK = 3,     /* samples that rates go back */
+    TOO_OLD_MS = 60000, /* from one sample to the next at most */
+    EXPORTS_MS = 2000,  /* from one sample of the exports to the next at least */
 };
 
 /* The way of a read: each hop takes what the one before it did not have. */
@@ -132,8 +133,7 @@ static const struct sample *add_sample(struct console_report *r)
 static void add_exports_sample(struct console_report *r)
 {
     struct history_sample now;
-    if ((r->exports.at_us && clock_now_us() - r->exports.at_us < 2 * CONSOLE_EVERY_MS * 1000ull) ||
-        history_take(r->stack, &now))
+    if ((r->exports.at_us && clock_now_us() - r->exports.at_us < EXPORTS_MS * 1000ull) || history_take(r->stack, &now))
         return;
     history_sample_release(&r->exports_before);
     r->exports_before = r->exports;
@@ -145,7 +145,7 @@ static const struct history_sample *exports_then(const struct console_report *r)
 {
     if (r->exports_before.at_us)
         return &r->exports_before;
-    bool old = r->exports.at_us && clock_now_us() - r->exports.at_us >= CONSOLE_EVERY_MS * 1000ull / 2;
+    bool old = r->exports.at_us && clock_now_us() - r->exports.at_us >= EXPORTS_MS * 1000ull / 4;
     return old ? &r->exports : NULL;
 }
 

@@ -22,7 +22,7 @@ enum {
     ROUNDS = 16,       /* of a second: an image's cells are looked at once a second at most */
     CPU_US = 4000,     /* of a second */
     EVERY_MS = 1000,   /* from one second's work to the next */
-    WATCHED_MS = 5000, /* for so long after a look at the console the thread goes on */
+    WATCHED_MS = 9000, /* for so long after a look at the console the thread goes on */
     STRIDE = 521,      /* a prime above CONSOLE_STRIP_CELLS: its multiples visit each cell */
 };
 
@@ -165,15 +165,23 @@ static void forget_between(struct console_strips *s, uint64_t after, uint64_t be
     s->strips.len -= to - from;
 }
 
-/* Look at the next cells of an export's image, a ROUNDS-th of them. */
-static void look_at(struct console_strips *s, const struct stack_export *e)
+/* CPU time of this thread. */
+static uint64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Look at the next cells of an export's image, a ROUNDS-th of them, as far as the time goes. */
+static void look_at(struct console_strips *s, const struct stack_export *e, uint64_t end_us)
 {
     struct strip *strip = strip_of(s, e);
     struct image_cursor cursor;
     if (!strip || !strip->cells)
         return;
     image_cursor_init(&cursor, stack_export_image(e), NULL);
-    for (size_t i = 0; i < (strip->cells + ROUNDS - 1) / ROUNDS; i++) {
+    for (size_t i = 0; i < (strip->cells + ROUNDS - 1) / ROUNDS && cpu_us() < end_us; i++) {
         size_t cell = (size_t)(strip->looked * STRIDE % strip->cells);
         char look = look_at_cell(&cursor, strip, cell);
         SCOPED_LOCK(&s->lock);
@@ -184,13 +192,6 @@ static void look_at(struct console_strips *s, const struct stack_export *e)
 }
 
 /* ---- the thread ---- */
-
-static uint64_t cpu_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* Go on from the export after the last one to the end of the table. Returns false when the time is over, or there is no
  * export. */
@@ -205,7 +206,7 @@ static bool look_round(struct console_strips *s, uint64_t end_us)
         before = number;
         if (number <= s->last)
             continue;
-        look_at(s, e);
+        look_at(s, e, end_us);
         s->last = number;
         if (cpu_us() >= end_us)
             return false;

@@ -193,6 +193,8 @@ struct console_config {
     const char *admin_token_file; /* who acts needs this one; NULL: nobody acts */
 };
 
+/* Read the tokens, as console_open does, and nothing else. Errors of console_open. */
+GR_MUST_CHECK int console_check(const struct console_config *config);
 /* Bind and listen, and read the tokens. Makes no thread. The stack and added (may be NULL) are not owned and outlive
  * the console. -EINVAL: a token is unfit, or missing where other machines reach the address; or the errors of
  * metrics_server_open and io_read_file. */

@@ -66,11 +66,16 @@ static int inherited_keys(void)
     return !fcntl((int)fd, F_GET_SEALS) && !fcntl((int)fd, F_SETFD, FD_CLOEXEC) ? (int)fd : -1;
 }
 
+static struct console_config console_config_of(const struct serving *s)
+{
+    return (struct console_config){.address = s->options.console,
+                                   .token_file = s->options.console_token,
+                                   .admin_token_file = s->options.console_admin_token};
+}
+
 static int open_console(struct serving *s)
 {
-    const struct console_config config = {.address = s->options.console,
-                                          .token_file = s->options.console_token,
-                                          .admin_token_file = s->options.console_admin_token};
+    const struct console_config config = console_config_of(s);
     int rc = console_open(&config, s->stack, s->added, &s->console);
     if (!rc) /* port 0 takes a free one */
         log_info("console at %s, port %u", s->options.console, console_port(s->console));
@@ -80,8 +85,13 @@ static int open_console(struct serving *s)
 /* The stack first: everything else works on it. The control socket last, when the server can serve. */
 int serving_open(struct serving *s)
 {
-    if (getenv("GRANARY_CHECK")) /* only the parameters were to be checked, and they are good */
+    if (getenv("GRANARY_CHECK")) { /* only the parameters were to be checked, and they are good */
+        const struct console_config config = console_config_of(s);
+        int rc = console_check(&config);
+        if (rc)
+            return rc;
         _exit(EXIT_SUCCESS);
+    }
     s->options.stack.resolved = resolved_when();
     if (s->options.control && asprintf(&s->handed, "%s" EXPORT_TABLE_HANDED, s->options.control) < 0) {
         s->handed = NULL;

@@ -140,6 +140,10 @@ struct cache_capacity cache_capacity(struct cache *c, unsigned quota);
 
 bool cache_is_fenced(const struct cache *c);
 
+/* Read a piece if it is on disk, without counting a hit and without fetching. false: it is not on disk, or proved bad.
+ * Blocks for the disk. */
+GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *piece);
+
 /* Is the chunk cached and readable now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
 

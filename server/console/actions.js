@@ -8,7 +8,7 @@ import { bytes, span, text } from "./model.js";
 
 /**
  * @typedef {{label: string, note: string, path: string, sure?: string}} Choice
- * @typedef {{id: number, title: string, state: string, outcome: string, done: number, total: number, since: number,
+ * @typedef {{id: number, title: string, state: string, outcome: string, done: number, had: number, total: number, since: number,
  *   stop: AbortController | null, bad: boolean}} Job
  * @typedef {{bytes_done?: number, bytes_total?: number}} Progress
  */
@@ -64,8 +64,8 @@ async function begin(choice, name) {
   if (!(await isSure(choice, name ?? ""))) return;
   if (!token && !(await giveToken(false))) return;
   const job = /** @type {Job} */ ({ id: ++last, title: name === undefined ? choice.label : `${choice.label} ${name}`,
-    state: "asked", outcome: "", done: 0, total: 0, since: Date.now(), stop: new AbortController(), bad: false });
-  jobs = [job, ...jobs].slice(0, 8);
+    state: "asked", outcome: "", done: 0, had: 0, total: 0, since: Date.now(), stop: new AbortController(), bad: false });
+  jobs = [job, ...jobs].filter((other, i) => i < 8 || other.stop);
   drawJobs();
   const path = choice.path + (name === undefined ? "" : encodeURIComponent(name));
   await run(job, path);
@@ -140,7 +140,7 @@ function take(job, line) {
   if (line.progress) {
     const p = /** @type {Progress} */ (line.progress);
     job.done = p.bytes_done ?? 0;
-    job.total = p.bytes_total ?? 0;
+    if (job.total !== (p.bytes_total ?? 0)) Object.assign(job, { total: p.bytes_total ?? 0, had: job.done, since: Date.now() });
     job.state = timeLeft(job);
     drawJobs();
   } else if (line.error) end(job, String(line.error), true);
@@ -159,9 +159,8 @@ function outcome(sums) {
 
 /** @param {Job} job @returns {string} */
 function timeLeft(job) {
-  const share = job.total ? job.done / job.total : 0;
-  const seconds = (Date.now() - job.since) / 1000;
-  const left = share > 0.01 && seconds > 2 ? `, ${span(Math.ceil((seconds / share) * (1 - share)))} left` : "";
+  const got = job.done - job.had, seconds = (Date.now() - job.since) / 1000;
+  const left = got > 0 && seconds > 2 ? `, ${span(Math.ceil((seconds / got) * (job.total - job.done)))} left` : "";
   return `${text(bytes(job.done))} of ${text(bytes(job.total))}${left}`;
 }
 

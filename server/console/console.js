@@ -57,7 +57,7 @@ function showAway(why) {
   document.body.className = "stale";
   byId("health").className = "health is-away";
   setText(part("what", byId("health")), "No answer");
-  setText(byId("fresh"), seconds ? `for ${span(Math.round(seconds))}` : why);
+  setText(byId("fresh"), seconds ? `for ${span(Math.round(seconds))}: ${why}` : why);
   if (health !== "away") say(`The server does not answer. ${why}`);
   health = "away";
 }
@@ -71,7 +71,7 @@ function showFigures(s) {
   const hits = hitShare(s);
   const clients = s.exports.reduce((n, e) => n + e.clients, 0);
   const takers = s.hops.slice(1).map((h) => h.hop);
-  sparks = [...sparks, takers.map((hop) => served(s, hop))].slice(-SPARK);
+  if (latest?.uptime_ms !== s.uptime_ms) sparks = [...sparks, takers.map((hop) => served(s, hop))].slice(-SPARK);
   setFigure(byId("f-read"), rate(reads.bytes_s));
   drawSpark(byId("f-spark"), takers, sparks, SPARK);
   setFigure(byId("f-reads"), count(reads.requests_s));
@@ -237,9 +237,9 @@ function showAllParts(s) {
 
 /** @param {Status} s */
 function showAll(s) {
-  latest = s;
   showHead(s);
   showFigures(s);
+  latest = s;
   showWay(s);
   showImages(s);
   showAllParts(s);

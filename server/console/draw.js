@@ -57,11 +57,18 @@ export function setAttribute(e, name, value) {
  */
 export function sync(list, items, keyOf, make, update) {
   const known = new Map([...list.children].map((row) => [/** @type {HTMLElement} */ (row).dataset.key, row]));
-  let at = list.firstElementChild;
+  /** @type {Map<string, T>} */
+  const wanted = new Map();
   for (const item of items) {
-    const key = keyOf(item);
+    let key = keyOf(item);
+    while (wanted.has(key)) key += "\n"; // another one of that key
+    wanted.set(key, item);
+  }
+  for (const [key, row] of known) if (!wanted.has(key ?? "")) row.remove();
+  const focus = /** @type {HTMLElement | null} */ (document.activeElement);
+  let at = list.firstElementChild;
+  for (const [key, item] of wanted) {
     let row = /** @type {HTMLElement | undefined} */ (known.get(key));
-    known.delete(key);
     if (!row) {
       row = make(item);
       row.dataset.key = key;
@@ -70,7 +77,7 @@ export function sync(list, items, keyOf, make, update) {
     else list.insertBefore(row, at);
     update(row, item);
   }
-  for (const row of known.values()) row.remove();
+  if (focus?.isConnected && focus !== document.activeElement && list.contains(focus)) focus.focus(); // its row moved
 }
 
 /** @param {string} name @param {ParentNode} row @returns {Element} */

@@ -19,12 +19,21 @@ export function show(id) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue), { once: true }));
 }
 
+/** @type {Promise<string>} the last question: there is one dialog for all */
+let asking = Promise.resolve("");
+
 /**
  * Ask for a token. With `cancel`, a user may go back.
  * @param {string} title @param {string} why @param {boolean} wrong the last one was wrong @param {boolean} cancel
  * @returns {Promise<string>} "": none
  */
-export async function askToken(title, why, wrong, cancel) {
+export function askToken(title, why, wrong, cancel) {
+  asking = asking.then(() => askNow(title, why, wrong, cancel));
+  return asking;
+}
+
+/** @param {string} title @param {string} why @param {boolean} wrong @param {boolean} cancel @returns {Promise<string>} */
+async function askNow(title, why, wrong, cancel) {
   const input = /** @type {HTMLInputElement} */ (byId("gate-token"));
   const back = /** @type {HTMLButtonElement} */ (byId("gate-cancel"));
   const dialog = /** @type {HTMLDialogElement} */ (byId("gate"));
@@ -32,9 +41,8 @@ export async function askToken(title, why, wrong, cancel) {
   setText(byId("gate-why"), why);
   byId("gate-wrong").hidden = !wrong;
   back.hidden = !cancel;
-  back.onclick = () => { input.value = ""; dialog.close(); };
-  await show("gate");
-  const given = input.value.trim();
+  back.onclick = () => dialog.close();
+  const opened = (await show("gate")) === "open", given = input.value.trim();
   input.value = "";
-  return given;
+  return opened ? given.replace(/[^!-~]/g, "?") : ""; // no header has other characters
 }

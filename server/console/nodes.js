@@ -7,21 +7,28 @@ import { askToken, say } from "./gate.js";
 import { bytes, duration, hitShare, percent, rate, readsOf, served, span, text, within } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
-/** @typedef {{path: string, status: Status | null, why: string, refused: boolean}} Node */
+/** @typedef {{url: string, path: string, status: Status | null, why: string, refused: boolean, due: number}} Node */
 
-const EVERY_MS = 5000;
+const EVERY_MS = 5000, AWAY_MS = 15000, SHOW_MS = 1000;
+const AT_ONCE = 5; // a browser has six connections to a host, and what waits for one is no node that is late
 const RANKS = ["failing", "away", "degraded", "healthy"];
 
 const given = new URLSearchParams(location.hash.slice(1));
 let token = given.get("token") ?? "";
-let worst = "";
-const nodes = pathsOf(given.get("nodes") ?? "").map((path) => /** @type {Node} */ ({ path, status: null, why: "", refused: false }));
+let worst = "", asksToken = false;
+const nodes = urlsOf(given.get("nodes") ?? "").map((url) => /** @type {Node} */ (
+  { url, path: url.slice(location.origin.length), status: null, why: "not asked yet", refused: false, due: 0 }));
 if (token) history.replaceState(null, "", `${location.pathname}#nodes=${given.get("nodes") ?? ""}`);
 
-/** @param {string} list @returns {string[]} those below this page's host, each once */
-function pathsOf(list) {
-  const urls = list.split(",").filter(Boolean).map((path) => new URL(path.endsWith("/") ? path : `${path}/`, location.href));
-  return [...new Set(urls.filter((url) => url.origin === location.origin).map((url) => url.pathname))];
+/**
+ * Whole addresses: a path may begin with two slashes, and would lead to another host.
+ * @param {string} list @returns {string[]} those of this page's host, each once
+ */
+function urlsOf(list) {
+  const urls = list.split(",").filter(Boolean).flatMap((path) => {
+    try { return [new URL(path.endsWith("/") ? path : `${path}/`, location.href)]; } catch { return []; }
+  });
+  return [...new Set(urls.filter((url) => url.origin === location.origin).map((url) => url.origin + url.pathname))];
 }
 
 /** @param {Node} n @returns {string} */
@@ -30,10 +37,12 @@ const healthOf = (n) => (n.status ? n.status.health : "away");
 /** @param {Node} n */
 async function ask(n) {
   try {
-    const answer = await fetch(`${n.path}api/status`, { cache: "no-store", signal: within(EVERY_MS * 2),
+    const answer = await fetch(`${n.url}api/status`, { cache: "no-store", signal: within(EVERY_MS),
       headers: token ? { Authorization: `Bearer ${token}` } : {} });
     n.refused = answer.status === 401;
-    n.status = answer.ok ? /** @type {Status} */ (await answer.json()) : null;
+    const status = answer.ok ? /** @type {Status} */ (await answer.json()) : null;
+    if (status) status.hops.map((h) => h.hop); // else it is no console that answers
+    n.status = status;
     n.why = n.refused ? "it needs another token" : answer.ok ? "" : `it answers ${answer.status}`;
   } catch (error) {
     n.status = null;
@@ -47,11 +56,11 @@ async function ask(n) {
 /** @param {Node} n @returns {HTMLElement} */
 function makeNode(n) {
   const link = element("a", "title");
-  link.setAttribute("href", n.path);
+  link.setAttribute("href", n.url);
   link.addEventListener("click", (event) => {
     if (!token) return;
     event.preventDefault();
-    location.assign(`${n.path}#token=${encodeURIComponent(token)}`);
+    location.assign(`${n.url}#token=${encodeURIComponent(token)}`);
   });
   const health = element("span", "health", element("span", "mark"), element("span", "what"));
   return element("li", "", element("div", "line", link, health), element("p", "rate"), element("p", "times"), element("p", "why"));
@@ -100,17 +109,34 @@ function seen() {
   return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
 }
 
+const pause = () => new Promise((wake) => setTimeout(wake, SHOW_MS / 4));
+
+/** Ask the node that has waited longest, again and again; some of these run at a time. */
 async function askForEver() {
   for (;;) {
     await seen();
-    await Promise.all(nodes.map(ask));
+    const n = nodes.reduce((first, other) => (other.due < first.due ? other : first));
+    if (asksToken || n.due > performance.now()) { await pause(); continue; }
+    n.due = Infinity;
+    await ask(n);
+    n.due = performance.now() + (n.status || n.refused ? EVERY_MS : AWAY_MS);
+  }
+}
+
+async function showForEver() {
+  for (;;) {
+    await new Promise((wake) => setTimeout(wake, SHOW_MS));
     show();
-    if (nodes.some((n) => n.refused) && !nodes.some((n) => n.status))
-      token = await askToken("The nodes need their token", "It is the line in the file that each was started with (--console-token).", token !== "", false);
-    else await new Promise((wake) => setTimeout(wake, EVERY_MS));
+    if (!nodes.some((n) => n.refused) || nodes.some((n) => n.status)) continue;
+    asksToken = true;
+    token = await askToken("The nodes need their token", "It is the line in the file that each was started with (--console-token).", token !== "", false);
+    nodes.forEach((n) => { n.refused = false; n.due = Math.min(n.due, 0); });
+    asksToken = false;
   }
 }
 
 byId("none").hidden = nodes.length > 0;
-if (nodes.length) void askForEver();
-else setText(part("what", byId("health")), "No nodes are named");
+if (nodes.length) {
+  for (let i = 0; i < AT_ONCE; i++) void askForEver();
+  void showForEver();
+} else setText(part("what", byId("health")), "No nodes are named");

@@ -137,6 +137,29 @@ def nothing_said_is_markup(browser):
     end(page)
 
 
+def rows_have_one_key_each(browser):
+    """Equal keys are rows of their own, which stay; a row that goes moves no other, and takes no focus with it."""
+    page = open_page(browser)
+    page.wait(READY)
+    rows = page.run("""import('./draw.js').then(({ element, sync }) => {
+        const list = document.querySelector('#slow'), set = (keys) => sync(list, keys, (key) => key, () => element("button"), () => {});
+        set(["a", "a", "b", "c"]);
+        const [first, , , last] = list.children, c = list.children[3];
+        document.querySelector('#slow-s').hidden = false;
+        c.focus();
+        let moves = 0;
+        list.insertBefore = (...args) => { moves++; return Element.prototype.insertBefore.apply(list, args); };
+        for (let i = 0; i < 5; i++) set(["a", "a", "b", "c"]);
+        set(["a", "b", "c"]);
+        const kept = list.children.length === 3 && list.firstElementChild === first && list.lastElementChild === last;
+        delete list.insertBefore;
+        set(["c", "a", "b"]);
+        return [kept, moves, document.activeElement === c];
+    })""")
+    check(rows == [True, 0, True], f"rows: {rows}")
+    end(page)
+
+
 def the_token_is_asked_for(browser):
     page = open_page(browser, fragment="")
     page.wait("document.querySelector('#gate').open")
@@ -177,7 +200,15 @@ def keys_suffice(browser):
     page.wait("document.querySelector('#act').open && document.activeElement.closest('#act-choices')")
     page.press("Enter")  # Warm, the first
     page.wait("document.querySelector('#gate').open")
-    page.type("a-wrong-token-of-sufficient-length")
+    page.type(ADMIN)
+    page.press("Escape")
+    page.wait("!document.querySelector('#gate').open")
+    check(page.run("document.querySelector('#jobs-s').hidden"), "it acts after Escape")
+    page.press("Enter")
+    page.wait("document.querySelector('#act').open && document.activeElement.closest('#act-choices')")
+    page.press("Enter")
+    page.wait("document.querySelector('#gate').open")
+    page.type("a-wrong-token-of-sufficient-length–")
     page.press("Enter")
     page.wait("!document.querySelector('#gate-wrong').hidden")
     page.type(ADMIN)
@@ -229,17 +260,20 @@ def a_reader_hears_it(browser):
 
 def many_nodes(browser):
     page = browser.page(1280, 800)
-    page.go(f"{PROXY}node1/nodes.html#nodes=/gone/,/node1/,https://evil.example/&token={TOKEN}")
-    page.wait("document.querySelectorAll('#nodes > li').length === 2")
-    page.wait("document.querySelector('#health').textContent.includes('1 without an answer')")
+    page.go(f"{PROXY}node1/nodes.html#nodes=/gone/,/node1/,https://evil.example/,/.//evil.example/,http://&token={TOKEN}")
+    page.wait("document.querySelectorAll('#nodes > li').length === 3")
+    page.wait("document.querySelector('#health').textContent.includes('2 without an answer')")
+    page.wait("!/^0 B|–/.test(document.querySelector('#f-read').textContent)")
+    links = page.run("[...document.querySelectorAll('#nodes a')].map((a) => a.host)")
+    check(set(links) == {PROXY.split("/")[2]}, f"a node leads to another host: {links}")
     words = page.run("[...document.querySelectorAll('#nodes .health')].map((e) => e.textContent)")
-    check(words == ["No answer", "healthy"], f"nodes, the worst first: {words}")
+    check(words == ["No answer", "No answer", "healthy"], f"nodes, the worst first: {words}")
     check("token" not in page.run("location.href + document.querySelector('#nodes').outerHTML"), "the token is in the page")
     check_reader(page, "nodes", {"banner", "main", "heading", "list", "link", "status"})
-    page.run("document.querySelector('#nodes a[href=\"/node1/\"]').click()")
+    page.run("document.querySelector('#nodes a[href$=\"/node1/\"]').click()")
     page.wait(READY)
     check(page.run("location.pathname") == "/node1/", "the link leads elsewhere")
-    end(page, ["502"])
+    end(page, ["502", "404"])
 
 
 def it_is_quiet(browser):
@@ -309,7 +343,7 @@ def a_server_that_is_gone(browser):
 browser = Browser(scratch)
 try:
     urllib.request.urlopen(ADDRESS, timeout=60).close()
-    for part in (figures_come, a_name_is_no_markup, nothing_said_is_markup, the_token_is_asked_for, keys_suffice, eviction_asks_first, a_reader_hears_it,
+    for part in (figures_come, a_name_is_no_markup, nothing_said_is_markup, rows_have_one_key_each, the_token_is_asked_for, keys_suffice, eviction_asks_first, a_reader_hears_it,
                  many_nodes, it_is_quiet, it_fits, speed, take_pictures, a_server_that_is_gone):
         print(f"== {part.__name__.replace('_', ' ')}", flush=True)
         part(browser)

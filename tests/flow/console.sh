@@ -64,6 +64,7 @@ read_all
 saves_more() { [ "$(get /api/status | jq .saved.requests)" -gt "$before" ]; }
 wait_for 60 saves_more || fail "a read that the cache served saved nothing: $(get /api/status | jq .saved)"
 [ "$(code '/api/cache/evict?export=faces' -X POST -H 'Granary-Console: 1')" = 403 ] || fail "anybody acts: $(cat "$W/body")"
+[ "$(code /api/status -H 'X-Forwarded-For: 10.0.0.1')" = 421 ] || fail "behind a proxy anybody may read it: $(cat "$W/body")"
 [ "$(code /api/status -H 'Host: evil.example')" = 421 ] || fail "a page of another name may read it: $(cat "$W/body")"
 end_background
 
@@ -110,6 +111,13 @@ for token in token admin; do
     ! grep -rqF "$(cat "$W/$token")" "$W/serve.out" "$W/serve.err" "$W/nbd.sock".* 2>"$W/null" || fail "the $token is in a log"
 done
 
+echo "== a server whose token is gone is not replaced"
+mv "$W/token" "$W/away"
+! "$GRANARY" upgrade "$W/nbd.sock" >"$W/upgraded" 2>&1 || fail "it is replaced: $(cat "$W/upgraded")"
+mv "$W/away" "$W/token"
+grep -q "console-token: .*$W/token" "$W/upgraded" || fail "it does not say why: $(cat "$W/upgraded")"
+document | jq -e .pid >"$W/null" || fail "the console is gone"
+
 echo "== a server that is upgraded has its console again"
 "$GRANARY" upgrade "$W/nbd.sock" >"$W/upgraded" 2>&1 || fail "upgrade: $(cat "$W/upgraded")"
 is_back() { document | jq -e '.health == "healthy"' >"$W/null" 2>&1; }
@@ -122,7 +130,7 @@ read_all
 
 echo "== a console that answers many who ask at once"
 for _ in {1..6}; do
-    { for _ in {1..20}; do document >"$W/null" || exit 1; done; } &
+    { for _ in {1..20}; do document | jq -e .pid >"$W/null" || exit 1; done; } &
     askers+=($!)
 done
 for pid in "${askers[@]}"; do wait "$pid" || fail "somebody got no answer"; done

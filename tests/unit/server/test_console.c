@@ -136,6 +136,26 @@ static void test_console__the_document_is_that_of_status_and_more(void **state)
     console_served_release(&s);
 }
 
+/* Of all reads, and of the export's; whoever asks more rarely than the page sees rates, too. */
+static void test_console__what_is_read_has_a_rate(void **state)
+{
+    static struct console_served s;
+    static uint8_t got[CONTROL_CHUNK];
+    console_served_init(&s, false, false);
+    for (bool seen = false; !seen;) {
+        assert_int_equal(image_read(image_at(s.w.stack, 0), got, 0, sizeof got), 0);
+        CLEANUP_JSON json_t *root = document(s.port, "");
+        json_t *reads = json_array_get(json_object_get(root, "hops"), 0);
+        json_t *export = json_array_get(json_object_get(root, "exports"), 0);
+        json_t *rates = json_object_get(export, "rates");
+        seen = json_real_value(json_object_get(reads, "bytes_s")) > 0 &&
+               json_real_value(json_object_get(reads, "requests_s")) > 0 &&
+               json_is_integer(json_object_get(reads, "p99_us")) &&
+               json_number_value(json_object_get(rates, "read_bytes")) > 0;
+    }
+    console_served_release(&s);
+}
+
 /* Two who ask within a second get the same bytes: pid and counters say nothing, but the age does. */
 static void test_console__a_document_is_for_all_of_its_second(void **state)
 {
@@ -249,6 +269,9 @@ static void test_console__without_a_token_another_name_is_refused(void **state)
         {"Host: localhost:9465", true},
         {"Host: LOCALHOST", true},
         {"Host: [::1]:9465", true},
+        {"Host: localhost\r\nVia: 1.1 proxy", false},
+        {"Host: localhost\r\nX-Forwarded-For: 10.0.0.1", false},
+        {"Host: localhost\r\nForwarded: for=10.0.0.1", false},
         {"Host: evil.example", false},
         {"Host: 127.0.0.1.evil", false},
         {"Host: localhost.evil", false},
@@ -345,8 +368,10 @@ static void test_console__where_others_reach_it_a_token_is_needed(void **state)
     assert_non_null(strstr(error_text(), "needs a token"));
     const struct console_config same = {.address = "127.0.0.1:0", .token_file = path, .admin_token_file = path};
     assert_int_equal(console_open(&same, w.stack, NULL, &c), -EINVAL);
+    assert_int_equal(console_check(&same), -EINVAL);
     assert_non_null(strstr(error_text(), "make another one"));
     const struct console_config wide = {.address = "0.0.0.0:0", .token_file = path};
+    assert_int_equal(console_check(&wide), 0);
     assert_int_equal(console_open(&wide, w.stack, NULL, &c), 0);
     console_close(c); /* it was never started */
     control_world_release(&w);
@@ -432,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_console__a_quantile_is_a_bound),
         cmocka_unit_test(test_console__a_strip_says_where_chunks_are),
         cmocka_unit_test(test_console__the_document_is_that_of_status_and_more),
+        cmocka_unit_test(test_console__what_is_read_has_a_rate),
         cmocka_unit_test(test_console__a_document_is_for_all_of_its_second),
         cmocka_unit_test(test_console__the_page_is_sent_with_its_policy_and_once),
         cmocka_unit_test(test_console__what_is_not_there_is_refused),
