@@ -8,7 +8,7 @@ command -v nginx >"$W/null" || skip "no nginx here (apt-get install nginx-light)
 command -v qemu-io >"$W/null" || skip "no qemu-io here (apt-get install qemu-utils)"
 command -v chromium >"$W/null" || skip "no chromium here (apt-get install chromium fonts-dejavu-core): nobody looks at the console"
 
-# Images of several sizes, with files of their own; one has a name that is no HTML.
+# Images of several sizes, with files of their own.
 image() {
     local i
     mkdir -p "$W/tree-$1"
@@ -24,14 +24,11 @@ openssl rand -hex 32 >"$W/token"
 openssl rand -hex 32 >"$W/admin"
 free_port
 background "$GRANARY" serve "$W/store/faces:v1" "$W/store/speech:v1" "$W/store/small:v1" "$W/store/videos:v1" \
-    --socket "$W/nbd.sock" --cache "$W/cache:256M" --memory 32M --warm none \
+    --socket "$W/nbd.sock" --cache "$W/cache:256M" --memory 32M --warm none --fill off \
     --disk-timeout "$DISK_TIMEOUT" --console "127.0.0.1:$FREE_PORT" --console-token "$W/token" \
     --console-admin-token "$W/admin" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
-curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode "image=$W/store/small:v1" \
-    'http://granary/exports/%3Cb%3Ebold%20%26%20%3Ci%3E' >"$W/added"
-grep -q '"ok":true' "$W/added" || fail "an export of an odd name: $(cat "$W/added")"
 
 # Somebody reads all the time: all of one image, again and again; of the others a piece now and then.
 background bash -c "while nbdcopy 'nbd+unix:///faces?socket=$W/nbd.sock' null: 2>'$W/null'; do sleep 1; done"
@@ -42,7 +39,8 @@ reads() {
 }
 pieces() { while reads | qemu-io -r -f raw "nbd+unix:///videos?socket=$W/nbd.sock" >"$W/null" 2>&1; do sleep 1; done; }
 background pieces
-nbdcopy "nbd+unix:///speech?socket=$W/nbd.sock" null:
+# And one image is being warmed, for two minutes.
+background curl -sS -X POST --unix-socket "$W/nbd.sock.control" 'http://granary/warm?what=all&export=speech&bwlimit=200K' -o "$W/warmed"
 
 AXE=4.14.1
 axe=$GRANARY_BUILD/tests/axe-core-$AXE
