@@ -103,7 +103,7 @@ def a_name_is_no_markup(browser):
     check('"ok":true' in added, f"an export of an odd name: {added}")
     page = open_page(browser)
     page.wait(READY)
-    check(page.run("[...document.querySelectorAll('.title')].some((e) => e.firstChild?.data === '<b>bold & <i>')"), "the odd name is missing")
+    page.wait("[...document.querySelectorAll('.title')].some((e) => e.firstChild?.data === '<b>bold & <i>')")
     check(page.run("document.querySelectorAll('main b').length") == 0, "a name became markup")
     end(page)
 
