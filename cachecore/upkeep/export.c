@@ -1,19 +1,15 @@
 /* Writes an image to a file or a pipe. chunk_stream delivers chunks in address order, so one loop serves both: a file
  * is written by pwrite and keeps its holes, a pipe gets zeros.
  *
- * A file is written under a temporary name beside the target, synced and renamed, so a crash leaves the old file, and
- * perhaps a temporary one. */
+ * A file gets its name when it is whole (base/replace.h). */
 #include "upkeep/upkeep.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/replace.h"
 #include "repository/read/chunk_read.h"
 
 /* One export. */
@@ -73,50 +69,22 @@ int export_stream(struct store *s, const struct manifest *m, int fd, const char 
     return export_run(s, &e);
 }
 
-/* Refuse a target that is not a regular file: rename would replace a device or a symbolic link. */
-static int check_target(const char *path)
-{
-    struct stat st;
-    if (lstat(path, &st))
-        return errno == ENOENT ? 0 : error_set(-errno, "cannot look at %s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return error_set(-EINVAL, "%s exists and is not a regular file; give a new name, or - for standard output",
-                         path);
-    return 0;
-}
-
-/* Fill the temporary file, sync it and give it its name. */
-static int export_fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
+/* Fill the temporary file. */
+static int export_fill(struct store *s, struct exporting *e)
 {
     /* Now the file has its size even if it ends with a hole, and holes need no writes. */
     if (ftruncate(e->fd, (off_t)e->m->size))
-        return error_set(-errno, "cannot size %s: %s", temporary, strerror(errno));
-    int rc = export_run(s, e);
-    if (rc)
-        return rc;
-    if (fchmod(e->fd, 0644) || fsync(e->fd) || rename(temporary, path))
-        return error_set(-errno, "cannot finish %s: %s", path, strerror(errno));
-    return 0;
+        return error_set(-errno, "cannot size %s: %s", e->name, strerror(errno));
+    return export_run(s, e);
 }
 
 int export_file(struct store *s, const struct manifest *m, const char *path, const struct export_options *options)
 {
-    CLEANUP_FREE char *temporary = NULL;
-    int rc = check_target(path);
+    CLEANUP_REPLACEMENT file = REPLACEMENT_NONE;
+    int rc = replacement_begin(path, &file);
     if (rc)
         return rc;
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
-        temporary = NULL;
-        return error_no_memory();
-    }
-    /* In the target's directory, because rename cannot cross filesystems. */
-    CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,
-                         strerror(errno));
-    struct exporting e = {.m = m, .options = options, .name = path, .fd = fd, .sparse = true};
-    rc = export_fill(s, &e, temporary, path);
-    if (rc)
-        unlink(temporary);
-    return rc;
+    struct exporting e = {.m = m, .options = options, .name = path, .fd = file.fd, .sparse = true};
+    rc = export_fill(s, &e);
+    return rc ? rc : replacement_finish(&file);
 }
