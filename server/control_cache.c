@@ -12,6 +12,7 @@
 
 #include "format/json_name.h"
 #include "image/warm/warm_run.h"
+#include "repository/read/catalog_glob.h"
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TICKS = 256 /* steps between looks at the clock */ };
 
@@ -62,8 +63,8 @@ int control_cache_prepare(struct stack *stack, const struct control_request *r, 
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has at most %d bytes", CONTROL_EXPORT_MAX);
-    if (r->glob && (!*r->glob || strlen(r->glob) > SELECT_GLOB_MAX))
-        return error_set(-EINVAL, "a path glob has 1 to %d bytes", SELECT_GLOB_MAX);
+    if (r->glob && (!*r->glob || strlen(r->glob) > CATALOG_GLOB_MAX))
+        return error_set(-EINVAL, "a path glob has 1 to %d bytes", CATALOG_GLOB_MAX);
     if (r->glob && !r->export)
         return error_set(-EINVAL, "glob= needs export=: paths are those of one image");
     if (r->pinned && (r->operation != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))

@@ -42,7 +42,8 @@ check_includes() {
             doors["store"] = "store/store.h"
             doors["repository"] = "repository/repository.h repository/resolver.h repository/lease.h" \
                 " repository/nesting.h repository/gc_marks.h repository/trust.h" \
-                " repository/read/catalog_read.h repository/read/chunk_read.h repository/read/index_read.h"
+                " repository/read/catalog_glob.h repository/read/catalog_read.h repository/read/chunk_read.h" \
+                " repository/read/index_read.h"
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
             doors["cache"] = "cache/cache.h cache/cache_tools.h"

@@ -1,15 +1,14 @@
 /* From a path glob to files, and from files to chunks.
  *
- * The part of a glob before its first special character is a prefix that rules out most catalog pages. Pages are read
- * from the store directly: the cache holds none. */
+ * The catalog's pages are read from the store directly: the cache holds none. */
 #include "image/warm/select.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "image/image_internal.h"
+#include "repository/read/catalog_glob.h"
 #include "repository/read/catalog_read.h"
 
 /* ---- files ---- */
@@ -18,8 +17,8 @@
 struct walk {
     select_visit *visit;
     void *arg;
-    char glob[SELECT_GLOB_MAX + 1];
-    char path[CATALOG_PATH_MAX + 1]; /* the current path, with the NUL that fnmatch needs */
+    struct catalog_glob glob;
+    char path[CATALOG_PATH_MAX + 1]; /* the current path, with the NUL that a match needs */
 };
 
 /* Visit a regular file that the glob matches. */
@@ -30,27 +29,18 @@ static int visit_entry(void *arg, const struct catalog_entry *e)
         return 0;
     memcpy(w->path, e->path, e->path_len);
     w->path[e->path_len] = 0;
-    return fnmatch(w->glob, w->path, FNM_LEADING_DIR) ? 0 : w->visit(w->arg, e);
+    return catalog_glob_matches(&w->glob, w->path) ? w->visit(w->arg, e) : 0;
 }
 
-/* A leading "/" is cut off because catalog paths have none; a trailing one, so that "dir/" matches what "dir" does. */
 int select_files(struct image *img, struct store *store, const char *glob, select_visit *visit, void *arg)
 {
-    size_t len = strlen(glob);
-    for (; *glob == '/'; glob++)
-        len--;
-    while (len && glob[len - 1] == '/')
-        len--;
-    if (!len || len > SELECT_GLOB_MAX)
-        return error_set(-EINVAL, "a path glob has 1 to %d bytes", SELECT_GLOB_MAX);
     CLEANUP_FREE struct walk *w = malloc(sizeof *w);
     if (!w)
         return error_no_memory();
     w->visit = visit;
     w->arg = arg;
-    memcpy(w->glob, glob, len);
-    w->glob[len] = 0;
-    return catalog_walk(store, &img->manifest, w->glob, strcspn(w->glob, "*?[\\"), visit_entry, w);
+    int rc = catalog_glob_parse(glob, &w->glob);
+    return rc ? rc : catalog_walk(store, &img->manifest, w->glob.text, w->glob.fixed, visit_entry, w);
 }
 
 /* A catalog comes from a store, so its offsets are checked against the image. */

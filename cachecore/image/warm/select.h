@@ -9,12 +9,9 @@
 #include "format/index.h"
 #include "image/image.h"
 
-enum { SELECT_GLOB_MAX = 1024 };
-
-/* Visit, in order, the regular files whose full path the glob matches. '*' also matches '/'; everything below a
- * directory that matches is matched too; leading and trailing slashes do not count. The catalog is read from `store`,
- * only the pages that can hold matching paths. visit's non-zero result ends the walk and is returned. -EINVAL: the
- * glob is empty or longer than SELECT_GLOB_MAX; -ENOMEM; else the error of reading the catalog.
+/* Visit, in order, the regular files whose full path the glob matches (repository/read/catalog_glob.h). The catalog is
+ * read from `store`, only the pages that can hold matching paths. visit's non-zero result ends the walk and is
+ * returned. -EINVAL: the glob is empty or too long; -ENOMEM; else the error of reading the catalog.
  */
 typedef int select_visit(void *arg, const struct catalog_entry *file);
 GR_MUST_CHECK int select_files(struct image *img, struct store *store, const char *glob, select_visit *visit,

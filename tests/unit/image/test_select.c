@@ -7,6 +7,7 @@
 
 #include "fake/image_fake.h"
 #include "image/warm/select.h"
+#include "repository/read/catalog_glob.h"
 #include "unit/counters.h"
 #include "unit/scratch.h"
 
@@ -134,15 +135,15 @@ static int stop_at_once(void *arg, const struct catalog_entry *e)
 static void test_select__wrong_globs_and_a_dead_store_are_errors(void **state)
 {
     struct world w;
-    char longest[SELECT_GLOB_MAX + 2];
+    char longest[CATALOG_GLOB_MAX + 2];
     int visits = 0;
     world_init(&w);
     memset(longest, 'a', sizeof longest);
-    longest[SELECT_GLOB_MAX + 1] = 0;
+    longest[CATALOG_GLOB_MAX + 1] = 0;
     assert_int_equal(refuse_globs(&w, ""), -EINVAL);
     assert_int_equal(refuse_globs(&w, "//"), -EINVAL);
     assert_int_equal(refuse_globs(&w, longest), -EINVAL);
-    longest[SELECT_GLOB_MAX] = 0;
+    longest[CATALOG_GLOB_MAX] = 0;
     assert_int_equal(refuse_globs(&w, longest), 0);
     assert_int_equal(select_files(w.image, w.store, "*", stop_at_once, &visits), -ECANCELED);
     assert_int_equal(visits, 1);
