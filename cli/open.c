@@ -11,7 +11,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "attach/attach.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -86,6 +88,29 @@ int open_image(const char *text, const struct open_access *access, struct open_i
     if (!rc)
         rc = repository_manifest(out->store, &out->digest, &out->manifest);
     return rc;
+}
+
+/* A directory where nothing of ours is mounted is taken as an image, too: /store/faces may be both. */
+int open_image_or_mount(const char *text, const struct open_access *access, struct open_image *out)
+{
+    struct stat st;
+    struct mount_state state;
+    struct image_ref ref;
+    char pinned[IMAGE_REF_MAX];
+    *out = (struct open_image){0};
+    bool directory = !stat(text, &st) && S_ISDIR(st.st_mode);
+    int rc = directory ? mount_find(text, &state) : -ENOENT;
+    if (rc == -ENOENT) {
+        rc = open_image(text, access, out);
+        return rc && directory ? error_prefix(rc, "nothing is mounted on %s, nor is it an image", text) : rc;
+    }
+    if (rc)
+        return rc;
+    if (image_ref_parse(state.image, &ref))
+        return CLI_USAGE;
+    ref.by_digest = true;
+    ref.digest = state.digest;
+    return open_image(image_ref_text(&ref, pinned), access, out);
 }
 
 int open_check_trust(const struct open_image *image, const struct trust *trust)

@@ -29,6 +29,9 @@ struct open_image {
  * or CLI_USAGE for a malformed reference. open_image_release it in any case. Of NAME:TAG@sha256:DIGEST the tag is read
  * too; that it names another image or is gone is no error. */
 GR_MUST_CHECK int open_image(const char *text, const struct open_access *access, struct open_image *out);
+/* The same for text that may be a mount point instead: it means the image mounted there, by its digest, in the store
+ * from which it was mounted. -EACCES: only root may know what is mounted there. */
+GR_MUST_CHECK int open_image_or_mount(const char *text, const struct open_access *access, struct open_image *out);
 /* Check that a trusted key has signed the image. A reference by digest must have a tag that named that digest when the
  * image was opened. No keys: 0. -EKEYREJECTED. */
 GR_MUST_CHECK int open_check_trust(const struct open_image *image, const struct trust *trust);

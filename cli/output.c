@@ -84,15 +84,20 @@ json_t *print_json_counts(const struct manifest_counts *c)
                      INTEGER(c->others), "bytes", INTEGER(c->bytes));
 }
 
-int print_json(json_t *object)
+int print_json_to(FILE *to, json_t *object)
 {
     if (!object)
         return error_no_memory();
-    int rc = json_dumpf(object, stdout, JSON_COMPACT);
+    int rc = json_dumpf(object, to, JSON_COMPACT);
     json_decref(object);
-    putchar('\n');
-    /* a failed write is reported by main when it flushes */
-    return rc && !ferror(stdout) ? error_set(-ENOMEM, "cannot print the result as JSON") : 0;
+    putc('\n', to);
+    return rc && !ferror(to) ? error_set(-ENOMEM, "cannot print the result as JSON") : 0;
+}
+
+/* A failed write is reported by main when it flushes. */
+int print_json(json_t *object)
+{
+    return print_json_to(stdout, object);
 }
 
 /* ---- progress ---- */

@@ -30,6 +30,8 @@ json_t *print_json_counts(const struct manifest_counts *counts);
 #define INTEGER(value) json_integer((json_int_t)(value))
 /* Print one object and a newline, and free it. -ENOMEM for NULL. */
 GR_MUST_CHECK int print_json(json_t *object);
+/* The same to a stream, whose errors the caller checks. */
+GR_MUST_CHECK int print_json_to(FILE *to, json_t *object);
 
 /* Progress of long work: a line rewritten in place on a terminal, else a plain line every few seconds or a JSON object
  * every second and at the end; nothing when quiet. Used from one thread. */

@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build join images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
+_granary_verbs="build join images inspect ls index diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --console --console-token --console-admin-token --l2 --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -17,6 +17,7 @@ _granary_options() {
         rm) echo "--endpoint --timeout --json";;
         inspect) echo "--trust --endpoint --timeout --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint --timeout";;
+        index) echo "--path --output --json --endpoint --timeout";;
         diff) echo "--stat --exit-code --json --endpoint --timeout";;
         verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint --timeout" \
             "--json --quiet";;
@@ -77,7 +78,7 @@ _granary() {
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --console-token | --console-admin-token | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --cache | --console-token | --console-admin-token | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from | --output) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --console | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
