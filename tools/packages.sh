@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Debian packages by purpose, in one place: ./test, ./quickstart, .ci/run and bench/ source this file.
 #
-#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm package bench
-#                                epoch), and says what, how large it is, and every fifteen seconds how far apt has come
+#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm package training
+#                                bench epoch), and says what, how large it is, and every fifteen seconds how far apt
+#                                has come
 #   packages_missing GROUP...    prints the missing ones, one a line
 
 declare -A PACKAGES=(
@@ -20,6 +21,7 @@ declare -A PACKAGES=(
         containernetworking-plugins"
     [package]="build-essential debhelper lintian mmdebstrap umoci jq crun rpm git"
     [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 python3-grpcio e2fsprogs erofs-utils zstd time jq"
+    [training]="python3-torch python3-torchvision python3-lmdb python3-venv"
     [epoch]="nginx-light s3fs s3backer python3-numpy python3-pil python3-lmdb python3-torch python3-torchvision"
 )
 

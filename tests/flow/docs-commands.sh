@@ -5,6 +5,7 @@
 # not run here are in tests/data/docs-not-run.txt, which style/docs compares with the pages.
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-docs.sh"
 
 needs_fuse
 for tool in jq python3 minisign nbdcopy psktool certtool fuser; do
@@ -100,19 +101,6 @@ extra_cleanup() {
 printf '127.0.0.1 localhost host cache1 cache2\n' >"$W/hosts"
 mount --bind "$W/hosts" /etc/hosts
 
-# blocks PAGE LANGUAGE [SECTION]: what stands in its ```LANGUAGE blocks, about this test's directories
-blocks() {
-    awk -v begin="\`\`\`$2" -v section="${3-}" '
-        /^```/ { fenced = !fenced; on = fenced && $0 == begin && (section == "" || here == section); next }
-        !fenced && /^#+ / { here = $0; sub(/^#+ /, "", here) }
-        on' "$1" |
-        sed -E -f "$W/stand-ins"
-}
-# sections PAGE: "PAGE SECTION" for those with commands, in order
-sections() {
-    awk -v page="$1" '/^#+ / && !on { here = $0; sub(/^#+ /, "", here) }
-        /^```(sh|console)$/ && !on && !(here in seen) { print page " " here; seen[here] } /^```/ { on = !on }' "$1"
-}
 # commands PAGE SECTION: run; the first that fails ends them
 commands() {
     blocks "$1" sh "$2" >"$W/commands"
@@ -193,6 +181,8 @@ for section in "See what it does" "Take it down" "Pin a version" "Without root";
     run guide/first-mount.md "$section" || fail "see above"
 done
 cmp "$W/faces.img" <("$GRANARY" export "$W/images/faces:v1" -) || fail "nbdcopy copied something else"
+
+sections guide/training.md >>"$W/ran" # flow/training runs them
 
 echo "== containers, daily builds"
 run guide/containers.md || fail "see above"

@@ -32,7 +32,7 @@ printf '%s\n' "$(cached GRANARY_NBDKIT_PLUGINDIR)/nbdkit-granary-plugin.so" shar
 for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/{fluid-config,fluid-mount,fluid-worker,fluid-worker.conf,granary-nbd} lib/sysusers.d/granary.conf \
     lib/udev/rules.d/59-granary.rules share/man/{man1/granary.1,man8/mount.granary.8,man8/umount.granary.8} \
     share/bash-completion/completions/granary \
-    share/doc/granary/examples/{fluid/dataset.yaml,grafana/granary.json,helm/granary/Chart.yaml,kubernetes/csi-volume.yaml,nginx/granary-l2.conf,prometheus/granary.rules.yml,varnish/granary-l2.vcl}; do
+    share/doc/granary/examples/{fluid/dataset.yaml,grafana/granary.json,helm/granary/Chart.yaml,kubernetes/csi-volume.yaml,nginx/granary-l2.conf,prometheus/granary.rules.yml,training/stream.py,varnish/granary-l2.vcl}; do
     grep -qFx "$file" "$W/granary.files" || fail "granary: no $file"
 done
 (cd "$GRANARY_SOURCE/deploy" && printf 'lib/systemd/system/%s\n' *.service *.timer | sort) |
