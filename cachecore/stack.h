@@ -32,6 +32,7 @@ struct stack_config {
     const char *l2[STORE_L2_LISTS_MAX]; /* lists of shared cache proxies (store_proxies_open); all images must then be
                                            in one store */
     size_t l2_count;
+    const char *self; /* HOST:PORT at which the server answers other nodes; NULL: it does not */
     struct cache_config cache;
     size_t index_memory;   /* bytes for index nodes, shared evenly by the images; 0: 64 MiB */
     uint64_t bwlimit;      /* bytes per second from all stores and proxies together; 0: no limit */
@@ -123,6 +124,15 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_exp
 /* Return the URL of the i-th store that is in use, or NULL after the last. *out gets its health and how long reads have
  * been waiting for it; of: the export whose own keys it uses, or "". */
 const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
+
+/* Return the store in front of which the proxies are, or NULL: there are no proxies, or no export yet. Borrowed; it
+ * lives as long as the stack. For answering other nodes, who are the proxies then. */
+struct store *stack_peer_store(struct stack *s);
+/* What the server answered other nodes. */
+struct stack_peer_counts {
+    counter served, bytes, refused;
+};
+struct stack_peer_counts *stack_peer_counts(struct stack *s);
 
 /* Fill in the reports of the shared cache proxies (store_proxies_reports); the caller releases *out with
  * store_l2_reports_release. */

@@ -240,6 +240,16 @@ static int set_metrics(struct stack_options *o, const char *what, const char *va
     return o->metrics ? 0 : error_no_memory();
 }
 
+static int set_peer_listen(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    int rc = listen_tcp_check(value);
+    if (rc)
+        return error_prefix(rc, "%s", name_of(what, name));
+    o->peer_listen = stack_options_keep(o, value, strlen(value));
+    return o->peer_listen ? 0 : error_no_memory();
+}
+
 static int set_bwlimit(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
@@ -411,6 +421,12 @@ int stack_options_complete(struct stack_options *o)
     if (o->stack.cache.fenced)
         /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;
+    if (o->peer_listen && (!o->stack.l2_count || !o->stack.cache.dir_count))
+        return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
+                         o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
+                                           : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
+    o->stack.self = o->peer_listen;
+    o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;

@@ -16,6 +16,7 @@ struct stack_options {
     bool no_cache;             /* "cache=none" was given, so no directory may be */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
+    char *peer_listen;         /* the same */
     char *exports;             /* absolute path of the file of added exports; NULL: none */
     VEC(char *) strings;       /* owns every string above */
 };
@@ -76,6 +77,11 @@ enum stack_option_type {
     OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
         "a shared cache proxy in front of the store, asked first for packs and index nodes; dns+URL: a proxy at each " \
         "address of the name; or a file of URLs; may be repeated")                                                     \
+    OWN(peer_listen, TEXT, "peer-listen", "peer-listen", "HOST:PORT", set_peer_listen,                                 \
+        "answer other nodes there, whose l2 names it, from the cache, and keep for them what is this node's")          \
+    VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \
+          STACK_OPTION_WORD, "", "", false, "all", stack.cache.others,                                                 \
+        "what this node keeps of the chunks that other nodes keep")                                                    \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \

@@ -143,7 +143,20 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     visit(arg,
           &(struct counter_row){"granary_store_connections_waiting",
                                 "Requests that wait for a free connection to a store", http_slots_waiting(&s->slots)});
+    const struct counter_row peers[] = {
+        {"granary_peer_served_total", "GETs of other nodes that were answered from the cache",
+         counter_get(&s->peers.served)},
+        {"granary_peer_served_bytes_total", "Bytes of these answers", counter_get(&s->peers.bytes)},
+        {"granary_peer_refused_total", "GETs of other nodes that were refused", counter_get(&s->peers.refused)},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)
+        visit(arg, &peers[i]);
     show_front_end(s, visit, arg);
+}
+
+struct stack_peer_counts *stack_peer_counts(struct stack *s)
+{
+    return &s->peers;
 }
 
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)

@@ -5,7 +5,8 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
- *    http_daemon.c                                   libmicrohttpd, for metrics.c and control.c
+ *    peers.c                                         answers other nodes from the cache
+ *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c and control.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
 #define GRANARY_SERVER_SERVER_INTERNAL_H
@@ -85,6 +86,19 @@ GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
 /* Find the keys of an export and its proof (stack_export_proof), which points into *kept. -ENOENT. */
 GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
                                  struct bytes *out_proof);
+
+/* ---- other nodes: peers.c ---- */
+
+struct peers;
+
+/* Listen at HOST:PORT. Errors of listen_tcp; -ENOMEM. */
+GR_MUST_CHECK int peers_open(const char *address, struct stack *stack, struct peers **out);
+/* Start the threads; once, after any fork. Call peers_close also after a failure. */
+unsigned peers_port(const struct peers *p);
+GR_MUST_CHECK int peers_start(struct peers *p);
+/* Answers what has come, and ends. Requests that wait for a store end when the stores are cancelled. NULL is allowed.
+ */
+void peers_close(struct peers *p);
 
 /* ---- health: server_health.c ---- */
 

@@ -89,6 +89,8 @@ int serving_open(struct serving *s)
         rc = metrics_server_open(s->options.metrics, s->stack, s->added, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
+    if (!rc && s->options.peer_listen)
+        rc = peers_open(s->options.peer_listen, s->stack, &s->peers);
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;
@@ -121,6 +123,8 @@ int serving_start(struct serving *s)
         rc = control_start(s->control);
     if (!rc && s->metrics)
         rc = metrics_server_start(s->metrics);
+    if (!rc && s->peers)
+        rc = peers_start(s->peers);
     const struct cache_config *cache = &s->options.stack.cache;
     if (!rc && s->options.warm_metadata && (cache->dir_count || cache->memory))
         rc = start_warm_begin(s->stack, &s->start_warm);
@@ -148,6 +152,7 @@ void serving_close(struct serving *s)
     control_close(s->control);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
+    peers_close(s->peers);
     added_exports_close(s->added);
     if (s->stack) {
         stack_counters(s->stack, debug_counter, NULL);

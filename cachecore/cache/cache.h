@@ -19,6 +19,10 @@
 
 struct cache;
 
+/* Which chunks are kept of those that another node keeps for all (store_is_own), when readers or readahead bring them.
+ * Warming keeps what it is told to, and index nodes are always kept. */
+enum cache_others { CACHE_OTHERS_ALL, CACHE_OTHERS_HOT /* that are fetched again soon */, CACHE_OTHERS_NONE };
+
 enum { CACHE_DIRS_MAX = 16, CACHE_QUOTAS_MAX = 16 };
 
 struct cache_config {
@@ -34,8 +38,10 @@ struct cache_config {
         uint64_t size;    /* bytes of slots that chunks first cached for this image may take */
     } quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
-    bool fenced;                /* cache-only mode: readers get what is cached, else -ENODATA; only warming fetches */
-    bool compressed;            /* keep chunks compressed on disk where that saves a size class */
+    bool fenced;     /* cache-only mode: readers get what is cached, else -ENODATA; only warming fetches */
+    bool compressed; /* keep chunks compressed on disk where that saves a size class */
+    bool as_stored;  /* keep them compressed in any case, for cache_read_stored */
+    enum cache_others others;
     uint64_t memory;            /* bytes of the memory tier in front of the directories; 0: no memory tier */
     enum evict_policy eviction; /* used by the directories and by the memory tier */
     size_t fill_memory;         /* bytes of chunks that may wait to be written; further fills are dropped; 0: 16 MiB */
@@ -110,6 +116,10 @@ struct cache_piece {
  */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
+
+/* Read the stored bytes of a cached chunk into dst, which has room for stored_len. Never fetches. false: it is not
+ * cached in that form, or proved bad. Blocks. */
+GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst);
 
 /* Bring n chunks into the cache (offset, len and dst are unused). Missing chunks are fetched at `priority`, and the
  * call waits until they are written; their fills are never dropped. Returns 0 when all are cached: on disk, or in

@@ -54,10 +54,11 @@ static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
 }
 
 /* If the piece's chunk were fetched now, would the cache keep it? */
-static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
+static bool would_stay_locked(const struct cache *c, const struct cache_piece *p, struct own_memo *memo)
 {
     const struct space_request request = fill_request(&p->ref);
-    return c->memory_tier || (c->dir_count && space_admits(&c->space, &request));
+    return c->memory_tier ||
+           (c->dir_count && space_admits(&c->space, &request) && fill_is_ours(c, p->store, &p->ref, memo));
 }
 
 /* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
@@ -66,11 +67,12 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
                                   const struct chunk_ref **out)
 {
     size_t count = 0;
+    struct own_memo memo = {.known = false};
     if (n && !fill_has_memory(&c->fill))
         return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || is_on_disk_locked(c, &ahead[i].ref.digest) ||
-            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]))
+            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i], &memo))
             continue;
         ahead[i].started = true;
         out[count++] = &ahead[i].ref;
@@ -236,14 +238,29 @@ int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
     return c->dir_count ? fill_chunk(c, &request, plain, true) : fill_memory(c, &ref->digest, plain, true);
 }
 
-int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+/* cache_ahead of chunks that this node keeps. */
+static int ahead_of_ours(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    fill_wait_for_memory(&c->fill);
+    struct own_memo memo = {.known = false};
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)
-            if (!would_stay_locked(c, &pieces[i]))
+            if (!would_stay_locked(c, &pieces[i], &memo))
                 return -EDQUOT;
     }
     return ensure_all(c, pieces, n, PRIORITY_READAHEAD, keep_ahead);
+}
+
+int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    struct own_memo memo = {.known = false};
+    fill_wait_for_memory(&c->fill);
+    for (size_t at = 0, end; at < n; at = end + 1) { /* what other nodes keep is left out */
+        for (end = at; end < n && fill_is_ours(c, pieces[end].store, &pieces[end].ref, &memo); end++)
+            ;
+        int rc = end > at ? ahead_of_ours(c, pieces + at, end - at) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
 }

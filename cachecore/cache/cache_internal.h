@@ -94,7 +94,9 @@ struct cache {
     size_t absent_count;
     struct rings *readers, *writers;
     _Atomic uint32_t disk_timeout_ms; /* constant, except that tests shorten it while a disk hangs */
-    bool compressed, fenced;
+    bool compressed, as_stored, fenced;
+    enum cache_others others;
+    struct seen *seen; /* chunks of others that came once; NULL: none are noted */
     struct watermark watermark;
     struct fetch *fetch;
     struct fill fill;
@@ -151,6 +153,18 @@ GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *reques
 /* fill_chunk for the bytes of a landed fetch, plain or as they were stored. `named`: somebody waits for this very
  * chunk to be cached, so the eviction policy may not refuse it. */
 GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named);
+/* The table of chunks of others that came once. -ENOMEM. free() it. */
+GR_MUST_CHECK int fill_seen_new(struct seen **out);
+
+/* Would the chunk be kept, if it were fetched now, as far as other nodes have a say? *memo: the answer for its stripe,
+ * to ask once for many chunks; all zero at first. */
+struct own_memo {
+    struct digest object;
+    uint64_t stripe;
+    bool known, own;
+};
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo);
+
 /* Write a chunk into a slot that the caller holds (filling or moving) and note the result for the directory's health.
  * -EAGAIN: no writer ring came free, or the directory went down meanwhile; else -errno of the disk. */
 GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,

@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/pages.h"
 #include "cache/cache_internal.h"
@@ -43,6 +44,7 @@ struct hit {
     int rc;                 /* 0: piece->dst has the bytes */
     uint8_t *record;        /* the slot's record in the ring's buffer */
     uint8_t *packed;        /* the compressed chunk; NULL: not compressed */
+    bool as_stored;         /* piece->dst gets the compressed chunk itself */
 };
 
 /* What the lookup of one window found. */
@@ -193,6 +195,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         if (id != SPACE_NONE) {
             struct hit *hit = &w->hits[w->hit_count++];
             hit->piece = p;
+            hit->as_stored = false;
             space_pin_read(&c->space, id, p->len, &hit->slot);
             if (is_slow(c, hit->slot.dir))
                 note_miss_locked(c, p, CACHE_MEDIA_SSD);
@@ -371,6 +374,10 @@ static int unpack(const struct hit *hit)
 {
     const struct cache_piece *p = hit->piece;
     const struct space_slot *slot = &hit->slot;
+    if (hit->as_stored) {
+        memcpy(p->dst, hit->packed, slot->stored_len);
+        return 0;
+    }
     if (p->len == slot->plain_len)
         return chunk_unpack(hit->packed, slot->stored_len, p->dst, p->len);
     CLEANUP_PAGES plain = {.data = pages_get(slot->plain_len), .len = slot->plain_len};
@@ -467,7 +474,8 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
         const struct cache_piece *p = hit->piece;
         if (hit->rc)
             note_failed(c, hit);
-        else if (c->memory_tier && p->len == p->ref.plain_len) /* a refusal is no fault: it stays on disk only */
+        else if (c->memory_tier && p->len == p->ref.plain_len &&
+                 !hit->as_stored) /* a refusal is no fault: it stays on disk only */
             memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false);
         cache_unpin(c, &hit->slot);
     }
@@ -506,6 +514,32 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
     if (w.hit_count)
         read_pinned(c, &w, &left_ms);
     return w.hit_count && !w.hits[0].rc;
+}
+
+/* The memory tier has chunks as readers want them, which is how those are stored that do not compress. */
+bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst)
+{
+    const struct cache_piece piece = {.ref = *ref, .len = ref->plain_len, .dst = dst};
+    uint64_t left_ms = c->disk_timeout_ms;
+    struct window w = {.hit_count = 1};
+    struct hit *hit = &w.hits[0];
+    if (!(ref->flags & CHUNK_ZSTD) && serve_from_memory(c, &piece))
+        return true;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        uint32_t id = hit_slot_locked(c, &piece);
+        if (id == SPACE_NONE)
+            return false;
+        space_pin_read(&c->space, id, ref->plain_len, &hit->slot);
+    }
+    hit->piece = &piece;
+    hit->as_stored = hit->slot.flags & RECORD_ZSTD;
+    if (hit->as_stored != (bool)(ref->flags & CHUNK_ZSTD) || hit->slot.stored_len != ref->stored_len) {
+        cache_unpin(c, &hit->slot);
+        return false;
+    }
+    read_pinned(c, &w, &left_ms);
+    return !hit->rc && crc32c(dst, ref->stored_len) == ref->stored_crc;
 }
 
 /* ---- cache_read ---- */

@@ -16,11 +16,14 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/le.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
@@ -158,8 +161,8 @@ int fill_chunk(struct cache *c, const struct space_request *request, struct buf 
     }
 }
 
-/* Keep the compressed bytes where they save a size class. A slot is a power of two: smaller savings would only cost
- * readers the decoding. */
+/* Keep the compressed bytes where they save a size class, or where other nodes ask for them. A slot is a power of two:
+ * smaller savings would only cost readers the decoding. */
 int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
 {
     struct space_request request = fill_request(inflight_chunk(inflight));
@@ -168,7 +171,8 @@ int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain,
     request.owner = quota ? c->quotas[quota - 1].owner : 0;
     CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
     request.force = named;
-    if (!stored || cache_class_of((uint32_t)stored->len) == cache_class_of(request.plain_len))
+    bool saves = stored && cache_class_of((uint32_t)stored->len) < cache_class_of(request.plain_len);
+    if (!stored || !(saves || c->as_stored))
         return fill_chunk(c, &request, plain, named);
     request.stored_len = (uint32_t)stored->len;
     request.flags |= RECORD_ZSTD;
@@ -185,6 +189,51 @@ int fill_memory(struct cache *c, const struct digest *digest, const struct buf *
         rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
     }
     return rc;
+}
+
+/* ---- chunks that another node keeps ---- */
+
+/* Chunks of other nodes that were fetched: a tag for each slot, which the next chunk there replaces. One that comes
+ * again before that is hot. */
+enum { SEEN_SLOTS = 1 << 16 };
+struct seen {
+    _Atomic uint32_t tags[SEEN_SLOTS];
+};
+
+int fill_seen_new(struct seen **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? 0 : error_no_memory();
+}
+
+/* Note the chunk; was it noted before? */
+static bool seen_before(struct seen *seen, const struct digest *digest)
+{
+    uint32_t tag = le32_get(digest->b + 4) | 1;
+    return atomic_exchange_explicit(&seen->tags[le32_get(digest->b) % SEEN_SLOTS], tag, memory_order_relaxed) == tag;
+}
+
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo)
+{
+    char key[OBJECT_KEY_MAX];
+    uint64_t stripe = ref->offset / STORE_STRIPE;
+    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX)
+        return true;
+    if (!memo->known || memo->stripe != stripe || !digest_equal(&memo->object, &ref->object))
+        *memo = (struct own_memo){.object = ref->object,
+                                  .stripe = stripe,
+                                  .known = true,
+                                  .own = store_is_own(store, object_key(ref->kind, &ref->object, key), ref->offset)};
+    return memo->own;
+}
+
+/* The same for a chunk that has landed, and the only place that notes what is hot. */
+static bool landed_is_ours(struct cache *c, struct inflight *inflight)
+{
+    const struct chunk_ref *ref = inflight_chunk(inflight);
+    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX || inflight_is_own(inflight))
+        return true;
+    return c->others == CACHE_OTHERS_HOT && seen_before(c->seen, &ref->digest);
 }
 
 /* Return the memory that an in-flight fetch holds once it has landed. */
@@ -278,10 +327,11 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
     int rc = inflight_wait(inflight, &plain);
     assert(rc == 0); /* fill_landed is called only for fetches that succeeded */
     size_t bytes = inflight_bytes(c, inflight);
+    bool ours = landed_is_ours(c, inflight); /* if not, a thread that warms it writes it itself */
     rc = fill_memory(c, &inflight_chunk(inflight)->digest, plain, false);
     if (time_is_over(&c->fill)) {
         rc = -EAGAIN;
-    } else if (c->dir_count) {
+    } else if (c->dir_count && ours) {
         rc = fill_inflight(c, inflight, plain, is_node(inflight));
     } else { /* Without disks: a lookup that ran before the chunk was in memory starts its fetch in the same locked
                 section. Passing through the lock makes sure that it has joined this in-flight fetch before the fetch is

@@ -112,6 +112,9 @@ uint32_t inflight_tag(const struct inflight *inflight);
  * landed, was recovered by a refetch, or fetch_config.keep_stored is off (or memory was short). */
 struct buf *inflight_stored(struct inflight *inflight);
 
+/* Is this node the one that keeps the landed chunk for all (store_is_own)? */
+bool inflight_is_own(struct inflight *inflight);
+
 /* Where the time of a waiter went. */
 struct inflight_times {
     uint64_t queued_us, get_us; /* until the GET was sent; in the GET, retries, decoding and verification included */

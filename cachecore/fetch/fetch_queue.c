@@ -84,13 +84,20 @@ uint32_t inflight_tag(const struct inflight *inflight)
     return inflight->tag;
 }
 
-void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context)
+void inflight_note(struct inflight *inflight, const struct fetch_run *run)
 {
     SCOPED_LOCK(&inflight->lock);
-    inflight->sent_us = sent_us;
-    inflight->tries = context->tries;
-    inflight->from_l2 = context->from_l2;
-    memcpy(inflight->from, context->from, sizeof inflight->from);
+    inflight->sent_us = run->sent_us;
+    inflight->tries = run->context.tries;
+    inflight->from_l2 = run->context.from_l2;
+    inflight->others = run->others;
+    memcpy(inflight->from, run->context.from, sizeof inflight->from);
+}
+
+bool inflight_is_own(struct inflight *inflight)
+{
+    SCOPED_LOCK(&inflight->lock);
+    return !inflight->others;
 }
 
 void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
@@ -304,7 +311,8 @@ static uint32_t gap_of(const struct fetch *f, const struct inflight *head)
 bool fetch_follows(const struct fetch *f, const struct inflight *head, const struct inflight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
-    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
+    bool stripe = store_is_whole(head->store) || a->offset / STORE_STRIPE == b->offset / STORE_STRIPE;
+    return stripe && next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
            b->offset >= end && b->offset - end <= gap_of(f, head) &&
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);
 }

@@ -81,10 +81,12 @@ struct store_health {
 
 enum { STORE_FROM_MAX = 128 }; /* bytes of a server's URL in messages, with the NUL */
 
-/* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
+/* One get's context. The caller fills in the deadline, `fresh` and `header`; the layers below count tries and note the
+ * server. */
 struct request_context {
     uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
+    const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
@@ -135,9 +137,11 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad. */
+    /* Optional, all or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad,
+     * store_is_own. */
     struct store *(*origin)(struct store *s);
-    void (*report_bad)(struct store *s, const char *key);
+    void (*report_bad)(struct store *s, const char *key, uint64_t off);
+    bool (*is_own)(struct store *s, const char *key, uint64_t off);
 };
 
 /* The first member of every implementation's struct. */
@@ -236,8 +240,8 @@ void store_health(struct store *s, struct store_health *out);
 /* Return the store behind the shared cache proxies, for a second get when the bytes from a proxy were wrong; s itself
  * if there are no proxies. Lives as long as s; not to be closed. */
 struct store *store_origin(struct store *s);
-/* Report that bytes of key from s did not match their checksum, while those of a second get did. */
-void store_report_bad(struct store *s, const char *key);
+/* Report that bytes of key at off from s did not match their checksum, while those of a second get did. */
+void store_report_bad(struct store *s, const char *key, uint64_t off);
 
 /* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; s3: -ENOENT: no
  * credentials; -ENOMEM. */
@@ -256,10 +260,10 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 
 /* ---- shared cache proxies (l2/) ----
  *
- * HTTP servers, usually caching proxies in front of a store, each of which answers GET URL/KEY with ranges. Rendezvous
- * hashing of the key spreads packs and index nodes over the proxies. So all nodes that have the same list of proxies
- * fetch an object from the same one, and when a proxy goes away only its own keys move. All other keys, and gets that a
- * proxy fails, go to the store.
+ * HTTP servers, usually caching proxies in front of a store, each of which answers GET URL/KEY with ranges; they may
+ * also be the nodes that read, this one among them. Rendezvous hashing spreads the stripes of packs and index nodes
+ * over the proxies. So all nodes that have the same list of proxies fetch a stripe from the same one, and when a proxy
+ * goes away only its own stripes move. All other keys, and gets that a proxy fails, go to the store.
  *
  * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
  * and reports the proxy by store_report_bad(). */
@@ -267,6 +271,18 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 /* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
 enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
+/* An object is cut into stripes of so many bytes, and each belongs to a proxy by itself. A get belongs where its first
+ * byte does. All nodes must agree: never change it. */
+enum { STORE_STRIPE = 4 << 20 };
+
+/* Does one get go to the same server wherever in the object it begins? Not where there are proxies: then a get should
+ * not go beyond its stripe. */
+static inline bool store_is_whole(const struct store *s)
+{
+    return !s->ops->origin;
+}
+/* Is it this node that other nodes ask for the key at off? True also where there are no proxies. */
+bool store_is_own(struct store *s, const char *key, uint64_t off);
 
 /* The proxies of one store, and the health of each. Any thread. */
 struct store_proxies;
@@ -275,6 +291,7 @@ struct store_proxies;
 struct store_l2_report {
     const char *url;
     unsigned weight; /* 1, unless a file says something else */
+    bool self;       /* it is this node: its stripes are fetched from the store */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
@@ -302,11 +319,12 @@ struct store_l2_reports {
  * of URLs, or dns+http://NAME:PORT/PATH for a proxy at each address of a name. A proxy in two lists has the higher
  * weight. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later.
  * Names are looked up by the thread. Connecting to a proxy may take 2 s, and one that sends nothing for 5 s has failed.
- * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). The
+ * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). self:
+ * HOST:PORT at which this node answers others, so that it knows itself in the lists; NULL: it answers nobody. The
  * caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or an
  * URL given twice; -ENOMEM. */
 GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
-                                     struct store_proxies **out);
+                                     const char *self, struct store_proxies **out);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
  * Errors of thread_start. */
 GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);

@@ -239,7 +239,7 @@ cmp "$W/faces.img" <("$GRANARY" export "$W/images/faces:latest" -) || fail "nbdc
 blocks operations/shared-cache.md '' "A list that changes" | grep '^http\|^#' >"$W/proxies"
 run operations/shared-cache.md || fail "see above"
 granary status --json | jq -e '.servers[0].l2 | map(.weight) == [1, 2]' >"$W/null" || fail "the server does not read the list of the page"
-for section in "A list that changes" "A proxy on every node"; do
+for section in "A list that changes" "Nodes that are each other's cache" "A proxy on every node"; do
     read -ra options < <(blocks operations/shared-cache.md '' "$section" | grep ^--)
     granary serve --check "$W/images/faces:v1" --cache "$W/ssd/granary:64M" "${options[@]}" || fail "${options[*]}"
 done

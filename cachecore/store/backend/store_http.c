@@ -112,6 +112,8 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     CLEANUP(http_response_release) struct http_response resp = {0};
     struct http_request req = {
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
+    if (s->l2)
+        req.headers[0] = context->header;
     store_note_try(s, context);
     return store_http_run(s, key, &req, &resp);
 }

@@ -310,7 +310,7 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
 {
     CLEANUP(cleanup_store_proxies) struct store_proxies *p = NULL;
     assert(config->n && config->n <= STORE_L2_LISTS_MAX);
-    int rc = proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, &p);
+    int rc = proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, config->self, &p);
     if (!rc)
         rc = follow_new(config, &p->follow);
     for (size_t i = 0; !rc && i < config->n; i++)
@@ -326,11 +326,12 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
     return 0;
 }
 
-int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
+int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store, const char *self,
                        struct store_proxies **out)
 {
     const struct follow_config config = {.lists = lists,
                                          .n = n,
+                                         .self = self,
                                          .options = {.connections = of_store->connections,
                                                      .slots = of_store->slots,
                                                      .rate = of_store->rate,

@@ -5,6 +5,7 @@
  *   follow.c       where the proxies come from: URLs, files, names; the thread that follows files and names
  *   names.c        the addresses of a name
  *   members.c      lists of members, and the lines of such a file
+ *   self.c         whether a member is this node
  */
 #ifndef GRANARY_STORE_L2_L2_INTERNAL_H
 #define GRANARY_STORE_L2_L2_INTERNAL_H
@@ -45,6 +46,13 @@ void members_release(struct members *m);
  * a wrong line, an URL twice, no member at all, more than STORE_L2_MAX; -ENOMEM. *out is complete or empty. */
 GR_MUST_CHECK int member_file_parse(const char *name, char *text, size_t len, struct members *out);
 
+/* ---- this node (self.c) ---- */
+
+/* Is it the server that listens at `self` (HOST:PORT) on this machine? The ports must be equal; the URL's host is an
+ * address of this machine, its name or "localhost"; and if `self` has an address, it is that one. Asks no name
+ * service. */
+bool member_is_self(const char *url, const char *self);
+
 /* ---- the proxies (proxies.c) ---- */
 
 /* Counts of one proxy, or of all that ever were. */
@@ -56,6 +64,7 @@ struct proxy_counts {
 struct proxy {
     _Atomic unsigned refs;
     struct store *store; /* owned; constant */
+    bool self;           /* it is this node; constant */
     struct proxy_counts counts;
 
     /* When it may be asked, on clock_now_ms: 0: now, it is up; UINT64_MAX: not while its trial runs. Written under the
@@ -79,6 +88,7 @@ struct store_proxies {
     proxy_open *open;
     void *open_arg;
     struct store_options options; /* of every proxy */
+    char *self;                   /* HOST:PORT of this node; NULL: none; owned; constant */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
     struct proxy_counts totals;   /* of all proxies, also of those that left, so that they never fall */
@@ -86,7 +96,7 @@ struct store_proxies {
 };
 
 /* Without members, and without anything to follow. The caller drops *out with proxies_unref. -ENOMEM. */
-GR_MUST_CHECK int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options,
+GR_MUST_CHECK int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const char *self,
                               struct store_proxies **out);
 struct store_proxies *proxies_ref(struct store_proxies *p);
 void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be running then */
@@ -96,9 +106,12 @@ void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be
  * nothing has changed then. */
 GR_MUST_CHECK int proxies_set(struct store_proxies *p, const struct members *members);
 
-/* Choose the proxy for a get, and return a reference, or NULL if there is none or all are down. *trial: the proxy is
- * down and this request is its trial. proxies_complete or proxies_call_off must follow, then proxy_unref. */
-struct proxy *proxies_choose(struct store_proxies *p, const char *key, bool *trial);
+/* Choose the proxy for a get at off, and return a reference, or NULL if there is none or all are down. *trial: the
+ * proxy is down and this request is its trial. proxies_complete or proxies_call_off must follow unless it is this node,
+ * then proxy_unref. */
+struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial);
+/* Would it be this node? */
+bool proxies_own(struct store_proxies *p, const char *key, uint64_t off);
 void proxy_unref(struct proxy *proxy);
 
 /* Record a request's outcome. For a failure the thread's error holds its sentence, which the log then quotes. */
@@ -107,12 +120,13 @@ void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, b
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial);
 /* Count wrong bytes of key against the proxy that would be asked now. That is the proxy which sent them, unless the
  * health of a proxy or the list has changed in between; then an innocent one gets a demerit, which is harmless. */
-void proxies_report_bad(struct store_proxies *p, const char *key);
+void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);
 
 /* Fill in items and len of out, and the list that it then refers to. Without memory there are no items. */
 void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
-/* Visit the counters; fallen_through: the gets that went to the store. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg);
+/* Visit the counters; fallen_through, own: the gets that went to the store, for want of a proxy or because this node is
+ * it. */
+void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg);
 
 /* ---- the addresses of a name (names.c) ---- */
 
@@ -163,6 +177,7 @@ struct follow_config {
     const char *const *lists;
     size_t n;
     struct store_options options; /* of every proxy */
+    const char *self;             /* NULL: none */
     proxy_open *open;             /* NULL: store_http_open */
     void *open_arg;               /* lives as long as the proxies */
     name_look_up *look_up;        /* NULL: name_look_up_system */

@@ -112,6 +112,19 @@ static bool may_be_asked(struct proxy *proxy, uint64_t now)
     return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
 }
 
+/* What is hashed: the key, and behind it the number of the stripe unless that is 0. */
+struct place {
+    char text[STORE_KEY_MAX + 32];
+};
+
+static struct place place_of(const char *key, uint64_t off)
+{
+    struct place place;
+    uint64_t stripe = off / STORE_STRIPE;
+    snprintf(place.text, sizeof place.text, stripe ? "%s/%llu" : "%s", key, (unsigned long long)stripe);
+    return place;
+}
+
 /* The best proxy of one weight, or of all; proxy NULL: none is available. */
 struct candidate {
     struct proxy *proxy;
@@ -127,14 +140,14 @@ static void keep_better(struct candidate *best, const struct candidate *other)
 
 /* Return the available proxy with the best score, or NULL. Compares within each weight first, so that rounding plays no
  * part where all weights are equal. */
-static struct proxy *best_of(const struct proxy_list *list, const char *key, uint64_t now)
+static struct proxy *best_of(const struct proxy_list *list, const struct place *place, uint64_t now)
 {
     struct candidate best = {0}, first = {0};
     uint64_t s[LANES];
     for (size_t i = 0; i < list->n; i++) {
         const struct ranked *r = &list->ranked[i];
         if (i % LANES == 0)
-            scores(r, list->n - i, key, s);
+            scores(r, list->n - i, place->text, s);
         if (first.weight != r->weight) {
             keep_better(&best, &first);
             first = (struct candidate){.weight = r->weight};
@@ -197,16 +210,25 @@ static bool take(struct store_proxies *p, struct proxy *proxy, uint64_t now, boo
     return true;
 }
 
-struct proxy *proxies_choose(struct store_proxies *p, const char *key, bool *trial)
+struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(key, off);
     uint64_t now = clock_now_ms();
     struct proxy *proxy;
     *trial = false;
     do
-        proxy = best_of(list, key, now);
+        proxy = best_of(list, &place, now);
     while (proxy && !take(p, proxy, now, trial));
     return proxy;
+}
+
+bool proxies_own(struct store_proxies *p, const char *key, uint64_t off)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(key, off);
+    const struct proxy *proxy = best_of(list, &place, clock_now_ms());
+    return !proxy || proxy->self;
 }
 
 /* ---- health ---- */
@@ -272,11 +294,12 @@ void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
     show_locked(proxy);
 }
 
-void proxies_report_bad(struct store_proxies *p, const char *key)
+void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    struct proxy *proxy = best_of(list, key, clock_now_ms());
-    if (!proxy)
+    const struct place place = place_of(key, off);
+    struct proxy *proxy = best_of(list, &place, clock_now_ms());
+    if (!proxy || proxy->self)
         return;
     counter_add(&proxy->counts.wrong, 1);
     counter_add(&p->totals.wrong, 1);
@@ -308,6 +331,7 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = true;
+    proxy->self = p->self && member_is_self(url, p->self);
     *out = steal_ptr(&proxy);
     return 0;
 }
@@ -367,6 +391,7 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
         struct proxy *proxy = out->list->ranked[i].proxy;
         items[i] = (struct store_l2_report){.url = proxy->store->url,
                                             .weight = out->list->ranked[i].weight,
+                                            .self = proxy->self,
                                             .down = proxy->down,
                                             .requests = counter_get(&proxy->counts.requests),
                                             .bytes = counter_get(&proxy->counts.bytes),
@@ -395,7 +420,7 @@ static uint64_t count_down(struct store_proxies *p, const struct proxy_list *lis
 }
 
 /* Metrics are sums over all proxies; proxies_reports gives them one by one. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg)
+void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
     struct proxy_counts *sum = &p->totals;
@@ -408,6 +433,8 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_
          counter_get(&sum->failures)},
         {"granary_l2_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
          fallen_through},
+        {"granary_l2_own_total", "GETs of packs and index nodes from the store that other nodes would ask this one for",
+         own},
         {"granary_l2_wrong_total",
          "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
          counter_get(&sum->wrong)},
@@ -418,7 +445,8 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_
 
 /* ---- life ---- */
 
-int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, struct store_proxies **out)
+int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const char *self,
+                struct store_proxies **out)
 {
     CLEANUP_FREE struct store_proxies *p = calloc(1, sizeof *p);
     if (!p)
@@ -427,9 +455,12 @@ int proxies_new(proxy_open *open, void *open_arg, const struct store_options *op
     p->open = open;
     p->open_arg = open_arg;
     p->options = *options;
-    int rc = list_new(0, &p->list);
-    if (rc)
+    p->self = self ? strdup(self) : NULL;
+    int rc = self && !p->self ? error_no_memory() : list_new(0, &p->list);
+    if (rc) {
+        free(p->self);
         return rc;
+    }
     pthread_mutex_init(&p->lock, NULL);
     *out = steal_ptr(&p);
     return 0;
@@ -447,5 +478,6 @@ void proxies_unref(struct store_proxies *p)
         return;
     list_unref(p->list);
     pthread_mutex_destroy(&p->lock);
+    free(p->self);
     free(p);
 }

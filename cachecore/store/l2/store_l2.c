@@ -15,7 +15,8 @@ struct store_l2 {
     struct store base;
     struct store *origin;          /* owned */
     struct store_proxies *proxies; /* a reference */
-    counter fallen_through;        /* gets of packs and index nodes that went to origin */
+    counter fallen_through;        /* gets of packs and index nodes that went to origin for want of a proxy */
+    counter own;                   /* those that went there because this node is the proxy */
 };
 
 static struct store_l2 *self(struct store *s)
@@ -93,9 +94,11 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
     bool trial = false;
     if (!through_l2(key))
         return store_get_until(t->origin, key, off, len, context, sink, arg);
-    struct proxy *proxy = proxies_choose(t->proxies, key, &trial);
-    if (!proxy) {
-        counter_add(&t->fallen_through, 1);
+    struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
+    if (!proxy || proxy->self) { /* this node owns it: others ask here */
+        counter_add(proxy ? &t->own : &t->fallen_through, 1);
+        if (proxy)
+            proxy_unref(proxy);
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     }
     int rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
@@ -108,10 +111,15 @@ static struct store *l2_origin(struct store *s)
     return self(s)->origin;
 }
 
-static void l2_report_bad(struct store *s, const char *key)
+static void l2_report_bad(struct store *s, const char *key, uint64_t off)
 {
     if (through_l2(key))
-        proxies_report_bad(self(s)->proxies, key);
+        proxies_report_bad(self(s)->proxies, key, off);
+}
+
+static bool l2_is_own(struct store *s, const char *key, uint64_t off)
+{
+    return !through_l2(key) || proxies_own(self(s)->proxies, key, off);
 }
 
 /* ---- everything else is the store's ---- */
@@ -157,7 +165,7 @@ static void l2_close(struct store *s)
 static void l2_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_l2 *t = self(s);
-    proxies_counters(t->proxies, counter_get(&t->fallen_through), visit, arg);
+    proxies_counters(t->proxies, counter_get(&t->fallen_through), counter_get(&t->own), visit, arg);
     store_counters(t->origin, visit, arg);
 }
 
@@ -181,6 +189,7 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         .health = l2_health,
         .origin = l2_origin,
         .report_bad = l2_report_bad,
+        .is_own = l2_is_own,
     };
     struct store_l2 *t = calloc(1, sizeof *t);
     if (!t) {

@@ -1,0 +1,395 @@
+/* Answers other nodes from this node's cache, as a shared cache proxy does (docs/reference/peer-protocol.md). A node
+ * keeps chunks and not packs, so a request names the chunks that its range consists of.
+ *
+ *     daemon's thread   request, connection suspended --> lookups
+ *     LOOKERS threads   lookups: all chunks cached? --> body, connection resumed
+ *                          `-- no --> fetches
+ *     FETCHERS threads  fetches: bring the missing ones into the cache, as its own or for want of the owner --> body
+ *     daemon's thread   body sent, or dropped with its connection
+ *
+ * So a request that waits for the store delays none for what is cached. Local readers come first: missing chunks are
+ * fetched at readahead priority. A request that cannot be served, for whatever reason, is answered with 404 or 503, and
+ * its node goes to the store: an answer may always be missing, but never wrong. */
+#include "server/server_internal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/pages.h"
+#include "base/queue.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "format/chunk_list.h"
+#include "net/listen.h"
+#include "server/http_daemon.h"
+
+enum {
+    LOOKERS = 4,
+    FETCHERS = 16,
+    WAITING_MAX = 1024,           /* requests in each queue */
+    CONNECTIONS_MAX = 4096,       /* 1,024 nodes with four each */
+    IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
+    RANGE_MAX = 8 << 20,          /* bytes of an answer; nodes ask for 4 MiB and one chunk at most */
+    BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
+    CONNECTION_MEMORY = 16 << 10, /* bytes of a request's header */
+};
+
+struct peers {
+    struct stack *stack;
+    int fd; /* the listening socket; -1: the daemon owns it */
+    unsigned port;
+    struct MHD_Daemon *daemon;
+    struct queue *lookups, *fetches;
+    pthread_t threads[LOOKERS + FETCHERS];
+    size_t thread_count, looker_count;
+    _Atomic size_t bodies; /* bytes */
+};
+
+/* One request. It belongs to the daemon's thread but while it is in a queue or with the thread that took it out. */
+struct peer_request {
+    struct peers *peers;
+    struct MHD_Connection *connection;
+    enum object_kind kind;
+    struct digest object;
+    uint64_t off, len;
+    size_t n;
+    struct chunk_ref *refs;
+    bool asked;      /* it has been in a queue */
+    uint8_t *body;   /* len bytes; NULL: the answer is a refusal */
+    unsigned status; /* of a refusal */
+};
+
+/* ---- bodies ---- */
+
+static uint8_t *body_new(struct peers *p, size_t len)
+{
+    bool fits = atomic_fetch_add(&p->bodies, len) + len <= BODIES_MAX;
+    uint8_t *body = fits ? pages_get(len) : NULL;
+    if (!body)
+        atomic_fetch_sub(&p->bodies, len);
+    return body;
+}
+
+static void body_free(struct peers *p, uint8_t *body, size_t len)
+{
+    if (!body)
+        return;
+    pages_put(body, len);
+    atomic_fetch_sub(&p->bodies, len);
+}
+
+static void request_free(struct peer_request *r)
+{
+    body_free(r->peers, r->body, r->len);
+    free(r->refs);
+    free(r);
+}
+
+/* ---- what is asked for ---- */
+
+/* "bytes=FIRST-LAST", nothing else. */
+static bool parse_range(const char *text, uint64_t *off, uint64_t *len)
+{
+    unsigned long long first, last;
+    char after;
+    if (!text || sscanf(text, "bytes=%llu-%llu%c", &first, &last, &after) != 2 || last < first ||
+        last - first >= RANGE_MAX)
+        return false;
+    *off = first;
+    *len = last - first + 1;
+    return true;
+}
+
+/* Whatever stands before the key is the path of the URL that the node has for this one. */
+static bool parse_key(const char *url, enum object_kind *kind, struct digest *object)
+{
+    for (const char *slash = url; slash; slash = strchr(slash + 1, '/'))
+        if (!object_key_parse(slash + 1, kind, object))
+            return *kind == OBJECT_PACK || *kind == OBJECT_INDEX;
+    return false;
+}
+
+/* Take the request apart. 0, or the status to refuse it with. */
+static unsigned parse_request(struct peer_request *r, const char *url, const char *method)
+{
+    struct chunk_ref refs[CHUNK_LIST_MAX];
+    const char *range = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_RANGE);
+    const char *list = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, CHUNK_LIST_HEADER);
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
+        return MHD_HTTP_METHOD_NOT_ALLOWED;
+    if (!parse_key(url, &r->kind, &r->object))
+        return MHD_HTTP_NOT_FOUND;
+    if (!list || !parse_range(range, &r->off, &r->len) ||
+        chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n))
+        return MHD_HTTP_BAD_REQUEST;
+    r->refs = malloc(r->n * sizeof *r->refs);
+    if (!r->refs)
+        return MHD_HTTP_SERVICE_UNAVAILABLE;
+    memcpy(r->refs, refs, r->n * sizeof *r->refs);
+    return 0;
+}
+
+/* ---- answering ---- */
+
+/* Copy the chunks from the cache into the body; what lies between them was not asked for and is zero. *missing: how
+ * many are not cached, which come first in refs then. */
+static void copy_cached(struct peer_request *r, size_t *missing)
+{
+    struct cache *cache = stack_cache(r->peers->stack);
+    size_t left = *missing;
+    *missing = 0;
+    for (size_t i = 0; i < left; i++) {
+        const struct chunk_ref ref = r->refs[i];
+        /* a chunk that is cached plain is written whole, and what is stored of it may be shorter */
+        if (cache_read_stored(cache, &ref, r->body + (ref.offset - r->off)))
+            continue;
+        r->refs[i] = r->refs[*missing];
+        r->refs[(*missing)++] = ref;
+    }
+}
+
+/* Bring the first n chunks into the cache. false: they cannot be had now. */
+static bool fetch_missing(struct peer_request *r, size_t n)
+{
+    CLEANUP_FREE struct cache_piece *pieces = calloc(n, sizeof *pieces);
+    struct store *store = stack_peer_store(r->peers->stack);
+    struct store_health health;
+    char key[OBJECT_KEY_MAX];
+    if (!pieces || !store)
+        return false;
+    store_health(store, &health);
+    if (health.silent) /* the node that asks would lose patience, and think that it is this one that is silent */
+        return false;
+    /* A node whose list is older asks the wrong owner. Asking on could go in a circle. */
+    if (!store_is_own(store, object_key(r->kind, &r->object, key), r->refs[0].offset))
+        store = store_origin(store);
+    for (size_t i = 0; i < n; i++)
+        pieces[i] = (struct cache_piece){.ref = r->refs[i], .store = store};
+    return !cache_ensure(stack_cache(r->peers->stack), pieces, n, PRIORITY_READAHEAD);
+}
+
+static void refuse(struct peer_request *r, unsigned status)
+{
+    body_free(r->peers, steal_ptr(&r->body), r->len);
+    r->status = status;
+}
+
+/* The request is decided: let the daemon's thread send the answer. It may be freed from then on. */
+static void decide(struct peer_request *r)
+{
+    struct stack_peer_counts *counts = stack_peer_counts(r->peers->stack);
+    counter_add(r->body ? &counts->served : &counts->refused, 1);
+    counter_add(&counts->bytes, r->body ? r->len : 0);
+    MHD_resume_connection(r->connection);
+}
+
+/* What a thread does with a request; its queue. */
+static void look(struct peer_request *r)
+{
+    size_t missing = r->n;
+    r->body = body_new(r->peers, r->len);
+    if (!r->body)
+        refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE);
+    else {
+        memset(r->body, 0, r->len);
+        copy_cached(r, &missing);
+        r->n = missing;
+        if (missing && queue_try_push(r->peers->fetches, r))
+            return;
+        if (missing)
+            refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE);
+    }
+    decide(r);
+}
+
+static void fetch(struct peer_request *r)
+{
+    size_t missing = r->n;
+    if (fetch_missing(r, missing))
+        copy_cached(r, &missing);
+    if (missing)
+        refuse(r, MHD_HTTP_NOT_FOUND);
+    decide(r);
+}
+
+static void *run_looker(void *arg)
+{
+    const struct peers *p = arg;
+    for (struct peer_request *r; (r = queue_pop(p->lookups));)
+        look(r);
+    return NULL;
+}
+
+static void *run_fetcher(void *arg)
+{
+    const struct peers *p = arg;
+    for (struct peer_request *r; (r = queue_pop(p->fetches));)
+        fetch(r);
+    return NULL;
+}
+
+/* ---- the daemon ---- */
+
+static void free_sent(void *arg)
+{
+    request_free(arg);
+}
+
+/* Queue the answer; the request goes with it. */
+static enum MHD_Result send_body(struct peer_request *r, void **state)
+{
+    char range[80];
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer_with_free_callback_cls(r->len, r->body, free_sent, r);
+    if (!response)
+        return MHD_NO;
+    *state = NULL;
+    snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)r->off,
+             (unsigned long long)(r->off + r->len - 1));
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, range);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"); /* true for these chunks alone */
+    enum MHD_Result result = MHD_queue_response(r->connection, MHD_HTTP_PARTIAL_CONTENT, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned status)
+{
+    const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
+                                                        " only\n"
+                                                      : "not here\n";
+    return http_daemon_answer_text(connection, status, text, false);
+}
+
+/* libmicrohttpd's access handler: called with the header alone, then again when the request is complete, and again
+ * after its connection was resumed. The connection is suspended before another thread may resume it. */
+static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connection, const char *url,
+                                       const char *method, const char *version, const char *data, size_t *data_len,
+                                       void **state)
+{
+    struct peers *p = arg;
+    enum MHD_Result refusal;
+    if (http_daemon_refuses(connection, *state, &refusal))
+        return refusal;
+    *data_len = 0;
+    struct peer_request *r = *state;
+    if (!r) {
+        *state = r = calloc(1, sizeof *r);
+        if (r)
+            *r = (struct peer_request){.peers = p, .connection = connection};
+        return r ? MHD_YES : MHD_NO;
+    }
+    if (r->asked)
+        return r->body ? send_body(r, state) : send_refusal(connection, r->status);
+    unsigned status = parse_request(r, url, method);
+    if (status) {
+        counter_add(&stack_peer_counts(p->stack)->refused, 1);
+        return send_refusal(connection, status);
+    }
+    r->asked = true;
+    MHD_suspend_connection(connection);
+    if (!queue_try_push(p->lookups, r)) {
+        r->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        decide(r);
+    }
+    return MHD_YES;
+}
+
+/* libmicrohttpd's note that a request is over. */
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode how)
+{
+    if (*state && !http_daemon_owns(*state))
+        request_free(*state);
+    *state = NULL;
+}
+
+/* ---- life ---- */
+
+int peers_open(const char *address, struct stack *stack, struct peers **out)
+{
+    CLEANUP_FREE struct peers *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_no_memory();
+    p->stack = stack;
+    int rc = listen_tcp(address, &p->fd, &p->port);
+    if (rc)
+        return error_prefix(rc, "peer-listen");
+    *out = steal_ptr(&p);
+    return 0;
+}
+
+unsigned peers_port(const struct peers *p)
+{
+    return p->port;
+}
+
+/* Start one thread of those that take requests. */
+static int start_thread(struct peers *p, void *(*run)(void *))
+{
+    int rc = thread_start(&p->threads[p->thread_count], run, p);
+    p->thread_count += !rc;
+    return rc;
+}
+
+int peers_start(struct peers *p)
+{
+    int rc = 0;
+    p->lookups = queue_new(WAITING_MAX);
+    p->fetches = queue_new(WAITING_MAX);
+    if (!p->lookups || !p->fetches)
+        return error_no_memory();
+    for (size_t i = 0; !rc && i < LOOKERS; i++)
+        rc = start_thread(p, run_looker);
+    p->looker_count = p->thread_count;
+    for (size_t i = 0; !rc && i < FETCHERS; i++)
+        rc = start_thread(p, run_fetcher);
+    if (rc)
+        return error_prefix(rc, "peer-listen");
+    struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
+                                       {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+                                       {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, NULL},
+                                       {MHD_OPTION_END, 0, NULL}};
+    p->daemon = http_daemon_start(p->fd, MHD_ALLOW_SUSPEND_RESUME, on_peer_request, p, options);
+    if (!p->daemon)
+        return error_set(-EIO, "peer-listen: cannot start the thread that serves port %u", p->port);
+    p->fd = -1;
+    return 0;
+}
+
+static void join(struct peers *p, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        pthread_join(p->threads[i], NULL);
+}
+
+/* The queues first: every request that is in them is decided, so that no connection stays suspended, which the daemon
+ * would wait for. The lookers end before the fetchers, whom they give work. */
+void peers_close(struct peers *p)
+{
+    if (!p)
+        return;
+    if (p->lookups)
+        queue_close(p->lookups);
+    join(p, 0, p->looker_count);
+    if (p->fetches)
+        queue_close(p->fetches);
+    join(p, p->looker_count, p->thread_count);
+    if (p->daemon)
+        MHD_stop_daemon(p->daemon);
+    if (p->fd >= 0)
+        close(p->fd);
+    queue_free(p->lookups);
+    queue_free(p->fetches);
+    free(p);
+}

@@ -1,0 +1,96 @@
+/* Nodes that are each other's proxies: which member of a list is this node, and what of an object it has. */
+#include "unit/cmocka_all.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "store/l2/l2_internal.h"
+#include "unit/l2_world.h"
+
+static void test_member__is_this_node_by_port_and_address(void **state)
+{
+    static const struct {
+        const char *url, *self;
+        bool is;
+    } cases[] = {
+        {"http://127.0.0.1:9465/images", "127.0.0.1:9465", true},
+        {"http://127.0.0.1:9465/images", "0.0.0.0:9465", true},
+        {"http://127.0.0.1:9465", "[::]:9465", true},
+        {"http://[::ffff:127.0.0.1]:9465/", "127.0.0.1:9465", true},
+        {"http://localhost:9465/images", "0.0.0.0:9465", true},
+        {"http://node7:9465/images", "node7:9465", true},
+        {"http://127.0.0.1:9466/images", "127.0.0.1:9465", false},
+        {"http://127.0.0.1:9466/images", "0.0.0.0:9465", false},
+        {"http://127.0.0.2:9465/images", "127.0.0.1:9465", false}, /* another server of this machine */
+        {"http://192.0.2.7:9465/images", "0.0.0.0:9465", false},   /* RFC 5737: nobody's */
+        {"http://[2001:db8::7]:9465/images", "[::]:9465", false},
+        {"http://node8:9465/images", "node7:9465", false},
+        {"http://127.0.0.1/images", "127.0.0.1:80", false}, /* a member's port must be written */
+        {"127.0.0.1:9465", "127.0.0.1:9465", false},
+        {"http://127.0.0.1:9465/a:9466", "127.0.0.1:9466", false},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++)
+        if (member_is_self(cases[i].url, cases[i].self) != cases[i].is)
+            fail_msg("%s at %s", cases[i].url, cases[i].self);
+}
+
+static void test_member__is_this_node_by_its_name(void **state)
+{
+    char name[200] = "", url[256];
+    assert_int_equal(gethostname(name, sizeof name - 1), 0);
+    snprintf(url, sizeof url, "http://%s:9465/images", name);
+    assert_true(member_is_self(url, "0.0.0.0:9465"));
+    assert_false(member_is_self(url, "0.0.0.0:9466"));
+}
+
+/* Every stripe of an object belongs to one node by itself. This node's come from the store, and it knows which they
+ * are; the others come from the others. */
+static void test_member__stripes_of_this_node_come_from_the_store(void **state)
+{
+    enum { NODES = 4, SELF = 1, STRIPES = 200 };
+    static struct world w;
+    static uint8_t data[4];
+    const char *key = "packs/aa/large";
+    unsigned own = 0, of[NODES] = {0};
+    begin(&w, NODES);
+    const char *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces", "http://m2:80/faces", "http://m3:80/faces"};
+    open_followed(
+        &w, &(struct follow_config){.lists = lists, .n = NODES, .self = "m1:80", .open = open_counted, .open_arg = &w});
+    for (uint64_t stripe = 0; stripe < STRIPES; stripe++) {
+        uint64_t off = stripe * STORE_STRIPE, before[NODES], store = store_fake_calls(w.origin, FAKE_GET);
+        for (unsigned i = 0; i < NODES; i++)
+            before[i] = store_fake_calls(w.fakes[i], FAKE_GET);
+        CLEANUP_BYTES got = BYTES_INIT(sizeof data);
+        bool mine = store_is_own(w.store, key, off);
+        assert_true(store_is_own(w.store, key, off + STORE_STRIPE - 1) == mine);
+        (void)!store_get(w.store, key, off, sizeof data, store_append,
+                         &got); /* nobody has it: the store is asked last */
+        for (unsigned i = 0; i < NODES; i++) {
+            unsigned asked = (unsigned)(store_fake_calls(w.fakes[i], FAKE_GET) - before[i]);
+            of[i] += asked;
+            assert_true(!asked || (!mine && i != SELF));
+        }
+        assert_true(store_fake_calls(w.origin, FAKE_GET) > store);
+        own += mine;
+    }
+    assert_int_equal(of[SELF], 0);
+    assert_int_equal(own + of[0] + of[2] + of[3], STRIPES);
+    for (unsigned i = 0; i < NODES; i++) /* 50 on average */
+        assert_in_range(i == SELF ? own : of[i], 25, 80);
+    struct store_l2_reports r;
+    store_proxies_reports(w.proxies, &r);
+    for (size_t i = 0; i < r.len; i++)
+        assert_true(r.items[i].self == !strcmp(r.items[i].url, "http://m1:80/faces"));
+    store_l2_reports_release(&r);
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_member__is_this_node_by_port_and_address),
+        cmocka_unit_test(test_member__is_this_node_by_its_name),
+        cmocka_unit_test(test_member__stripes_of_this_node_come_from_the_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
