@@ -425,6 +425,9 @@ int stack_options_complete(struct stack_options *o)
         return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
                          o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
                                            : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
+    if (o->stack.cache.others != CACHE_OTHERS_ALL && !o->peer_listen)
+        return error_set(-EINVAL,
+                         "peer-keep needs peer-listen: where no node keeps chunks for the others, each keeps its own");
     o->stack.self = o->peer_listen;
     o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;

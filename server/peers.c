@@ -7,9 +7,8 @@
  *     FETCHERS threads  fetches: bring the missing ones into the cache, as its own or for want of the owner --> body
  *     daemon's thread   body sent, or dropped with its connection
  *
- * So a request that waits for the store delays none for what is cached. Local readers come first: missing chunks are
- * fetched at readahead priority. A request that cannot be served, for whatever reason, is answered with 404 or 503, and
- * its node goes to the store: an answer may always be missing, but never wrong. */
+ * So a request that waits for the store delays none for what is cached. A request that cannot be served, for whatever
+ * reason, is answered with 404, and its node goes to the store: an answer may always be missing, but never wrong. */
 #include "server/server_internal.h"
 
 #include <errno.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pages.h"
@@ -28,17 +28,20 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "format/chunk_list.h"
+#include "net/http.h"
 #include "net/listen.h"
 #include "server/http_daemon.h"
 
 enum {
     LOOKERS = 4,
-    FETCHERS = 16,
+    FETCHERS = 8,
     WAITING_MAX = 1024,           /* requests in each queue */
     CONNECTIONS_MAX = 4096,       /* 1,024 nodes with four each */
     IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
     RANGE_MAX = 8 << 20,          /* bytes of an answer; nodes ask for 4 MiB and one chunk at most */
     BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
+    GAP_MAX = 128 << 10,          /* bytes between two chunks; nodes read through 64 KiB */
+    WAIT_MS = 2000,               /* a request that waited so long is not fetched for any more */
     CONNECTION_MEMORY = 16 << 10, /* bytes of a request's header */
 };
 
@@ -62,9 +65,11 @@ struct peer_request {
     uint64_t off, len;
     size_t n;
     struct chunk_ref *refs;
-    bool asked;      /* it has been in a queue */
-    uint8_t *body;   /* len bytes; NULL: the answer is a refusal */
-    unsigned status; /* of a refusal */
+    bool asked;           /* it has been in a queue */
+    _Atomic bool decided; /* no thread has it any more */
+    uint8_t *body;        /* len bytes; NULL: the answer is a refusal */
+    struct store *store;  /* to fetch from; borrowed */
+    uint64_t asked_ms;    /* since when it waits for that, on clock_now_ms */
 };
 
 /* ---- bodies ---- */
@@ -117,6 +122,18 @@ static bool parse_key(const char *url, enum object_kind *kind, struct digest *ob
     return false;
 }
 
+/* Do the chunks fill the range, but for gaps? Otherwise a list of one small chunk would be worth megabytes of zeros. */
+static bool fills(const struct chunk_ref *refs, size_t n, uint64_t off, uint64_t len)
+{
+    uint64_t end = off;
+    for (size_t i = 0; i < n; i++) {
+        if (refs[i].offset - end > (i ? GAP_MAX : 0))
+            return false;
+        end = (uint64_t)refs[i].offset + refs[i].stored_len;
+    }
+    return end == off + len;
+}
+
 /* Take the request apart. 0, or the status to refuse it with. */
 static unsigned parse_request(struct peer_request *r, const char *url, const char *method)
 {
@@ -130,93 +147,106 @@ static unsigned parse_request(struct peer_request *r, const char *url, const cha
     if (!list || !parse_range(range, &r->off, &r->len) ||
         chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n))
         return MHD_HTTP_BAD_REQUEST;
+    if (!fills(refs, r->n, r->off, r->len))
+        return MHD_HTTP_BAD_REQUEST;
     r->refs = malloc(r->n * sizeof *r->refs);
     if (!r->refs)
-        return MHD_HTTP_SERVICE_UNAVAILABLE;
+        return MHD_HTTP_NOT_FOUND;
     memcpy(r->refs, refs, r->n * sizeof *r->refs);
     return 0;
 }
 
 /* ---- answering ---- */
 
-/* Copy the chunks from the cache into the body; what lies between them was not asked for and is zero. *missing: how
- * many are not cached, which come first in refs then. */
-static void copy_cached(struct peer_request *r, size_t *missing)
+/* Copy what is cached of the chunks; what lies between them was not asked for and is zero. Returns how many are left,
+ * which come first in refs then. */
+static size_t copy_cached(struct peer_request *r)
 {
-    struct cache *cache = stack_cache(r->peers->stack);
-    size_t left = *missing;
-    *missing = 0;
-    for (size_t i = 0; i < left; i++) {
+    size_t left = 0;
+    for (size_t i = 0; i < r->n; i++) {
         const struct chunk_ref ref = r->refs[i];
-        /* a chunk that is cached plain is written whole, and what is stored of it may be shorter */
-        if (cache_read_stored(cache, &ref, r->body + (ref.offset - r->off)))
+        if (cache_read_stored(stack_cache(r->peers->stack), &ref, r->body + (ref.offset - r->off)))
             continue;
-        r->refs[i] = r->refs[*missing];
-        r->refs[(*missing)++] = ref;
+        r->refs[i] = r->refs[left];
+        r->refs[left++] = ref;
     }
+    return left;
 }
 
-/* Bring the first n chunks into the cache. false: they cannot be had now. */
-static bool fetch_missing(struct peer_request *r, size_t n)
+/* Fetch the first n chunks into the body. */
+static int fetch_missing(struct peer_request *r, size_t n)
 {
     CLEANUP_FREE struct cache_piece *pieces = calloc(n, sizeof *pieces);
-    struct store *store = stack_peer_store(r->peers->stack);
-    struct store_health health;
-    char key[OBJECT_KEY_MAX];
-    if (!pieces || !store)
-        return false;
-    store_health(store, &health);
-    if (health.silent) /* the node that asks would lose patience, and think that it is this one that is silent */
-        return false;
-    /* A node whose list is older asks the wrong owner. Asking on could go in a circle. */
-    if (!store_is_own(store, object_key(r->kind, &r->object, key), r->refs[0].offset))
-        store = store_origin(store);
+    if (!pieces)
+        return error_no_memory();
     for (size_t i = 0; i < n; i++)
-        pieces[i] = (struct cache_piece){.ref = r->refs[i], .store = store};
-    return !cache_ensure(stack_cache(r->peers->stack), pieces, n, PRIORITY_READAHEAD);
+        pieces[i] =
+            (struct cache_piece){.ref = r->refs[i], .store = r->store, .dst = r->body + (r->refs[i].offset - r->off)};
+    return cache_get_stored(stack_cache(r->peers->stack), pieces, n);
 }
 
-static void refuse(struct peer_request *r, unsigned status)
+/* Make the body, from the cache and, if fetches is set, the store. */
+static bool make_body(struct peer_request *r, bool fetches)
 {
+    r->body = body_new(r->peers, r->len);
+    if (!r->body)
+        return false;
+    memset(r->body, 0, r->len);
+    size_t left = copy_cached(r);
+    if (!left || (fetches && !fetch_missing(r, left)))
+        return true;
     body_free(r->peers, steal_ptr(&r->body), r->len);
-    r->status = status;
+    return false;
 }
 
-/* The request is decided: let the daemon's thread send the answer. It may be freed from then on. */
+/* The request is decided: let the daemon's thread send the answer. The request may be freed from then on. */
 static void decide(struct peer_request *r)
 {
     struct stack_peer_counts *counts = stack_peer_counts(r->peers->stack);
     counter_add(r->body ? &counts->served : &counts->refused, 1);
     counter_add(&counts->bytes, r->body ? r->len : 0);
+    atomic_store(&r->decided, true);
     MHD_resume_connection(r->connection);
 }
 
-/* What a thread does with a request; its queue. */
+/* Is every chunk cached, in whatever form? No I/O. */
+static bool is_cached(const struct peer_request *r)
+{
+    bool all = true;
+    for (size_t i = 0; all && i < r->n; i++)
+        all = cache_has(stack_cache(r->peers->stack), &r->refs[i].digest);
+    return all;
+}
+
+/* May the missing chunks be fetched? Not while the store is silent: the node that asks would lose patience, and then
+ * think that it is this one that is silent. The store alone is asked, never another node, which might ask this one. */
+static bool may_fetch(struct peer_request *r)
+{
+    struct store *store = stack_peer_store(r->peers->stack);
+    struct store_health health;
+    if (!store)
+        return false;
+    store_health(store, &health);
+    r->store = store_origin(store);
+    return !health.silent;
+}
+
+/* A request that waits for the store holds no body: those for what is cached need the memory. */
 static void look(struct peer_request *r)
 {
-    size_t missing = r->n;
-    r->body = body_new(r->peers, r->len);
-    if (!r->body)
-        refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE);
-    else {
-        memset(r->body, 0, r->len);
-        copy_cached(r, &missing);
-        r->n = missing;
-        if (missing && queue_try_push(r->peers->fetches, r))
-            return;
-        if (missing)
-            refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE);
+    if (is_cached(r) && make_body(r, false)) {
+        decide(r);
+        return;
     }
-    decide(r);
+    r->asked_ms = clock_now_ms();
+    if (!may_fetch(r) || !queue_try_push(r->peers->fetches, r))
+        decide(r);
 }
 
 static void fetch(struct peer_request *r)
 {
-    size_t missing = r->n;
-    if (fetch_missing(r, missing))
-        copy_cached(r, &missing);
-    if (missing)
-        refuse(r, MHD_HTTP_NOT_FOUND);
+    if (clock_now_ms() - r->asked_ms < WAIT_MS)
+        (void)make_body(r, true);
     decide(r);
 }
 
@@ -262,16 +292,25 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
     return result;
 }
 
+/* The header tells the node that asks that this is a node, which has its reasons, and no failing proxy. */
 static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned status)
 {
     const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
                                                         " only\n"
                                                       : "not here\n";
-    return http_daemon_answer_text(connection, status, text, false);
+    struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
+    MHD_add_response_header(response, HTTP_NODE_HEADER, "1");
+    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
 }
 
-/* libmicrohttpd's access handler: called with the header alone, then again when the request is complete, and again
- * after its connection was resumed. The connection is suspended before another thread may resume it. */
+/* libmicrohttpd's access handler: called with the header alone, then with the parts of a body, if there is one, again
+ * when the request is complete, and again after its connection was resumed. A request whose connection is suspended
+ * belongs to other threads until it is decided. */
 static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connection, const char *url,
                                        const char *method, const char *version, const char *data, size_t *data_len,
                                        void **state)
@@ -280,7 +319,6 @@ static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connect
     enum MHD_Result refusal;
     if (http_daemon_refuses(connection, *state, &refusal))
         return refusal;
-    *data_len = 0;
     struct peer_request *r = *state;
     if (!r) {
         *state = r = calloc(1, sizeof *r);
@@ -288,19 +326,23 @@ static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connect
             *r = (struct peer_request){.peers = p, .connection = connection};
         return r ? MHD_YES : MHD_NO;
     }
+    if (*data_len) { /* a GET has no body */
+        *data_len = 0;
+        return MHD_YES;
+    }
     if (r->asked)
-        return r->body ? send_body(r, state) : send_refusal(connection, r->status);
+        return !atomic_load(&r->decided) ? MHD_YES
+               : r->body                 ? send_body(r, state)
+                                         : send_refusal(connection, MHD_HTTP_NOT_FOUND);
     unsigned status = parse_request(r, url, method);
     if (status) {
         counter_add(&stack_peer_counts(p->stack)->refused, 1);
         return send_refusal(connection, status);
     }
     r->asked = true;
-    MHD_suspend_connection(connection);
-    if (!queue_try_push(p->lookups, r)) {
-        r->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    MHD_suspend_connection(connection); /* before another thread may resume it */
+    if (!queue_try_push(p->lookups, r))
         decide(r);
-    }
     return MHD_YES;
 }
 

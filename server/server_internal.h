@@ -94,8 +94,9 @@ struct peers;
 /* Listen at HOST:PORT. Errors of listen_tcp; -ENOMEM. */
 GR_MUST_CHECK int peers_open(const char *address, struct stack *stack, struct peers **out);
 /* Start the threads; once, after any fork. Call peers_close also after a failure. */
-unsigned peers_port(const struct peers *p);
 GR_MUST_CHECK int peers_start(struct peers *p);
+/* The port, which is another than was given if that was 0. */
+unsigned peers_port(const struct peers *p);
 /* Answers what has come, and ends. Requests that wait for a store end when the stores are cancelled. NULL is allowed.
  */
 void peers_close(struct peers *p);

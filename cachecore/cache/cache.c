@@ -21,6 +21,7 @@
 /* Free a cache whose threads have ended, also a half-made one. */
 static void cache_destroy(struct cache *c)
 {
+    fetch_free(c->for_others);
     fetch_free(c->fetch);
     rings_free(c->readers);
     rings_free(c->writers);
@@ -221,6 +222,10 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         fetch.arg = c;
         rc = fetch_new(&fetch, &c->fetch);
     }
+    if (!rc && c->as_stored)
+        rc =
+            fetch_new(&(struct fetch_config){.workers = FOR_OTHERS, .timeout_ms = CACHE_OTHERS_MS, .keep_stored = true},
+                      &c->for_others);
     if (rc)
         return rc;
     if (c->dir_count)
@@ -244,6 +249,8 @@ int cache_start_threads(struct cache *c)
         rc = mover_start_thread(c->mover);
     if (!rc)
         rc = disk_monitor_start(c);
+    if (!rc && c->for_others)
+        rc = fetch_start_threads(c->for_others);
     return rc ? rc : fetch_start_threads(c->fetch);
 }
 

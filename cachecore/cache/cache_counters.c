@@ -73,6 +73,7 @@ static void show_traffic(const struct view *v)
          counter_get(&s->fills_dropped)},
         {"granary_cache_not_admitted_total", "Chunks not kept because what is in the cache is worth more.",
          counter_get(&s->not_admitted)},
+        {"granary_cache_others_total", "Chunks not kept because another node keeps them.", counter_get(&s->others)},
         {"granary_cache_quota_refusals_total", "Chunks not kept because their image's quota is used up.",
          g->quota_refusals},
         {"granary_cache_fill_queue_bytes", "Bytes of chunks that have arrived and are not written yet.",

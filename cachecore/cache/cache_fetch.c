@@ -54,11 +54,10 @@ static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
 }
 
 /* If the piece's chunk were fetched now, would the cache keep it? */
-static bool would_stay_locked(const struct cache *c, const struct cache_piece *p, struct own_memo *memo)
+static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
 {
     const struct space_request request = fill_request(&p->ref);
-    return c->memory_tier ||
-           (c->dir_count && space_admits(&c->space, &request) && fill_is_ours(c, p->store, &p->ref, memo));
+    return c->memory_tier || (c->dir_count && !p->others && space_admits(&c->space, &request));
 }
 
 /* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
@@ -67,12 +66,11 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
                                   const struct chunk_ref **out)
 {
     size_t count = 0;
-    struct own_memo memo = {.known = false};
     if (n && !fill_has_memory(&c->fill))
         return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || is_on_disk_locked(c, &ahead[i].ref.digest) ||
-            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i], &memo))
+            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]))
             continue;
         ahead[i].started = true;
         out[count++] = &ahead[i].ref;
@@ -241,11 +239,10 @@ int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 /* cache_ahead of chunks that this node keeps. */
 static int ahead_of_ours(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    struct own_memo memo = {.known = false};
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)
-            if (!would_stay_locked(c, &pieces[i], &memo))
+            if (!would_stay_locked(c, &pieces[i]))
                 return -EDQUOT;
     }
     return ensure_all(c, pieces, n, PRIORITY_READAHEAD, keep_ahead);
@@ -261,6 +258,52 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
         int rc = end > at ? ahead_of_ours(c, pieces + at, end - at) : 0;
         if (rc)
             return rc;
+    }
+    return 0;
+}
+
+/* ---- for other nodes ---- */
+
+/* A miss_use: copy the stored bytes, and keep the chunk if it is this node's. */
+static int hand_out(struct cache *c, struct miss *miss)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    const struct chunk_ref *ref = &miss->piece->ref;
+    struct own_memo memo = {.known = false};
+    int rc = inflight_wait(miss->inflight, &plain);
+    if (rc)
+        return rc;
+    CLEANUP_BUF struct buf *stored = inflight_stored(miss->inflight);
+    const struct buf *bytes = ref->flags & CHUNK_ZSTD ? stored : plain;
+    if (!bytes || bytes->len != ref->stored_len)
+        return -ENODATA;
+    memcpy(miss->piece->dst, bytes->data, bytes->len);
+    if (c->dir_count && fill_is_ours(c, miss->piece->store, ref, &memo) &&
+        fill_inflight(c, miss->inflight, plain, false) == -EDQUOT)
+        counter_add(&c->stats.not_admitted, 1);
+    return 0;
+}
+
+int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    if (c->fenced)
+        return -ENODATA;
+    for (size_t done = 0; done < n;) {
+        const struct chunk_ref *refs[MISSES_MAX];
+        struct inflight *inflights[MISSES_MAX];
+        struct misses m = {.count = 0};
+        size_t part = GR_MIN(n - done, (size_t)MISSES_MAX);
+        for (size_t i = 0; i < part; i++) {
+            refs[i] = &pieces[done + i].ref;
+            misses_add(&m, &pieces[done + i]);
+        }
+        int rc = fetch_start(c->for_others, pieces->store, refs, part, part, PRIORITY_DEMAND, 0, inflights);
+        for (size_t i = 0; !rc && i < part; i++)
+            m.items[i].inflight = inflights[i];
+        rc = misses_finish(c, &m, rc, hand_out, false);
+        if (rc)
+            return rc;
+        done += part;
     }
     return 0;
 }

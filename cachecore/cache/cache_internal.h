@@ -24,6 +24,7 @@
 
 enum {
     FILL_THREADS = 4,
+    FOR_OTHERS = 16,                /* GETs to stores at a time for other nodes */
     READERS_MAX = 32,               /* rings that may read at the same time */
     WRITERS_MAX = 16,               /* rings that may write: for the fill threads and for callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* how long a read waits for a disk */
@@ -35,6 +36,7 @@ enum {
 struct cache_stats {
     counter hits, misses, hit_bytes, miss_bytes;
     counter fills, fill_bytes, fills_dropped, fill_errors, not_admitted;
+    counter others; /* that came and are another node's to keep */
     counter read_errors, read_timeouts, crc_errors, bypassed;
 };
 
@@ -99,6 +101,7 @@ struct cache {
     struct seen *seen; /* chunks of others that came once; NULL: none are noted */
     struct watermark watermark;
     struct fetch *fetch;
+    struct fetch *for_others; /* cache_get_stored; NULL: other nodes are not answered */
     struct fill fill;
     struct disk_monitor disk_monitor;
     struct cache_stats stats;

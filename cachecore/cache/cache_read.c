@@ -44,7 +44,7 @@ struct hit {
     int rc;                 /* 0: piece->dst has the bytes */
     uint8_t *record;        /* the slot's record in the ring's buffer */
     uint8_t *packed;        /* the compressed chunk; NULL: not compressed */
-    bool as_stored;         /* piece->dst gets the compressed chunk itself */
+    bool as_stored;         /* for another node: piece->dst gets what is in the slot */
 };
 
 /* What the lookup of one window found. */
@@ -533,8 +533,8 @@ bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *ds
         space_pin_read(&c->space, id, ref->plain_len, &hit->slot);
     }
     hit->piece = &piece;
-    hit->as_stored = hit->slot.flags & RECORD_ZSTD;
-    if (hit->as_stored != (bool)(ref->flags & CHUNK_ZSTD) || hit->slot.stored_len != ref->stored_len) {
+    hit->as_stored = true;
+    if (!(hit->slot.flags & RECORD_ZSTD) != !(ref->flags & CHUNK_ZSTD) || hit->slot.stored_len != ref->stored_len) {
         cache_unpin(c, &hit->slot);
         return false;
     }
@@ -573,6 +573,9 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, stru
                size_t ahead_count, enum fetch_priority priority)
 {
     uint64_t left_ms = c->disk_timeout_ms; /* shared by all disk reads of this call */
+    struct own_memo memo = {.known = false};
+    for (size_t i = 0; i < ahead_count; i++) /* before the lock: among many nodes the choice takes a while */
+        ahead[i].others = !fill_is_ours(c, ahead[i].store, &ahead[i].ref, &memo);
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
         const struct cache_piece *left[WINDOW]; /* what memory does not have */

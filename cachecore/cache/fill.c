@@ -338,7 +338,9 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
                 retired. */
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
     }
-    if (rc == -EAGAIN || rc == -ENODEV)
+    if (!ours)
+        counter_add(&c->stats.others, 1);
+    else if (rc == -EAGAIN || rc == -ENODEV)
         counter_add(&c->stats.fills_dropped, 1);
     else if (rc == -EDQUOT)
         counter_add(&c->stats.not_admitted, 1);

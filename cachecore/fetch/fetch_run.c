@@ -221,7 +221,7 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
 static void describe(struct fetch_run *run, size_t i, size_t n)
 {
     run->context.header = NULL;
-    if (store_is_whole(run->store))
+    if (!run->store->striped)
         return;
     memcpy(run->header, CHUNK_LIST_HEADER ": ", sizeof CHUNK_LIST_HEADER + 1);
     chunk_list_encode(&run->refs[i], n, run->header + sizeof CHUNK_LIST_HEADER + 1);

@@ -95,6 +95,9 @@ struct http_signer {
  * 0 stops the transfer; http_do returns it. */
 typedef int http_sink(void *arg, const void *data, size_t len);
 
+/* In the refusals of a server with --peer-listen. */
+#define HTTP_NODE_HEADER "Granary-Node"
+
 enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };
 
 struct http_request {
@@ -127,6 +130,7 @@ struct http_response {
     bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
     char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
+    bool node;                /* HTTP_NODE_HEADER: a node of Granary answers, and no proxy */
     struct bytes body;        /* of an answer that is not 2xx (cut at HTTP_ERROR_BODY_MAX), or of any without a sink */
 };
 

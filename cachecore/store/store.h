@@ -89,6 +89,7 @@ struct request_context {
     const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
+    bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
                                   yet. A copy, since a proxy may be gone when it is shown. */
 };
@@ -149,6 +150,7 @@ struct store {
     const struct store_ops *ops;
     const char *url;  /* for messages; contains no secret */
     bool l2;          /* it is a shared cache proxy's */
+    bool striped;     /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
     char *_Atomic id; /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
 };
 
@@ -271,16 +273,11 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 /* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
 enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
-/* An object is cut into stripes of so many bytes, and each belongs to a proxy by itself. A get belongs where its first
- * byte does. All nodes must agree: never change it. */
+/* Where the proxies are nodes, an object is cut into stripes of so many bytes, and each belongs to a node by itself. A
+ * get belongs where its first byte does, and should not go beyond its stripe. All nodes must agree: never change it. A
+ * caching proxy, which may keep whole objects, has whole objects. */
 enum { STORE_STRIPE = 4 << 20 };
 
-/* Does one get go to the same server wherever in the object it begins? Not where there are proxies: then a get should
- * not go beyond its stripe. */
-static inline bool store_is_whole(const struct store *s)
-{
-    return !s->ops->origin;
-}
 /* Is it this node that other nodes ask for the key at off? True also where there are no proxies. */
 bool store_is_own(struct store *s, const char *key, uint64_t off);
 

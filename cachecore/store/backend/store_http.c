@@ -115,7 +115,9 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     if (s->l2)
         req.headers[0] = context->header;
     store_note_try(s, context);
-    return store_http_run(s, key, &req, &resp);
+    int rc = store_http_run(s, key, &req, &resp);
+    context->not_here = rc == -ENOENT && resp.node;
+    return rc;
 }
 
 static int http_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])

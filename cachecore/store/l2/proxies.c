@@ -112,15 +112,15 @@ static bool may_be_asked(struct proxy *proxy, uint64_t now)
     return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
 }
 
-/* What is hashed: the key, and behind it the number of the stripe unless that is 0. */
+/* What is hashed: the key; of nodes, behind it the number of the stripe, unless that is 0. */
 struct place {
     char text[STORE_KEY_MAX + 32];
 };
 
-static struct place place_of(const char *key, uint64_t off)
+static struct place place_of(const struct store_proxies *p, const char *key, uint64_t off)
 {
     struct place place;
-    uint64_t stripe = off / STORE_STRIPE;
+    uint64_t stripe = p->self ? off / STORE_STRIPE : 0;
     snprintf(place.text, sizeof place.text, stripe ? "%s/%llu" : "%s", key, (unsigned long long)stripe);
     return place;
 }
@@ -213,7 +213,7 @@ static bool take(struct store_proxies *p, struct proxy *proxy, uint64_t now, boo
 struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    const struct place place = place_of(key, off);
+    const struct place place = place_of(p, key, off);
     uint64_t now = clock_now_ms();
     struct proxy *proxy;
     *trial = false;
@@ -226,7 +226,7 @@ struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t 
 bool proxies_own(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    const struct place place = place_of(key, off);
+    const struct place place = place_of(p, key, off);
     const struct proxy *proxy = best_of(list, &place, clock_now_ms());
     return !proxy || proxy->self;
 }
@@ -297,7 +297,7 @@ void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
 void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    const struct place place = place_of(key, off);
+    const struct place place = place_of(p, key, off);
     struct proxy *proxy = best_of(list, &place, clock_now_ms());
     if (!proxy || proxy->self)
         return;
@@ -360,17 +360,25 @@ int proxies_set(struct store_proxies *p, const struct members *members)
     CLEANUP(cleanup_list) struct proxy_list *fresh = NULL;
     assert(members->len <= STORE_L2_MAX);
     int rc = list_new(members->len, &fresh);
+    bool here = false;
     for (size_t i = 0; !rc && i < members->len; i++) {
         struct proxy *proxy = list_find(p->list, members->items[i].url);
         if (proxy)
             atomic_fetch_add(&proxy->refs, 1);
         else
             rc = proxy_new(p, members->items[i].url, &proxy);
-        if (!rc)
-            list_insert(fresh, proxy, members->items[i].weight);
+        if (rc)
+            break;
+        here |= proxy->self;
+        list_insert(fresh, proxy, members->items[i].weight);
     }
     if (rc)
         return rc;
+    if (p->self && members->len && !here)
+        log_warning(
+            "peer-listen: none of the %zu nodes that l2 lists is this one, which listens at %s: nothing belongs to it; "
+            "write its address and port into the list",
+            members->len, p->self);
     SCOPED_LOCK(&p->lock);
     struct proxy_list *old = p->list;
     p->list = fresh;

@@ -17,6 +17,7 @@ struct store_l2 {
     struct store_proxies *proxies; /* a reference */
     counter fallen_through;        /* gets of packs and index nodes that went to origin for want of a proxy */
     counter own;                   /* those that went there because this node is the proxy */
+    counter not_here;              /* those that went there because the node that owns it had it not */
 };
 
 static struct store_l2 *self(struct store *s)
@@ -44,6 +45,11 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
                         uint64_t len, struct request_context *context, struct store_resume *resume)
 {
     struct error failure;
+    if (context->not_here) {
+        counter_add(&t->not_here, 1);
+        proxies_complete(t->proxies, proxy, true, trial);
+        return store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
+    }
     error_take(&failure, rc);
     counter_add(&proxy->counts.failures, 1);
     counter_add(&t->proxies->totals.failures, 1);
@@ -71,6 +77,7 @@ static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, cons
     struct store_resume resume = {.sink = sink, .arg = arg};
     counter_add(&proxy->counts.requests, 1);
     counter_add(&t->proxies->totals.requests, 1);
+    context->not_here = false;
     int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
     counter_add(&proxy->counts.bytes, resume.done);
     counter_add(&t->proxies->totals.bytes, resume.done);
@@ -166,6 +173,9 @@ static void l2_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_l2 *t = self(s);
     proxies_counters(t->proxies, counter_get(&t->fallen_through), counter_get(&t->own), visit, arg);
+    visit(arg, &(struct counter_row){"granary_l2_not_here_total",
+                                     "GETs that went to the store because another node did not have the range",
+                                     counter_get(&t->not_here)});
     store_counters(t->origin, visit, arg);
 }
 
@@ -196,7 +206,7 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         store_close(origin);
         return error_no_memory();
     }
-    t->base = (struct store){.ops = &ops, .url = origin->url};
+    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->self};
     t->origin = origin;
     t->proxies = proxies_ref(proxies);
     *out = &t->base;

@@ -174,6 +174,44 @@ static void test_peers__other_requests_are_refused(void **state)
     release();
 }
 
+/* Write the request in pieces of the connection's choice, and read the status. */
+static int raw(const char *const *parts, size_t n)
+{
+    char got[4096];
+    size_t len = 0;
+    ssize_t more;
+    int fd = dial(), status = 0;
+    for (size_t i = 0; i < n; i++)
+        must(io_write_full(fd, parts[i], strlen(parts[i])) == 0, "write");
+    while (len < sizeof got - 1 && (more = read(fd, got + len, sizeof got - 1 - len)) > 0)
+        len += (size_t)more;
+    close(fd);
+    got[len] = 0;
+    (void)!sscanf(got, "HTTP/1.1 %d", &status);
+    return status;
+}
+
+/* A body that a GET does not have, in chunks that arrive together: the request is answered once, when it is whole. */
+static void test_peers__a_body_is_passed_over(void **state)
+{
+    static const char *const bodies[] = {
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n3\r\nghi\r\n0\r\n\r\n",
+        "Content-Length: 9\r\n\r\nabcdefghi",
+    };
+    char key[OBJECT_KEY_MAX], list[CHUNK_LIST_TEXT_MAX], head[CHUNK_LIST_TEXT_MAX + 1024];
+    init();
+    cache_chunks(0, 16);
+    const struct chunk_ref *ref = &g.w.img.refs[3];
+    snprintf(head, sizeof head,
+             "GET /lake/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER
+             ": %s\r\n",
+             object_key(OBJECT_PACK, &ref->object, key), ref->offset, ref->offset + ref->stored_len - 1,
+             chunk_list_encode(&ref, 1, list));
+    for (size_t i = 0; i < 20 * GR_ARRAY_SIZE(bodies); i++)
+        assert_int_equal(raw((const char *const[]){head, bodies[i % GR_ARRAY_SIZE(bodies)]}, 2), 206);
+    release();
+}
+
 static void *get_many(void *arg)
 {
     CLEANUP_FREE uint8_t *body = malloc(ANSWER_MAX);
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_peers__what_is_cached_is_given_as_it_is_stored),
         cmocka_unit_test(test_peers__what_is_not_cached_is_not_here),
         cmocka_unit_test(test_peers__other_requests_are_refused),
+        cmocka_unit_test(test_peers__a_body_is_passed_over),
         cmocka_unit_test(test_peers__many_at_once),
         cmocka_unit_test(test_peers__clients_that_vanish_harm_nobody),
     };
