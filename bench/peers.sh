@@ -16,6 +16,7 @@ FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
 
 SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
 mkdir -p "$SHM/www" "$W/nginx"
+openssl rand -hex 32 >"$W/key"
 READER=$W/epoch-reader
 cc -O2 -D_GNU_SOURCE -o "$READER" "$BENCH/epoch/reader.c"
 data=$(data_set "$FILES" 20)
@@ -93,7 +94,7 @@ run() {
     for ((n = 0; n < NODES; n++)); do
         l2=()
         [ "$1" = alone ] || l2=(--l2 "$W/members")
-        [ "$1" != peers ] || l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-keep none)
+        [ "$1" != peers ] || l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-key "$W/key" --peer-keep none)
         mkdir -p "$W/mnt$n"
         in_client "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
         mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")

@@ -127,7 +127,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     init(s, config);
     struct stack_resolving resolving;
     int rc =
-        config->l2_count ? store_proxies_open(config->l2, config->l2_count, &s->store, config->self, &s->proxies) : 0;
+        config->l2_count ? store_proxies_open(config->l2, config->l2_count, &s->store, &config->node, &s->proxies) : 0;
     if (!rc)
         rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
     if (!rc)

@@ -32,7 +32,7 @@ struct stack_config {
     const char *l2[STORE_L2_LISTS_MAX]; /* lists of shared cache proxies (store_proxies_open); all images must then be
                                            in one store */
     size_t l2_count;
-    const char *self; /* HOST:PORT at which the server answers other nodes; NULL: it does not */
+    struct store_node node; /* what it is to other nodes */
     struct cache_config cache;
     size_t index_memory;   /* bytes for index nodes, shared evenly by the images; 0: 64 MiB */
     uint64_t bwlimit;      /* bytes per second from all stores and proxies together; 0: no limit */

@@ -18,11 +18,13 @@
 #include "base/rate.h"
 #include "base/text.h"
 #include "net/listen.h"
+#include "net/peer_key.h"
 
 void stack_options_release(struct stack_options *o)
 {
     for (size_t i = 0; i < o->strings.len; i++)
         free(o->strings.items[i]);
+    peer_key_free(o->stack.node.key);
     vec_release(&o->strings);
     vec_release(&o->images);
 }
@@ -250,6 +252,22 @@ static int set_peer_listen(struct stack_options *o, const char *what, const char
     return o->peer_listen ? 0 : error_no_memory();
 }
 
+/* "none" is said by who restricts access by network, and is not the default. */
+static int set_peer_key(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    char *path;
+    if (o->stack.node.key || o->open_to_peers)
+        return error_set(-EINVAL, "%s is given twice; a file may hold several keys", name_of(what, name));
+    o->open_to_peers = !strcmp(value, "none");
+    if (o->open_to_peers)
+        return 0;
+    int rc = keep_absolute(o, what, value, strlen(value), &path);
+    if (!rc)
+        rc = peer_key_open(path, &o->stack.node.key);
+    return rc ? error_prefix(rc, "%s", name_of(what, name)) : 0;
+}
+
 static int set_bwlimit(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
@@ -425,10 +443,17 @@ int stack_options_complete(struct stack_options *o)
         return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
                          o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
                                            : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
+    if (o->peer_listen && !o->stack.node.key && !o->open_to_peers)
+        return error_set(-EINVAL,
+                         "peer-listen=%s needs peer-key=FILE, a key that all nodes have (openssl rand -hex 32 >FILE); "
+                         "or peer-key=none, to answer everybody who reaches the port",
+                         o->peer_listen);
+    if (!o->peer_listen && (o->stack.node.key || o->open_to_peers))
+        return error_set(-EINVAL, "peer-key needs peer-listen: only nodes that answer each other ask each other");
     if (o->stack.cache.others != CACHE_OTHERS_ALL && !o->peer_listen)
         return error_set(-EINVAL,
                          "peer-keep needs peer-listen: where no node keeps chunks for the others, each keeps its own");
-    o->stack.self = o->peer_listen;
+    o->stack.node.address = o->peer_listen;
     o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;

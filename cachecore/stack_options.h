@@ -17,6 +17,7 @@ struct stack_options {
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
     char *peer_listen;         /* the same */
+    bool open_to_peers;        /* "peer-key=none" was given */
     char *exports;             /* absolute path of the file of added exports; NULL: none */
     VEC(char *) strings;       /* owns every string above */
 };
@@ -79,6 +80,8 @@ enum stack_option_type {
         "address of the name; or a file of URLs; may be repeated")                                                     \
     OWN(peer_listen, TEXT, "peer-listen", "peer-listen", "HOST:PORT", set_peer_listen,                                 \
         "answer other nodes there, whose l2 names it, from the cache, and keep for them what is this node's")          \
+    OWN(peer_key, TEXT, "peer-key", "peer-key", "FILE|none", set_peer_key,                                             \
+        "the key that nodes show each other, a line of FILE; none: answer everybody who reaches the port")             \
     VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \
           STACK_OPTION_WORD, "", "", false, "all", stack.cache.others,                                                 \
         "what this node keeps of the chunks that other nodes keep")                                                    \

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -30,6 +31,7 @@
 #include "format/chunk_list.h"
 #include "net/http.h"
 #include "net/listen.h"
+#include "net/peer_key.h"
 #include "server/http_daemon.h"
 
 enum {
@@ -47,7 +49,8 @@ enum {
 
 struct peers {
     struct stack *stack;
-    int fd; /* the listening socket; -1: the daemon owns it */
+    struct peer_key *key; /* borrowed; NULL: everybody is answered */
+    int fd;               /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
     struct queue *lookups, *fetches;
@@ -134,20 +137,34 @@ static bool fills(const struct chunk_ref *refs, size_t n, uint64_t off, uint64_t
     return end == off + len;
 }
 
+static const char *header_of(const struct peer_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+/* Does it come from a node, as far as the key says? */
+static bool is_node(const struct peer_request *r, const char *list)
+{
+    char key[OBJECT_KEY_MAX];
+    const struct peer_get get = {
+        .key = object_key(r->kind, &r->object, key), .off = r->off, .len = r->len, .chunks = list};
+    return !r->peers->key || peer_key_check(r->peers->key, &get, time(NULL), header_of(r, PEER_PROOF_HEADER));
+}
+
 /* Take the request apart. 0, or the status to refuse it with. */
 static unsigned parse_request(struct peer_request *r, const char *url, const char *method)
 {
     struct chunk_ref refs[CHUNK_LIST_MAX];
-    const char *range = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_RANGE);
-    const char *list = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, CHUNK_LIST_HEADER);
+    const char *range = header_of(r, MHD_HTTP_HEADER_RANGE), *list = header_of(r, CHUNK_LIST_HEADER);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return MHD_HTTP_METHOD_NOT_ALLOWED;
     if (!parse_key(url, &r->kind, &r->object))
         return MHD_HTTP_NOT_FOUND;
-    if (!list || !parse_range(range, &r->off, &r->len) ||
-        chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n))
+    if (!list || !parse_range(range, &r->off, &r->len))
         return MHD_HTTP_BAD_REQUEST;
-    if (!fills(refs, r->n, r->off, r->len))
+    if (!is_node(r, list))
+        return MHD_HTTP_UNAUTHORIZED;
+    if (chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n) || !fills(refs, r->n, r->off, r->len))
         return MHD_HTTP_BAD_REQUEST;
     r->refs = malloc(r->n * sizeof *r->refs);
     if (!r->refs)
@@ -297,7 +314,8 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned 
 {
     const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
                                                         " only\n"
-                                                      : "not here\n";
+                       : status == MHD_HTTP_UNAUTHORIZED ? "not without the key of the nodes\n"
+                                                         : "not here\n";
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return MHD_NO;
@@ -357,13 +375,14 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 
 /* ---- life ---- */
 
-int peers_open(const char *address, struct stack *stack, struct peers **out)
+int peers_open(const struct store_node *node, struct stack *stack, struct peers **out)
 {
     CLEANUP_FREE struct peers *p = calloc(1, sizeof *p);
     if (!p)
         return error_no_memory();
     p->stack = stack;
-    int rc = listen_tcp(address, &p->fd, &p->port);
+    p->key = node->key;
+    int rc = listen_tcp(node->address, &p->fd, &p->port);
     if (rc)
         return error_prefix(rc, "peer-listen");
     *out = steal_ptr(&p);

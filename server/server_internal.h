@@ -91,8 +91,8 @@ GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, str
 
 struct peers;
 
-/* Listen at HOST:PORT. Errors of listen_tcp; -ENOMEM. */
-GR_MUST_CHECK int peers_open(const char *address, struct stack *stack, struct peers **out);
+/* Listen at node->address. A node that asks must have node->key, unless that is NULL. Errors of listen_tcp; -ENOMEM. */
+GR_MUST_CHECK int peers_open(const struct store_node *node, struct stack *stack, struct peers **out);
 /* Start the threads; once, after any fork. Call peers_close also after a failure. */
 GR_MUST_CHECK int peers_start(struct peers *p);
 /* The port, which is another than was given if that was 0. */

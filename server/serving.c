@@ -90,7 +90,7 @@ int serving_open(struct serving *s)
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.peer_listen)
-        rc = peers_open(s->options.peer_listen, s->stack, &s->peers);
+        rc = peers_open(&s->options.stack.node, s->stack, &s->peers);
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;

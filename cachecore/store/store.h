@@ -81,12 +81,13 @@ struct store_health {
 
 enum { STORE_FROM_MAX = 128 }; /* bytes of a server's URL in messages, with the NUL */
 
-/* One get's context. The caller fills in the deadline, `fresh` and `header`; the layers below count tries and note the
- * server. */
+/* One get's context. The caller fills in the deadline, `fresh` and `header`; the layers below count tries, note the
+ * server and set the rest. */
 struct request_context {
     uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
     const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
+    const char *proof;         /* the same, beside it: that this node has the nodes' key */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
     bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
@@ -284,6 +285,13 @@ bool store_is_own(struct store *s, const char *key, uint64_t off);
 /* The proxies of one store, and the health of each. Any thread. */
 struct store_proxies;
 
+/* This server as one of the nodes that are each other's proxies. What it points to outlives the proxies. */
+struct store_node {
+    const char *address;  /* HOST:PORT at which it answers the others, so that it knows itself in the lists; NULL: it is
+                             none of them */
+    struct peer_key *key; /* of all nodes; NULL: they ask without a proof */
+};
+
 /* One proxy's state and counts since it joined. */
 struct store_l2_report {
     const char *url;
@@ -316,12 +324,11 @@ struct store_l2_reports {
  * of URLs, or dns+http://NAME:PORT/PATH for a proxy at each address of a name. A proxy in two lists has the higher
  * weight. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later.
  * Names are looked up by the thread. Connecting to a proxy may take 2 s, and one that sends nothing for 5 s has failed.
- * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). self:
- * HOST:PORT at which this node answers others, so that it knows itself in the lists; NULL: it answers nobody. The
- * caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or an
- * URL given twice; -ENOMEM. */
+ * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). node:
+ * NULL: the server is no node. The caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP
+ * server, or a password in it, or an URL given twice; -ENOMEM. */
 GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
-                                     const char *self, struct store_proxies **out);
+                                     const struct store_node *node, struct store_proxies **out);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
  * Errors of thread_start. */
 GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);

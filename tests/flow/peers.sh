@@ -10,12 +10,13 @@ STORE=$BACKGROUND_PID
 for n in 1 2 3; do port=P$n && echo "http://127.0.0.1:${!port}/lake"; done >"$W/members"
 images=()
 for i in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$P/lake/i$i"); done
+openssl rand -hex 32 >"$W/key"
 # shellcheck disable=SC2034
 proxies=("l2=$W/members")
 # start_node N: its server, with a cache that would hold everything; NODE: its process
 start_node() {
     local port=P$1
-    serve "n$1" "cache=$W/cache$1:64M" "peer-listen=127.0.0.1:${!port}" peer-keep=none hedge=0 timeout=60s
+    serve "n$1" "cache=$W/cache$1:64M" "peer-listen=127.0.0.1:${!port}" "peer-key=$W/key" peer-keep=none hedge=0 timeout=60s
     NODE=$SERVER_PID
 }
 for n in 1 2 3; do start_node $n; done
@@ -35,6 +36,10 @@ chunks=$((IMAGES * 81)) # of 101 in each image 20 are holes; every node keeps th
 [ $failures != 0 ] || [ "$(sent_by_store)" = "$OBJECT_BYTES" ] || fail "the store sent more than everything once"
 [ $failures != 0 ] || [ "$entries" = $((chunks + 3 * IMAGES)) ] || fail "there are $chunks chunks"
 [ "$(of_proxies n3 'map(.state) | sort | join(" ")')" = "self up up" ] || fail "$(of_proxies n3 .)"
+
+echo "== who has not the key gets nothing"
+[ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Range: bytes=0-99' -H 'Granary-Chunks: x' "http://127.0.0.1:$P1/lake/$(cd "$W/store" && find packs -type f -print -quit)")" = 401 ] ||
+    fail "a stranger is not refused"
 
 echo "== a node is killed, and comes back, while clients read"
 start_reader n1

@@ -113,10 +113,15 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     struct http_request req = {
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
     if (s->l2)
-        req.headers[0] = context->header;
+        memcpy(req.headers, (const char *[]){context->header, context->proof}, 2 * sizeof *req.headers);
     store_note_try(s, context);
     int rc = store_http_run(s, key, &req, &resp);
     context->not_here = rc == -ENOENT && resp.node;
+    if (rc == -ENOKEY && resp.node)
+        return error_set(rc,
+                         "node %s does not take this node for one: give all nodes the same peer-key, and look at the "
+                         "clocks of both",
+                         s->url);
     return rc;
 }
 

@@ -310,7 +310,8 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
 {
     CLEANUP(cleanup_store_proxies) struct store_proxies *p = NULL;
     assert(config->n && config->n <= STORE_L2_LISTS_MAX);
-    int rc = proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, config->self, &p);
+    int rc =
+        proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, &config->node, &p);
     if (!rc)
         rc = follow_new(config, &p->follow);
     for (size_t i = 0; !rc && i < config->n; i++)
@@ -326,12 +327,12 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
     return 0;
 }
 
-int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store, const char *self,
-                       struct store_proxies **out)
+int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
+                       const struct store_node *node, struct store_proxies **out)
 {
     const struct follow_config config = {.lists = lists,
                                          .n = n,
-                                         .self = self,
+                                         .node = node ? *node : (struct store_node){0},
                                          .options = {.connections = of_store->connections,
                                                      .slots = of_store->slots,
                                                      .rate = of_store->rate,

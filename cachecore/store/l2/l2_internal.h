@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "base/cleanup.h"
+#include "net/peer_key.h"
 #include "store/store_internal.h"
 
 /* ---- who is a member (members.c) ---- */
@@ -88,7 +89,7 @@ struct store_proxies {
     proxy_open *open;
     void *open_arg;
     struct store_options options; /* of every proxy */
-    char *self;                   /* HOST:PORT of this node; NULL: none; owned; constant */
+    struct store_node node;       /* constant */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
     struct proxy_counts totals;   /* of all proxies, also of those that left, so that they never fall */
@@ -96,8 +97,8 @@ struct store_proxies {
 };
 
 /* Without members, and without anything to follow. The caller drops *out with proxies_unref. -ENOMEM. */
-GR_MUST_CHECK int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const char *self,
-                              struct store_proxies **out);
+GR_MUST_CHECK int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options,
+                              const struct store_node *node, struct store_proxies **out);
 struct store_proxies *proxies_ref(struct store_proxies *p);
 void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be running then */
 
@@ -177,14 +178,14 @@ struct follow_config {
     const char *const *lists;
     size_t n;
     struct store_options options; /* of every proxy */
-    const char *self;             /* NULL: none */
-    proxy_open *open;             /* NULL: store_http_open */
-    void *open_arg;               /* lives as long as the proxies */
-    name_look_up *look_up;        /* NULL: name_look_up_system */
-    void *look_up_arg;            /* lives as long as a look-up may run */
-    unsigned file_ms;             /* between two looks at a file; 0: 1 s */
-    unsigned name_ms, answer_ms;  /* from a look-up's end to the next one; how long one may take until the list is
-                                     failing; 0: 5 s */
+    struct store_node node;
+    proxy_open *open;            /* NULL: store_http_open */
+    void *open_arg;              /* lives as long as the proxies */
+    name_look_up *look_up;       /* NULL: name_look_up_system */
+    void *look_up_arg;           /* lives as long as a look-up may run */
+    unsigned file_ms;            /* between two looks at a file; 0: 1 s */
+    unsigned name_ms, answer_ms; /* from a look-up's end to the next one; how long one may take until the list is
+                                    failing; 0: 5 s */
 };
 GR_MUST_CHECK int follow_open(const struct follow_config *config, struct store_proxies **out);
 

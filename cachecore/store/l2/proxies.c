@@ -120,7 +120,7 @@ struct place {
 static struct place place_of(const struct store_proxies *p, const char *key, uint64_t off)
 {
     struct place place;
-    uint64_t stripe = p->self ? off / STORE_STRIPE : 0;
+    uint64_t stripe = p->node.address ? off / STORE_STRIPE : 0;
     snprintf(place.text, sizeof place.text, stripe ? "%s/%llu" : "%s", key, (unsigned long long)stripe);
     return place;
 }
@@ -331,7 +331,7 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = true;
-    proxy->self = p->self && member_is_self(url, p->self);
+    proxy->self = p->node.address && member_is_self(url, p->node.address);
     *out = steal_ptr(&proxy);
     return 0;
 }
@@ -374,11 +374,11 @@ int proxies_set(struct store_proxies *p, const struct members *members)
     }
     if (rc)
         return rc;
-    if (p->self && members->len && !here)
+    if (p->node.address && members->len && !here)
         log_warning(
             "peer-listen: none of the %zu nodes that l2 lists is this one, which listens at %s: nothing belongs to it; "
             "write its address and port into the list",
-            members->len, p->self);
+            members->len, p->node.address);
     SCOPED_LOCK(&p->lock);
     struct proxy_list *old = p->list;
     p->list = fresh;
@@ -453,7 +453,7 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t
 
 /* ---- life ---- */
 
-int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const char *self,
+int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const struct store_node *node,
                 struct store_proxies **out)
 {
     CLEANUP_FREE struct store_proxies *p = calloc(1, sizeof *p);
@@ -463,12 +463,10 @@ int proxies_new(proxy_open *open, void *open_arg, const struct store_options *op
     p->open = open;
     p->open_arg = open_arg;
     p->options = *options;
-    p->self = self ? strdup(self) : NULL;
-    int rc = self && !p->self ? error_no_memory() : list_new(0, &p->list);
-    if (rc) {
-        free(p->self);
+    p->node = *node;
+    int rc = list_new(0, &p->list);
+    if (rc)
         return rc;
-    }
     pthread_mutex_init(&p->lock, NULL);
     *out = steal_ptr(&p);
     return 0;
@@ -486,6 +484,5 @@ void proxies_unref(struct store_proxies *p)
         return;
     list_unref(p->list);
     pthread_mutex_destroy(&p->lock);
-    free(p->self);
     free(p);
 }

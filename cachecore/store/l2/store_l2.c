@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 
@@ -69,16 +70,36 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
     return 0;
 }
 
+enum { PROOF_MAX = sizeof PEER_PROOF_HEADER + 1 + PEER_PROOF_MAX };
+
+/* Let the request say that this node has the nodes' key. */
+static void prove(const struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
+                  struct request_context *context, char out[PROOF_MAX])
+{
+    struct peer_key *k = t->proxies->node.key;
+    const char *value = context->header ? strchr(context->header, ' ') : NULL;
+    char proof[PEER_PROOF_MAX];
+    context->proof = NULL;
+    if (!k || !value)
+        return;
+    const struct peer_get get = {.key = key, .off = off, .len = len, .chunks = value + 1};
+    snprintf(out, PROOF_MAX, PEER_PROOF_HEADER ": %s", peer_key_prove(k, &get, time(NULL), proof));
+    context->proof = out;
+}
+
 /* Get from the key's proxy, and what it fails to send from the store. Every return ends a trial, by proxies_complete()
  * or proxies_call_off(). */
 static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, const char *key, uint64_t off, uint64_t len,
                        struct request_context *context, store_sink *sink, void *arg)
 {
     struct store_resume resume = {.sink = sink, .arg = arg};
+    char proof[PROOF_MAX];
     counter_add(&proxy->counts.requests, 1);
     counter_add(&t->proxies->totals.requests, 1);
     context->not_here = false;
+    prove(t, key, off, len, context, proof);
     int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
+    context->proof = NULL;
     counter_add(&proxy->counts.bytes, resume.done);
     counter_add(&t->proxies->totals.bytes, resume.done);
     if (resume.stopped) {
@@ -206,7 +227,7 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         store_close(origin);
         return error_no_memory();
     }
-    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->self};
+    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->node.address};
     t->origin = origin;
     t->proxies = proxies_ref(proxies);
     *out = &t->base;

@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "base/io.h"
 #include "format/chunk_list.h"
+#include "net/peer_key.h"
 #include "server/server_internal.h"
 #include "unit/control_world.h"
 #include "unit/threads.h"
@@ -18,6 +20,7 @@ enum { ANSWER_MAX = 2 << 20 };
 static struct peers_world {
     struct control_world w;
     struct peers *peers;
+    struct peer_key *key; /* to be set before init; NULL: everybody is answered */
     unsigned port;
 } g;
 
@@ -25,7 +28,8 @@ static void init(void)
 {
     g.w.as_stored = true;
     control_world_init(&g.w);
-    assert_int_equal(peers_open("127.0.0.1:0", g.w.stack, &g.peers), 0);
+    const struct store_node node = {.address = "127.0.0.1:0", .key = g.key};
+    assert_int_equal(peers_open(&node, g.w.stack, &g.peers), 0);
     g.port = peers_port(g.peers);
     assert_int_equal(peers_start(g.peers), 0);
 }
@@ -73,21 +77,30 @@ static int ask(const char *request, uint8_t *body, size_t *body_len)
     return status;
 }
 
-/* GET chunks [first, first+n) of the image, which lie side by side in one pack. */
-static int get(unsigned first, unsigned n, uint8_t *body, size_t *len)
+/* GET chunks [first, first+n) of the image, which lie side by side in one pack, with a proof by this key, if any. */
+static int get_by(struct peer_key *by, unsigned first, unsigned n, uint8_t *body, size_t *len)
 {
-    char request[CHUNK_LIST_TEXT_MAX + 1024];
+    char request[CHUNK_LIST_TEXT_MAX + 1024], proof[PEER_PROOF_MAX] = "";
     const struct chunk_ref *refs[CHUNK_LIST_MAX];
     char key[OBJECT_KEY_MAX], list[CHUNK_LIST_TEXT_MAX];
     for (unsigned i = 0; i < n; i++)
         refs[i] = &g.w.img.refs[first + i];
     const struct chunk_ref *last = refs[n - 1];
+    const struct peer_get get = {.key = object_key(OBJECT_PACK, &refs[0]->object, key),
+                                 .off = refs[0]->offset,
+                                 .len = last->offset + last->stored_len - refs[0]->offset,
+                                 .chunks = chunk_list_encode(refs, n, list)};
     snprintf(request, sizeof request,
              "GET /lake/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER
-             ": %s\r\n\r\n",
-             object_key(OBJECT_PACK, &refs[0]->object, key), refs[0]->offset, last->offset + last->stored_len - 1,
-             chunk_list_encode(refs, n, list));
+             ": %s\r\n" PEER_PROOF_HEADER ": %s\r\n\r\n",
+             key, refs[0]->offset, last->offset + last->stored_len - 1, list,
+             by ? peer_key_prove(by, &get, time(NULL), proof) : "");
     return ask(request, body, len);
+}
+
+static int get(unsigned first, unsigned n, uint8_t *body, size_t *len)
+{
+    return get_by(NULL, first, n, body, len);
 }
 
 /* Compare with the pack's file. */
@@ -133,6 +146,36 @@ static void test_peers__what_is_not_cached_is_not_here(void **state)
     ref->stored_crc--;
     assert_int_equal(get(1, 1, body, &len), 206);
     release();
+}
+
+static struct peer_key *key_of(const char *text)
+{
+    char path[2 * SCRATCH_MAX];
+    struct peer_key *k;
+    snprintf(path, sizeof path, "/tmp/granary-test-key-%d", (int)getpid());
+    assert_int_equal(io_write_file_atomic(path, text, strlen(text), false), 0);
+    assert_int_equal(peer_key_open(path, &k), 0);
+    remove(path);
+    return k;
+}
+
+static void test_peers__who_has_not_the_key_gets_nothing(void **state)
+{
+    static uint8_t body[ANSWER_MAX];
+    size_t len;
+    struct peer_key *other = key_of("fedcba9876543210fedcba9876543210");
+    g.key = key_of("0123456789abcdef0123456789abcdef");
+    init();
+    cache_chunks(0, 16);
+    assert_int_equal(get(0, 4, body, &len), 401);
+    assert_int_equal(get_by(other, 0, 4, body, &len), 401);
+    assert_int_equal(counter_get(&stack_peer_counts(g.w.stack)->served), 0);
+    assert_int_equal(get_by(g.key, 0, 4, body, &len), 206);
+    check_body(0, 4, body, len);
+    release();
+    peer_key_free(g.key);
+    peer_key_free(other);
+    g.key = NULL;
 }
 
 static void test_peers__other_requests_are_refused(void **state)
@@ -272,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peers__what_is_cached_is_given_as_it_is_stored),
         cmocka_unit_test(test_peers__what_is_not_cached_is_not_here),
+        cmocka_unit_test(test_peers__who_has_not_the_key_gets_nothing),
         cmocka_unit_test(test_peers__other_requests_are_refused),
         cmocka_unit_test(test_peers__a_body_is_passed_over),
         cmocka_unit_test(test_peers__many_at_once),

@@ -54,8 +54,9 @@ static void test_member__stripes_of_this_node_come_from_the_store(void **state)
     unsigned own = 0, of[NODES] = {0};
     begin(&w, NODES);
     const char *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces", "http://m2:80/faces", "http://m3:80/faces"};
-    open_followed(
-        &w, &(struct follow_config){.lists = lists, .n = NODES, .self = "m1:80", .open = open_counted, .open_arg = &w});
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
     for (uint64_t stripe = 0; stripe < STRIPES; stripe++) {
         uint64_t off = stripe * STORE_STRIPE, before[NODES], store = store_fake_calls(w.origin, FAKE_GET);
         for (unsigned i = 0; i < NODES; i++)
