@@ -268,6 +268,23 @@ static int set_peer_key(struct stack_options *o, const char *what, const char *v
     return rc ? error_prefix(rc, "%s", name_of(what, name)) : 0;
 }
 
+/* The files are used by others; a missing one is reported here, before anything starts. */
+static int set_peer_tls(struct stack_options *o, const char *what, const char *value)
+{
+    static const char *const names[] = {"ca.crt", "tls.crt", "tls.key"};
+    char *directory, path[2 * PATH_MAX];
+    int rc = keep_absolute(o, what, value, strlen(value), &directory);
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        if (access(path, R_OK))
+            rc = error_set(-errno, "%s%s: cannot read %s: %s; put ca.crt, tls.crt and tls.key there", what, value,
+                           names[i], strerror(errno));
+    }
+    if (!rc)
+        o->stack.node.tls = directory;
+    return rc;
+}
+
 static int set_bwlimit(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
@@ -429,6 +446,31 @@ const char *stack_options_default(const char *key)
     return row ? row->standard : NULL;
 }
 
+/* What a node needs, and what only a node may have. */
+static int check_node(const struct stack_options *o)
+{
+    const struct store_node *node = &o->stack.node;
+    const char *given = node->key || o->open_to_peers               ? "peer-key"
+                        : node->tls                                 ? "peer-tls"
+                        : o->stack.cache.others != CACHE_OTHERS_ALL ? "peer-keep"
+                                                                    : NULL;
+    if (!o->peer_listen && given)
+        return error_set(-EINVAL, "%s needs peer-listen: it is for nodes that answer each other", given);
+    if (!o->peer_listen)
+        return 0;
+    if (!o->stack.l2_count || !o->stack.cache.dir_count)
+        return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
+                         o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
+                                           : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
+    if (!node->key && !node->tls && !o->open_to_peers)
+        return error_set(
+            -EINVAL,
+            "peer-listen=%s needs peer-key=FILE, a key that all nodes have (openssl rand -hex 32 >FILE), or "
+            "peer-tls=DIR, their certificates; or peer-key=none, to answer everybody who reaches the port",
+            o->peer_listen);
+    return 0;
+}
+
 int stack_options_complete(struct stack_options *o)
 {
     if (!o->images.len && !o->exports) /* a server may get all its images later */
@@ -439,20 +481,9 @@ int stack_options_complete(struct stack_options *o)
     if (o->stack.cache.fenced)
         /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;
-    if (o->peer_listen && (!o->stack.l2_count || !o->stack.cache.dir_count))
-        return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
-                         o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
-                                           : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
-    if (o->peer_listen && !o->stack.node.key && !o->open_to_peers)
-        return error_set(-EINVAL,
-                         "peer-listen=%s needs peer-key=FILE, a key that all nodes have (openssl rand -hex 32 >FILE); "
-                         "or peer-key=none, to answer everybody who reaches the port",
-                         o->peer_listen);
-    if (!o->peer_listen && (o->stack.node.key || o->open_to_peers))
-        return error_set(-EINVAL, "peer-key needs peer-listen: only nodes that answer each other ask each other");
-    if (o->stack.cache.others != CACHE_OTHERS_ALL && !o->peer_listen)
-        return error_set(-EINVAL,
-                         "peer-keep needs peer-listen: where no node keeps chunks for the others, each keeps its own");
+    int rc = check_node(o);
+    if (rc)
+        return rc;
     o->stack.node.address = o->peer_listen;
     o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;

@@ -82,6 +82,8 @@ enum stack_option_type {
         "answer other nodes there, whose l2 names it, from the cache, and keep for them what is this node's")          \
     OWN(peer_key, TEXT, "peer-key", "peer-key", "FILE|none", set_peer_key,                                             \
         "the key that nodes show each other, a line of FILE; none: answer everybody who reaches the port")             \
+    OWN(peer_tls, TEXT, "peer-tls", "peer-tls", "DIR", set_peer_tls,                                                   \
+        "nodes speak TLS and show each other certificates of one authority: tls.crt, tls.key and ca.crt in DIR")       \
     VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \
           STACK_OPTION_WORD, "", "", false, "all", stack.cache.others,                                                 \
         "what this node keeps of the chunks that other nodes keep")                                                    \

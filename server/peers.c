@@ -33,6 +33,7 @@
 #include "net/listen.h"
 #include "net/peer_key.h"
 #include "server/http_daemon.h"
+#include "server/peer_tls.h"
 
 enum {
     LOOKERS = 4,
@@ -49,14 +50,19 @@ enum {
 
 struct peers {
     struct stack *stack;
-    struct peer_key *key; /* borrowed; NULL: everybody is answered */
-    int fd;               /* the listening socket; -1: the daemon owns it */
+    struct store_node node; /* whom it answers */
+    int fd;                 /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
     struct queue *lookups, *fetches;
     pthread_t threads[LOOKERS + FETCHERS];
     size_t thread_count, looker_count;
     _Atomic size_t bodies; /* bytes */
+};
+
+/* A client's connection, where there is TLS. The daemon's thread's. */
+struct link {
+    bool checked, good; /* good: its certificate is a node's */
 };
 
 /* One request. It belongs to the daemon's thread but while it is in a queue or with the thread that took it out. */
@@ -143,18 +149,33 @@ static const char *header_of(const struct peer_request *r, const char *name)
 }
 
 /* Does it come from a node, as far as the key says? */
-static bool is_node(const struct peer_request *r, const char *list)
+static bool has_key(const struct peer_request *r, const char *list)
 {
     char key[OBJECT_KEY_MAX];
     const struct peer_get get = {
         .key = object_key(r->kind, &r->object, key), .off = r->off, .len = r->len, .chunks = list};
-    return !r->peers->key || peer_key_check(r->peers->key, &get, time(NULL), header_of(r, PEER_PROOF_HEADER));
+    struct peer_key *of_all = r->peers->node.key;
+    return !of_all || peer_key_check(of_all, &get, time(NULL), header_of(r, PEER_PROOF_HEADER));
+}
+
+/* And as far as its certificate says? A connection is looked at once. */
+static bool has_certificate(const struct peer_request *r)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct link *link = info ? info->socket_context : NULL;
+    if (!r->peers->node.tls)
+        return true;
+    if (link && !link->checked)
+        *link = (struct link){.checked = true, .good = peer_tls_is_node(r->connection)};
+    return link && link->good;
 }
 
 /* Take the request apart. 0, or the status to refuse it with. */
 static unsigned parse_request(struct peer_request *r, const char *url, const char *method)
 {
     struct chunk_ref refs[CHUNK_LIST_MAX];
+    if (!has_certificate(r))
+        return MHD_HTTP_UNAUTHORIZED;
     const char *range = header_of(r, MHD_HTTP_HEADER_RANGE), *list = header_of(r, CHUNK_LIST_HEADER);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return MHD_HTTP_METHOD_NOT_ALLOWED;
@@ -162,7 +183,7 @@ static unsigned parse_request(struct peer_request *r, const char *url, const cha
         return MHD_HTTP_NOT_FOUND;
     if (!list || !parse_range(range, &r->off, &r->len))
         return MHD_HTTP_BAD_REQUEST;
-    if (!is_node(r, list))
+    if (!has_key(r, list))
         return MHD_HTTP_UNAUTHORIZED;
     if (chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n) || !fills(refs, r->n, r->off, r->len))
         return MHD_HTTP_BAD_REQUEST;
@@ -314,7 +335,7 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned 
 {
     const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
                                                         " only\n"
-                       : status == MHD_HTTP_UNAUTHORIZED ? "not without the key of the nodes\n"
+                       : status == MHD_HTTP_UNAUTHORIZED ? "not without the nodes' key or certificate\n"
                                                          : "not here\n";
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
     if (!response)
@@ -373,6 +394,18 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     *state = NULL;
 }
 
+/* libmicrohttpd's note that a connection begins or ends; *context is the connection's. */
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = calloc(1, sizeof(struct link)); /* NULL: it is refused */
+    } else {
+        free(*context);
+        *context = NULL;
+    }
+}
+
 /* ---- life ---- */
 
 int peers_open(const struct store_node *node, struct stack *stack, struct peers **out)
@@ -381,7 +414,7 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
     if (!p)
         return error_no_memory();
     p->stack = stack;
-    p->key = node->key;
+    p->node = *node;
     int rc = listen_tcp(node->address, &p->fd, &p->port);
     if (rc)
         return error_prefix(rc, "peer-listen");
@@ -402,6 +435,32 @@ static int start_thread(struct peers *p, void *(*run)(void *))
     return rc;
 }
 
+static int start_daemon(struct peers *p)
+{
+    enum { OURS = 5 };
+    struct MHD_OptionItem options[OURS + PEER_TLS_OPTIONS + 1] = {
+        {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, NULL},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, NULL}};
+    size_t n = OURS;
+    unsigned flags = MHD_ALLOW_SUSPEND_RESUME;
+    if (p->node.tls) {
+        int rc = peer_tls_begin(p->node.tls, options + n);
+        if (rc)
+            return rc;
+        n += PEER_TLS_OPTIONS;
+        flags |= MHD_USE_TLS;
+    }
+    options[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+    p->daemon = http_daemon_start(p->fd, flags, on_peer_request, p, options);
+    if (!p->daemon)
+        return error_set(-EIO, "peer-listen: cannot start the thread that serves port %u", p->port);
+    p->fd = -1;
+    return 0;
+}
+
 int peers_start(struct peers *p)
 {
     int rc = 0;
@@ -416,16 +475,7 @@ int peers_start(struct peers *p)
         rc = start_thread(p, run_fetcher);
     if (rc)
         return error_prefix(rc, "peer-listen");
-    struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
-                                       {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
-                                       {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
-                                       {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, NULL},
-                                       {MHD_OPTION_END, 0, NULL}};
-    p->daemon = http_daemon_start(p->fd, MHD_ALLOW_SUSPEND_RESUME, on_peer_request, p, options);
-    if (!p->daemon)
-        return error_set(-EIO, "peer-listen: cannot start the thread that serves port %u", p->port);
-    p->fd = -1;
-    return 0;
+    return start_daemon(p);
 }
 
 static void join(struct peers *p, size_t from, size_t to)
@@ -448,6 +498,8 @@ void peers_close(struct peers *p)
     join(p, p->looker_count, p->thread_count);
     if (p->daemon)
         MHD_stop_daemon(p->daemon);
+    if (p->node.tls)
+        peer_tls_end();
     if (p->fd >= 0)
         close(p->fd);
     queue_free(p->lookups);

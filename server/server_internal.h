@@ -5,7 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
- *    peers.c                                         answers other nodes from the cache
+ *    peers.c, peer_tls.c                             answers other nodes from the cache
  *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c and control.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
@@ -91,9 +91,11 @@ GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, str
 
 struct peers;
 
-/* Listen at node->address. A node that asks must have node->key, unless that is NULL. Errors of listen_tcp; -ENOMEM. */
+/* Listen at node->address. Who asks must have node->key and a certificate
+ * of node->tls, but for what is NULL. Errors of listen_tcp; -ENOMEM. */
 GR_MUST_CHECK int peers_open(const struct store_node *node, struct stack *stack, struct peers **out);
-/* Start the threads; once, after any fork. Call peers_close also after a failure. */
+/* Start the threads; once, after any fork. Errors of peer_tls_begin; -EIO; errors of thread_start. Call peers_close
+ * also after a failure. */
 GR_MUST_CHECK int peers_start(struct peers *p);
 /* The port, which is another than was given if that was 0. */
 unsigned peers_port(const struct peers *p);

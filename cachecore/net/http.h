@@ -78,6 +78,9 @@ struct http_config {
     unsigned stall_timeout_s;    /* a transfer slower than 1 KiB/s for this long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
     const char *user_agent;      /* NULL: granary/VERSION */
+    const char *nodes;           /* a directory with ca.crt, tls.crt and tls.key, which each connection reads: a server
+                                    must have a certificate of this authority alone, whatever the name in it, and is
+                                    shown tls.crt; NULL: as usual */
     bool no_proxy;               /* use no proxy, whatever the environment says */
     struct rate *rate;           /* limits bodies, both ways; outlives the struct http; NULL: no limit */
     const volatile int *cancel;  /* base/cancel.h: when set, requests fail with -EAGAIN, at once when they wait for the

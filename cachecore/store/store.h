@@ -177,6 +177,7 @@ struct store_options {
     unsigned connect_ms; /* http, s3: limit for connecting; 0: as request_s */
     const volatile int *cancel; /* set asynchronously to interrupt: retries end with -ECANCELED, running requests end
                                    within a second, later ones within two; may be NULL */
+    const char *nodes;          /* http: http_config.nodes; NULL: none */
     /* Limits the bytes read and written, shared with others; must outlive the store. NULL: no limit. */
     struct rate *rate;
 };
@@ -290,6 +291,7 @@ struct store_node {
     const char *address;  /* HOST:PORT at which it answers the others, so that it knows itself in the lists; NULL: it is
                              none of them */
     struct peer_key *key; /* of all nodes; NULL: they ask without a proof */
+    const char *tls;      /* the directory of http_config.nodes: they speak TLS; NULL: they do not */
 };
 
 /* One proxy's state and counts since it joined. */

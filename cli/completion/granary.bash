@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 _granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
-_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --peer-listen --peer-key --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 _granary_config_commands="show check"
@@ -77,7 +77,7 @@ _granary() {
         --peer-keep) mapfile -t COMPREPLY < <(compgen -W "all hot none" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --peer-key | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --cache | --peer-key | --peer-tls | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac

@@ -26,6 +26,7 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->slots = options->slots;
     out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
+    out->nodes = options->nodes;
     out->rate = options->rate;
     out->cancel = options->cancel;
 }
@@ -119,8 +120,8 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     context->not_here = rc == -ENOENT && resp.node;
     if (rc == -ENOKEY && resp.node)
         return error_set(rc,
-                         "node %s does not take this node for one: give all nodes the same peer-key, and look at the "
-                         "clocks of both",
+                         "node %s does not take this node for one: give all nodes the same peer-key and certificates "
+                         "of one authority (peer-tls), and look at the clocks of both",
                          s->url);
     return rc;
 }

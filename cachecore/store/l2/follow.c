@@ -297,7 +297,7 @@ static int add_given(struct follow *f, const char *text)
     f->n++;
     l->kind = *text == '/' ? LIST_FILE : text_begins_with(text, NAME_SCHEME) ? LIST_NAME : LIST_URL;
     if (l->kind == LIST_NAME)
-        return name_url_parse(text, &l->name);
+        return name_url_parse(text, f->config.node.tls, &l->name);
     return l->kind == LIST_FILE ? 0 : members_add(&l->members, text, strlen(text), 1);
 }
 
@@ -337,6 +337,7 @@ int store_proxies_open(const char *const *lists, size_t n, const struct store_op
                                                      .slots = of_store->slots,
                                                      .rate = of_store->rate,
                                                      .cancel = of_store->cancel,
+                                                     .nodes = node ? node->tls : NULL,
                                                      .connect_ms = CONNECT_MS,
                                                      .request_s = REQUEST_S}};
     return follow_open(&config, out);

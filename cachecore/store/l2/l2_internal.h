@@ -133,12 +133,14 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t
 
 #define NAME_SCHEME "dns+"
 
-/* "dns+http://HOST:PORT/PATH": the host, and what follows it. */
+/* "dns+http://HOST:PORT/PATH": the host, and what stands before and behind it. */
 struct name_url {
-    char *host, *rest; /* owned */
+    const char *scheme; /* "http://" or "https://" */
+    char *host, *rest;  /* owned */
 };
-/* -EINVAL: another form; -ENOMEM. */
-GR_MUST_CHECK int name_url_parse(const char *text, struct name_url *out);
+/* -EINVAL: another form, or https without any_name: certificates are for names, and the members are addresses; -ENOMEM.
+ */
+GR_MUST_CHECK int name_url_parse(const char *text, bool any_name, struct name_url *out);
 void name_url_release(struct name_url *n);
 
 /* An address as an URL has it: "10.0.0.1", "[fd00::1]". */

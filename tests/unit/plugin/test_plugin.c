@@ -188,6 +188,7 @@ static void test_plugin__a_node_needs_a_list_a_cache_and_a_key(void **state)
         {{{"peer-listen", "h:9"}, {"l2", "/list"}}, "cache="},
         {{{"peer-listen", "h:9"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-key="},
         {{{"peer-key", "none"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-listen"},
+        {{{"peer-key", "none"}, {"peer-keep", "none"}}, "peer-listen"},
         {{{"peer-keep", "none"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-listen"},
         {{{"peer-listen", "h:9"}, {"l2", "/list"}, {"cache", "/d:1G"}, {"peer-key", "none"}, {"peer-keep", "hot"}},
          NULL},
