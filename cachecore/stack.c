@@ -132,6 +132,8 @@ int stack_open(const struct stack_config *config, struct stack **out)
         rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
     if (!rc)
         rc = open_all(s, resolver);
+    if (!rc && config->node.address)
+        store_proxies_weigh(s->proxies, stack_node_weight(s));
     s->config.resolved = 0; /* tags resolved later have their own time */
     if (!rc)
         *out = steal_ptr(&s);

@@ -154,6 +154,20 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     show_front_end(s, visit, arg);
 }
 
+/* Rounded down to four binary digits: caches that differ by less have equal weights, and a size that is a share of the
+ * free space does not move keys at every start. */
+unsigned stack_node_weight(struct stack *s)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    uint64_t bytes = 0;
+    for (size_t i = 0, n = cache_dir_reports(s->cache, dirs); i < n; i++)
+        bytes += dirs[i].size;
+    uint64_t gib = GR_MIN(bytes >> 30, (uint64_t)STORE_WEIGHT_MAX), step = 1;
+    while (gib / step >= 16)
+        step *= 2;
+    return (unsigned)GR_MAX(gib / step * step, (uint64_t)1);
+}
+
 struct stack_peer_counts *stack_peer_counts(struct stack *s)
 {
     return &s->peers;

@@ -51,6 +51,7 @@ enum {
 struct peers {
     struct stack *stack;
     struct store_node node; /* whom it answers */
+    char weight[16];        /* of this node, for HTTP_NODE_HEADER */
     int fd;                 /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
@@ -324,6 +325,7 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
              (unsigned long long)(r->off + r->len - 1));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, range);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
+    MHD_add_response_header(response, HTTP_NODE_HEADER, r->peers->weight);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"); /* true for these chunks alone */
     enum MHD_Result result = MHD_queue_response(r->connection, MHD_HTTP_PARTIAL_CONTENT, response);
     MHD_destroy_response(response);
@@ -331,7 +333,7 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
 }
 
 /* The header tells the node that asks that this is a node, which has its reasons, and no failing proxy. */
-static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned status)
+static enum MHD_Result send_refusal(const struct peer_request *r, unsigned status)
 {
     const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
                                                         " only\n"
@@ -341,8 +343,8 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, unsigned 
     if (!response)
         return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
-    MHD_add_response_header(response, HTTP_NODE_HEADER, "1");
-    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_add_response_header(response, HTTP_NODE_HEADER, r->peers->weight);
+    enum MHD_Result result = MHD_queue_response(r->connection, status, response);
     MHD_destroy_response(response);
     return result;
 }
@@ -372,11 +374,11 @@ static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connect
     if (r->asked)
         return !atomic_load(&r->decided) ? MHD_YES
                : r->body                 ? send_body(r, state)
-                                         : send_refusal(connection, MHD_HTTP_NOT_FOUND);
+                                         : send_refusal(r, MHD_HTTP_NOT_FOUND);
     unsigned status = parse_request(r, url, method);
     if (status) {
         counter_add(&stack_peer_counts(p->stack)->refused, 1);
-        return send_refusal(connection, status);
+        return send_refusal(r, status);
     }
     r->asked = true;
     MHD_suspend_connection(connection); /* before another thread may resume it */
@@ -415,6 +417,7 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
         return error_no_memory();
     p->stack = stack;
     p->node = *node;
+    snprintf(p->weight, sizeof p->weight, "%u", stack_node_weight(stack));
     int rc = listen_tcp(node->address, &p->fd, &p->port);
     if (rc)
         return error_prefix(rc, "peer-listen");

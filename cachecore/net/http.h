@@ -98,7 +98,7 @@ struct http_signer {
  * 0 stops the transfer; http_do returns it. */
 typedef int http_sink(void *arg, const void *data, size_t len);
 
-/* In the refusals of a server with --peer-listen. */
+/* In the answers of a server with --peer-listen: its weight among the nodes. */
 #define HTTP_NODE_HEADER "Granary-Node"
 
 enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };
@@ -133,7 +133,7 @@ struct http_response {
     bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
     char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
-    bool node;                /* HTTP_NODE_HEADER: a node of Granary answers, and no proxy */
+    int64_t node;             /* HTTP_NODE_HEADER's number; -1: no node of Granary answers */
     struct bytes body;        /* of an answer that is not 2xx (cut at HTTP_ERROR_BODY_MAX), or of any without a sink */
 };
 

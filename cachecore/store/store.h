@@ -90,6 +90,7 @@ struct request_context {
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
+    int64_t node_weight;       /* what the node that answered last says of its weight; -1: no node answered */
     bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
                                   yet. A copy, since a proxy may be gone when it is shown. */
@@ -297,7 +298,7 @@ struct store_node {
 /* One proxy's state and counts since it joined. */
 struct store_l2_report {
     const char *url;
-    unsigned weight; /* 1, unless a file says something else */
+    unsigned weight; /* of a file, or what the node says; else 1 */
     bool self;       /* it is this node: its stripes are fetched from the store */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
@@ -331,6 +332,10 @@ struct store_l2_reports {
  * server, or a password in it, or an URL given twice; -ENOMEM. */
 GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
                                      const struct store_node *node, struct store_proxies **out);
+/* Say this node's weight, 1 to STORE_WEIGHT_MAX, before the first get. Nodes whose weight no list gives are taken to
+ * have the same until they answer, and say theirs. */
+enum { STORE_WEIGHT_MAX = 1000000 };
+void store_proxies_weigh(struct store_proxies *p, unsigned weight);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
  * Errors of thread_start. */
 GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);

@@ -21,6 +21,7 @@ enum { MANY = 500, KEYS = 600, LIMIT_MS = 60000 };
 /* The proxies of all tests: m0 ... m499, each a fake that outlives its membership. */
 struct world {
     struct store_fake *origin, *fakes[MANY];
+    int64_t weight[MANY];        /* what it says of its weight, as a node does; 0: it is no node */
     _Atomic unsigned open[MANY]; /* stores of it that are open now */
     char dir[SCRATCH_MAX], file[SCRATCH_MAX + 16];
     struct store_proxies *proxies;
@@ -39,6 +40,7 @@ static inline int counted_get(struct store *s, const char *key, uint64_t off, ui
 {
     struct counted *c = (struct counted *)s;
     store_note_try(s, context);
+    context->node_weight = c->w->weight[c->i] ? c->w->weight[c->i] : -1;
     return store_get(store_fake_store(c->w->fakes[c->i]), key, off, len, sink, arg);
 }
 

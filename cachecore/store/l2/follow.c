@@ -298,7 +298,7 @@ static int add_given(struct follow *f, const char *text)
     l->kind = *text == '/' ? LIST_FILE : text_begins_with(text, NAME_SCHEME) ? LIST_NAME : LIST_URL;
     if (l->kind == LIST_NAME)
         return name_url_parse(text, f->config.node.tls, &l->name);
-    return l->kind == LIST_FILE ? 0 : members_add(&l->members, text, strlen(text), 1);
+    return l->kind == LIST_FILE ? 0 : members_add(&l->members, text, strlen(text), 0);
 }
 
 static int open_http(void *arg, const char *url, const struct store_options *options, struct store **out)

@@ -19,12 +19,11 @@
 
 /* ---- who is a member (members.c) ---- */
 
-enum { MEMBER_WEIGHT_MAX = 1000000 };
-
 /* A proxy as a list names it. */
 struct member {
-    char *url;       /* without a slash at its end; owned by the list */
-    unsigned weight; /* its share of the keys, relative to the others'; 1 to MEMBER_WEIGHT_MAX */
+    char *url; /* without a slash at its end; owned by the list */
+    unsigned
+        weight; /* its share of the keys, relative to the others'; at most STORE_WEIGHT_MAX; 0: the list says none */
 };
 
 /* A growable array, for vec.h. All zero: empty. */
@@ -64,8 +63,9 @@ struct proxy_counts {
 /* One proxy. It lives as long as a list or a get refers to it. */
 struct proxy {
     _Atomic unsigned refs;
-    struct store *store; /* owned; constant */
-    bool self;           /* it is this node; constant */
+    struct store *store;     /* owned; constant */
+    bool self;               /* it is this node; constant */
+    _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
     struct proxy_counts counts;
 
     /* When it may be asked, on clock_now_ms: 0: now, it is up; UINT64_MAX: not while its trial runs. Written under the
@@ -90,6 +90,8 @@ struct store_proxies {
     void *open_arg;
     struct store_options options; /* of every proxy */
     struct store_node node;       /* constant */
+    pthread_mutex_t changing;     /* held by who replaces the list; before `lock` */
+    unsigned weight;              /* of this node; guarded by changing */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
     struct proxy_counts totals;   /* of all proxies, also of those that left, so that they never fall */
@@ -103,9 +105,11 @@ struct store_proxies *proxies_ref(struct store_proxies *p);
 void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be running then */
 
 /* Replace the members. One that stays keeps its health and its counts. One that left is asked no more; it is freed when
- * its last request has ended. At most STORE_L2_MAX, no URL twice. One thread at a time. Errors of `open`, -ENOMEM:
- * nothing has changed then. */
+ * its last request has ended. At most STORE_L2_MAX, no URL twice. Errors of `open`, -ENOMEM: nothing has changed then.
+ */
 GR_MUST_CHECK int proxies_set(struct store_proxies *p, const struct members *members);
+/* A node has said its weight in an answer. */
+void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight);
 
 /* Choose the proxy for a get at off, and return a reference, or NULL if there is none or all are down. *trial: the
  * proxy is down and this request is its trial. proxies_complete or proxies_call_off must follow unless it is this node,

@@ -78,7 +78,7 @@ int name_members(const struct name_url *name, struct addresses *found, struct me
         else if (asprintf(&url, "%s%s%s", name->scheme, address, name->rest) < 0)
             rc = error_no_memory();
         else
-            rc = members_add(out, url, strlen(url), 1);
+            rc = members_add(out, url, strlen(url), 0);
     }
     if (!rc && !out->len)
         rc = error_set(-ENOENT, "%s has no address", name->host);

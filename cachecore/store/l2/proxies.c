@@ -51,7 +51,8 @@ struct proxy_list {
     struct ranked {
         struct proxy *proxy; /* a reference */
         uint64_t seed;       /* the hash of its URL, from which that of URL and key goes on */
-        unsigned weight;
+        unsigned weight;     /* at least 1 */
+        bool given;          /* a list gives the weight */
     } ranked[];
 };
 
@@ -332,17 +333,21 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
     proxy->refs = 1;
     proxy->store->l2 = true;
     proxy->self = p->node.address && member_is_self(url, p->node.address);
+    proxy->weight = p->weight;
     *out = steal_ptr(&proxy);
     return 0;
 }
 
-/* Equal weights stay in the order in which they were given, which status shows. */
-static void list_insert(struct proxy_list *list, struct proxy *proxy, unsigned weight)
+/* Add a proxy to a list that is being made, which has room. given: its weight in the list of members; 0: none. Equal
+ * weights stay in the order in which they were given, which status shows. */
+static void list_insert(const struct store_proxies *p, struct proxy_list *list, struct proxy *proxy, unsigned given)
 {
+    unsigned weight = given ? given : p->node.address ? proxy->weight : 1;
     size_t at = list->n++;
     for (; at && list->ranked[at - 1].weight > weight; at--)
         list->ranked[at] = list->ranked[at - 1];
-    list->ranked[at] = (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight};
+    list->ranked[at] =
+        (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight, .given = given};
 }
 
 static int list_new(size_t n, struct proxy_list **out)
@@ -354,36 +359,87 @@ static int list_new(size_t n, struct proxy_list **out)
     return 0;
 }
 
-/* Opens and closes outside the lock. Only this function changes p->list, and one thread at a time calls it. */
+/* Make the list the one that gets look at, and return the old one. */
+static struct proxy_list *list_swap(struct store_proxies *p, struct proxy_list *fresh)
+{
+    SCOPED_LOCK(&p->lock);
+    struct proxy_list *old = p->list;
+    p->list = fresh;
+    return old;
+}
+
+/* A node that is in no list asks others and keeps nothing for them. */
+static void warn_if_absent(const struct store_proxies *p, const struct proxy_list *list)
+{
+    bool here = false;
+    for (size_t i = 0; i < list->n; i++)
+        here |= list->ranked[i].proxy->self;
+    if (p->node.address && list->n && !here)
+        log_warning(
+            "peer-listen: none of the %zu nodes that l2 lists is this one, which listens at %s: nothing belongs to it; "
+            "write its address and port into the list",
+            list->n, p->node.address);
+}
+
+/* Opens and closes outside the lock. */
 int proxies_set(struct store_proxies *p, const struct members *members)
 {
     CLEANUP(cleanup_list) struct proxy_list *fresh = NULL;
     assert(members->len <= STORE_L2_MAX);
     int rc = list_new(members->len, &fresh);
-    bool here = false;
+    SCOPED_LOCK(&p->changing);
     for (size_t i = 0; !rc && i < members->len; i++) {
         struct proxy *proxy = list_find(p->list, members->items[i].url);
         if (proxy)
             atomic_fetch_add(&proxy->refs, 1);
         else
             rc = proxy_new(p, members->items[i].url, &proxy);
-        if (rc)
-            break;
-        here |= proxy->self;
-        list_insert(fresh, proxy, members->items[i].weight);
+        if (!rc)
+            list_insert(p, fresh, proxy, members->items[i].weight);
     }
     if (rc)
         return rc;
-    if (p->node.address && members->len && !here)
-        log_warning(
-            "peer-listen: none of the %zu nodes that l2 lists is this one, which listens at %s: nothing belongs to it; "
-            "write its address and port into the list",
-            members->len, p->node.address);
-    SCOPED_LOCK(&p->lock);
-    struct proxy_list *old = p->list;
-    p->list = fresh;
-    fresh = old; /* dropped at the end, after the lock */
+    warn_if_absent(p, fresh);
+    fresh = list_swap(p, fresh); /* the old one is dropped at the end, after the lock */
     return 0;
+}
+
+/* ---- weights ---- */
+
+/* Make the list anew, with the weights of now. Without memory they stay as they are until the next change. */
+static void reweigh_locked(struct store_proxies *p)
+{
+    const struct proxy_list *old = p->list;
+    struct proxy_list *fresh;
+    if (list_new(old->n, &fresh))
+        return;
+    for (size_t i = 0; i < old->n; i++) {
+        const struct ranked *r = &old->ranked[i];
+        atomic_fetch_add(&r->proxy->refs, 1);
+        list_insert(p, fresh, r->proxy, r->given ? r->weight : 0);
+    }
+    list_unref(list_swap(p, fresh));
+}
+
+void store_proxies_weigh(struct store_proxies *p, unsigned weight)
+{
+    SCOPED_LOCK(&p->changing);
+    p->weight = weight;
+    for (size_t i = 0; i < p->list->n; i++)
+        p->list->ranked[i].proxy->weight = weight;
+    reweigh_locked(p);
+}
+
+/* A list of another node, or a lie, may say anything: what is no weight changes nothing. */
+void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
+{
+    if (weight < 1 || weight > STORE_WEIGHT_MAX || !p->node.address)
+        return;
+    if (atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
+        return;
+    log_info("node %s has the weight %u", proxy->store->url, (unsigned)weight);
+    SCOPED_LOCK(&p->changing);
+    reweigh_locked(p);
 }
 
 /* ---- reports ---- */
@@ -464,9 +520,11 @@ int proxies_new(proxy_open *open, void *open_arg, const struct store_options *op
     p->open_arg = open_arg;
     p->options = *options;
     p->node = *node;
+    p->weight = 1;
     int rc = list_new(0, &p->list);
     if (rc)
         return rc;
+    pthread_mutex_init(&p->changing, NULL);
     pthread_mutex_init(&p->lock, NULL);
     *out = steal_ptr(&p);
     return 0;
@@ -483,6 +541,7 @@ void proxies_unref(struct store_proxies *p)
     if (atomic_fetch_sub(&p->refs, 1) > 1)
         return;
     list_unref(p->list);
+    pthread_mutex_destroy(&p->changing);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

@@ -97,9 +97,11 @@ static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, cons
     counter_add(&proxy->counts.requests, 1);
     counter_add(&t->proxies->totals.requests, 1);
     context->not_here = false;
+    context->node_weight = -1;
     prove(t, key, off, len, context, proof);
     int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
     context->proof = NULL;
+    proxies_heard(t->proxies, proxy, context->node_weight);
     counter_add(&proxy->counts.bytes, resume.done);
     counter_add(&t->proxies->totals.bytes, resume.done);
     if (resume.stopped) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "store/l2/l2_internal.h"
 #include "unit/l2_world.h"
 
@@ -86,12 +87,62 @@ static void test_member__stripes_of_this_node_come_from_the_store(void **state)
     end(&w);
 }
 
+/* How many of `n` stripes of an object belong to each of the nodes, as this one sees it: by who is asked. */
+static void shares(struct world *w, unsigned nodes, unsigned self, unsigned n, unsigned of[])
+{
+    static uint8_t data[4];
+    const char *key = "packs/bb/larger";
+    memset(of, 0, nodes * sizeof *of);
+    for (uint64_t stripe = 0; stripe < n; stripe++) {
+        unsigned before[MANY];
+        for (unsigned i = 0; i < nodes; i++)
+            before[i] = (unsigned)store_fake_calls(w->fakes[i], FAKE_GET);
+        CLEANUP_BYTES got = BYTES_INIT(sizeof data);
+        of[self] += store_is_own(w->store, key, stripe * STORE_STRIPE);
+        (void)!store_get(w->store, key, stripe * STORE_STRIPE, sizeof data, store_append, &got);
+        for (unsigned i = 0; i < nodes; i++)
+            of[i] += (unsigned)store_fake_calls(w->fakes[i], FAKE_GET) - before[i];
+    }
+}
+
+/* A node's share follows its weight, which it says itself; a list that gives one is right. */
+static void test_member__nodes_say_their_weights(void **state)
+{
+    enum { NODES = 4, SELF = 1, STRIPES = 1200 };
+    static struct world w;
+    unsigned of[NODES];
+    begin(&w, NODES);
+    static const char text[] = "http://m0:80/faces\nhttp://m1:80/faces\nhttp://m2:80/faces\nhttp://m3:80/faces 8\n";
+    assert_int_equal(io_write_file_atomic(w.file, text, sizeof text - 1, false), 0);
+    const char *lists[] = {w.file};
+    open_followed(&w, &(struct follow_config){
+                          .lists = lists, .n = 1, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    store_proxies_weigh(w.proxies, 8);
+    shares(&w, NODES, SELF, STRIPES, of);
+    for (unsigned i = 0; i < NODES; i++) /* 300 on average */
+        assert_in_range(of[i], 240, 360);
+    w.weight[0] = 16;
+    w.weight[2] = 8;
+    w.weight[3] = 100;                    /* the list says 8 */
+    shares(&w, NODES, SELF, STRIPES, of); /* they are heard */
+    shares(&w, NODES, SELF, STRIPES, of);
+    assert_in_range(of[0], 410, 550);    /* 480 */
+    for (unsigned i = 1; i < NODES; i++) /* 240 */
+        assert_in_range(of[i], 185, 295);
+    w.weight[2] = STORE_WEIGHT_MAX + 1ll; /* not a weight */
+    shares(&w, NODES, SELF, STRIPES, of);
+    shares(&w, NODES, SELF, STRIPES, of);
+    assert_in_range(of[2], 185, 295);
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_member__is_this_node_by_port_and_address),
         cmocka_unit_test(test_member__is_this_node_by_its_name),
         cmocka_unit_test(test_member__stripes_of_this_node_come_from_the_store),
+        cmocka_unit_test(test_member__nodes_say_their_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
