@@ -128,6 +128,8 @@ const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_N
 /* Return the store in front of which the proxies are, or NULL: there are no proxies, or no export yet. Borrowed; it
  * lives as long as the stack. For answering other nodes, who are the proxies then. */
 struct store *stack_peer_store(struct stack *s);
+/* Is the server one of the nodes that are each other's cache (stack_config.node)? */
+bool stack_is_node(const struct stack *s);
 /* Return the server's weight among the nodes, which says how large its cache is: in GiB, rounded. At least 1. */
 unsigned stack_node_weight(struct stack *s);
 /* What the server answered other nodes. */

@@ -154,6 +154,11 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     show_front_end(s, visit, arg);
 }
 
+bool stack_is_node(const struct stack *s)
+{
+    return s->config.node.address;
+}
+
 /* Rounded down to four binary digits: caches that differ by less have equal weights, and a size that is a share of the
  * free space does not move keys at every start. */
 unsigned stack_node_weight(struct stack *s)

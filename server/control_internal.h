@@ -149,6 +149,7 @@ struct control_warm_request {
     const char *what;    /* "metadata", "all", "trace", "files", "globs" */
     const char *bwlimit; /* a rate (base/rate.h) for the chunks fetched for this request */
     const char *dry;     /* "1": only report what is missing */
+    const char *cluster; /* "1": only what this node keeps for all nodes, and metadata */
 };
 
 struct control_warm;

@@ -146,8 +146,8 @@ static int answer_bulk_operation(struct request *r, const struct route *route)
 static int answer_warm(struct request *r, const struct route *route)
 {
     struct control_warm_request c = {0};
-    const struct parameter known[] = {
-        {"export", &c.export}, {"digest", &c.digest}, {"what", &c.what}, {"dry", &c.dry}, {"bwlimit", &c.bwlimit}};
+    const struct parameter known[] = {{"export", &c.export}, {"digest", &c.digest},   {"what", &c.what},
+                                      {"dry", &c.dry},       {"bwlimit", &c.bwlimit}, {"cluster", &c.cluster}};
     struct control_warm *warm;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)

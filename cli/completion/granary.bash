@@ -42,7 +42,7 @@ _granary_options() {
         "config check") echo "";;
         doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
-        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --dry-run --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --cluster --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }

@@ -30,8 +30,9 @@ struct warm_config {
     struct store *store;
     enum warm_what what;
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
-    bool dry;                 /* look only, fetch no chunk */
-    uint64_t bwlimit;         /* bytes of stored chunks a second; 0: no limit */
+    bool own;         /* of these chunks, only those that this node keeps for all (store_is_own), and metadata */
+    bool dry;         /* look only, fetch no chunk */
+    uint64_t bwlimit; /* bytes of stored chunks a second; 0: no limit */
     /* Called many times a second. A non-zero result ends the run, when the chunks in flight have come or failed, and
      * is returned. */
     int (*tell)(void *arg, const struct warm_report *report);
