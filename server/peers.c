@@ -266,7 +266,7 @@ static bool may_fetch(struct peer_request *r)
     if (!store)
         return false;
     store_health(store, &health);
-    r->store = store_origin(store);
+    r->store = store;
     return !health.silent;
 }
 

@@ -121,12 +121,12 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
 /* Read the stored bytes of a cached chunk into dst, which has room for stored_len. Never fetches. false: it is not
  * cached in that form, or proved bad. Blocks. */
 GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst);
-/* Fetch n chunks of one store for another node, and put their stored bytes at dst (offset and len are unused). Those
+/* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). Those
  * that are this node's are kept as the eviction policy likes. These fetches have workers, a table and limits of their
- * own: they neither wait for fetches of this node's readers, which may wait for other nodes, nor does a reader join
- * one, whose reference is only what the other node says. With cache_config.as_stored alone. -ENODATA (no message):
- * cache-only mode, or a chunk came without its stored bytes; else the error of a fetch, after at most
- * CACHE_OTHERS_MS. */
+ * own: no reader joins one, whose reference is only what the other node says. They go to store_origin(store), never to
+ * another node, and join a reader's fetch of the same chunk, in the same place, only if that goes there, too. With
+ * cache_config.as_stored alone. -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else
+ * the error of a fetch, after at most CACHE_OTHERS_MS. */
 enum { CACHE_OTHERS_MS = 4000 };
 GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n);
 

@@ -264,46 +264,78 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 
 /* ---- for other nodes ---- */
 
-/* A miss_use: copy the stored bytes, and keep the chunk if it is this node's. */
-static int hand_out(struct cache *c, struct miss *miss)
+/* Copy what landed as it is stored. */
+static int copy_stored(const struct miss *miss, const struct buf *plain)
 {
-    CLEANUP_BUF struct buf *plain = NULL;
     const struct chunk_ref *ref = &miss->piece->ref;
-    struct own_memo memo = {.known = false};
-    int rc = inflight_wait(miss->inflight, &plain);
-    if (rc)
-        return rc;
     CLEANUP_BUF struct buf *stored = inflight_stored(miss->inflight);
     const struct buf *bytes = ref->flags & CHUNK_ZSTD ? stored : plain;
     if (!bytes || bytes->len != ref->stored_len)
         return -ENODATA;
     memcpy(miss->piece->dst, bytes->data, bytes->len);
-    if (c->dir_count && fill_is_ours(c, miss->piece->store, ref, &memo) &&
+    return 0;
+}
+
+/* A miss_use: hand a chunk out, and keep it if it is this node's. */
+static int hand_out(struct cache *c, struct miss *miss)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    struct own_memo memo = {.known = false};
+    int rc = inflight_wait(miss->inflight, &plain);
+    if (!rc)
+        rc = copy_stored(miss, plain);
+    if (!rc && c->dir_count && fill_is_ours(c, miss->piece->store, &miss->piece->ref, &memo) &&
         fill_inflight(c, miss->inflight, plain, false) == -EDQUOT)
         counter_add(&c->stats.not_admitted, 1);
-    return 0;
+    return rc;
+}
+
+/* The same for a chunk that a reader of this node waits for, and that is kept for the reader. */
+static int hand_out_too(struct cache *c, struct miss *miss)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = inflight_wait_ms(miss->inflight, CACHE_OTHERS_MS, &plain);
+    return rc ? rc : copy_stored(miss, plain);
+}
+
+/* Do this node's readers fetch the chunk from the store? What they fetch from another node might wait for the very
+ * request that would wait for it here. */
+static bool readers_ask_store(const struct cache_piece *p)
+{
+    char key[OBJECT_KEY_MAX];
+    return store_is_own(p->store, object_key(p->ref.kind, &p->ref.object, key), p->ref.offset);
+}
+
+/* Fetch up to MISSES_MAX chunks of one stripe for another node. */
+static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    const struct chunk_ref *refs[MISSES_MAX];
+    struct inflight *inflights[MISSES_MAX];
+    struct misses fresh = {.count = 0}, joined = {.count = 0};
+    bool joins = readers_ask_store(&pieces[0]);
+    for (size_t i = 0; i < n; i++) {
+        struct inflight *readers = joins ? fetch_find(c->fetch, pieces[i].store, &pieces[i].ref) : NULL;
+        struct misses *m = readers ? &joined : &fresh;
+        if (!readers)
+            refs[fresh.count] = &pieces[i].ref;
+        misses_add(m, &pieces[i]);
+        m->items[m->count - 1].inflight = readers;
+    }
+    int rc = fresh.count ? fetch_start(c->for_others, store_origin(pieces->store), refs, fresh.count, fresh.count,
+                                       PRIORITY_DEMAND, 0, inflights)
+                         : 0;
+    for (size_t i = 0; !rc && i < fresh.count; i++)
+        fresh.items[i].inflight = inflights[i];
+    rc = misses_finish(c, &fresh, rc, hand_out, false);
+    return misses_finish(c, &joined, rc, hand_out_too, false);
 }
 
 int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    if (c->fenced)
-        return -ENODATA;
-    for (size_t done = 0; done < n;) {
-        const struct chunk_ref *refs[MISSES_MAX];
-        struct inflight *inflights[MISSES_MAX];
-        struct misses m = {.count = 0};
-        size_t part = GR_MIN(n - done, (size_t)MISSES_MAX);
-        for (size_t i = 0; i < part; i++) {
-            refs[i] = &pieces[done + i].ref;
-            misses_add(&m, &pieces[done + i]);
-        }
-        int rc = fetch_start(c->for_others, pieces->store, refs, part, part, PRIORITY_DEMAND, 0, inflights);
-        for (size_t i = 0; !rc && i < part; i++)
-            m.items[i].inflight = inflights[i];
-        rc = misses_finish(c, &m, rc, hand_out, false);
-        if (rc)
-            return rc;
-        done += part;
+    int rc = c->fenced ? -ENODATA : 0;
+    for (size_t done = 0, part; !rc && done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)MISSES_MAX);
+        rc = get_stored(c, pieces + done, part);
     }
-    return 0;
+    return rc;
 }

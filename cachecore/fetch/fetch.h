@@ -77,6 +77,10 @@ GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct
                               size_t wanted, enum fetch_priority priority, uint32_t tag,
                               struct inflight **out_inflights);
 
+/* Return a reference to the fetch that runs or waits for a chunk of this digest in this very place of the store, or has
+ * landed and is not retired; NULL: there is none. */
+struct inflight *fetch_find(struct fetch *f, const struct store *store, const struct chunk_ref *chunk);
+
 /* Remove a landed fetch from the table and drop the table's reference. */
 void fetch_retire(struct fetch *f, struct inflight *inflight);
 
@@ -129,5 +133,7 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
  * fetch with its sentence, or -ECANCELED if the client of the calling thread disconnected (base/client.h); the fetch
  * continues then. */
 GR_MUST_CHECK int inflight_wait(struct inflight *inflight, struct buf **out);
+/* The same for a caller that no client waits for: at most ms milliseconds, then -ETIMEDOUT. */
+GR_MUST_CHECK int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out);
 
 #endif

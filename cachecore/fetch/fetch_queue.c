@@ -30,6 +30,7 @@
 
 #include "base/client.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum {
     BESIDE_MOST = 128,  /* fetches at a queue's end that are searched for neighbours of a new one */
@@ -47,7 +48,7 @@ struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk
     inflight->chunk = *chunk;
     inflight->store = store;
     pthread_mutex_init(&inflight->lock, NULL);
-    pthread_cond_init(&inflight->landing, NULL);
+    thread_cond_init(&inflight->landing);
     return inflight;
 }
 
@@ -156,6 +157,19 @@ int inflight_wait(struct inflight *inflight, struct buf **out)
     return rc;
 }
 
+int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out)
+{
+    const struct timespec until = clock_at_ms(clock_now_ms() + ms);
+    SCOPED_LOCK(&inflight->lock);
+    while (!inflight->landed)
+        if (pthread_cond_timedwait(&inflight->landing, &inflight->lock, &until) == ETIMEDOUT && !inflight->landed)
+            return error_set(-ETIMEDOUT, "fetch: the chunk has not come in time");
+    if (!inflight->plain)
+        return error_restore(&inflight->error);
+    *out = buf_ref(inflight->plain);
+    return 0;
+}
+
 /* ---- tables: fetches, stores ---- */
 
 /* An entry of fetch.inflights. hash is the digest's. */
@@ -185,6 +199,19 @@ static struct inflight_entry *fetch_queue_find_locked(struct fetch *f, const str
 {
     return map_find(&f->inflights, &inflight_entries, digest_hash(&chunk->digest),
                     &(struct inflight_key){store, chunk});
+}
+
+static bool same_place(const struct chunk_ref *a, const struct chunk_ref *b)
+{
+    return a->kind == b->kind && digest_equal(&a->object, &b->object) && a->offset == b->offset &&
+           a->stored_len == b->stored_len && a->stored_crc == b->stored_crc && a->flags == b->flags;
+}
+
+struct inflight *fetch_find(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
+{
+    SCOPED_LOCK(&f->lock);
+    const struct inflight_entry *entry = fetch_queue_find_locked(f, store, chunk);
+    return entry && same_place(&entry->inflight->chunk, chunk) ? inflight_ref(entry->inflight) : NULL;
 }
 
 void fetch_retire(struct fetch *f, struct inflight *inflight)
