@@ -135,6 +135,7 @@ unsigned stack_node_weight(struct stack *s);
 /* What the server answered other nodes. */
 struct stack_peer_counts {
     counter served, bytes, refused;
+    counter fetched; /* bytes of stored chunks that were fetched for it */
 };
 struct stack_peer_counts *stack_peer_counts(struct stack *s);
 

@@ -147,6 +147,8 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         {"granary_peer_served_total", "GETs of other nodes that were answered from the cache",
          counter_get(&s->peers.served)},
         {"granary_peer_served_bytes_total", "Bytes of these answers", counter_get(&s->peers.bytes)},
+        {"granary_peer_fetched_bytes_total", "Bytes of chunks fetched from the store for other nodes",
+         counter_get(&s->peers.fetched)},
         {"granary_peer_refused_total", "GETs of other nodes that were refused", counter_get(&s->peers.refused)},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)

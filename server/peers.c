@@ -221,7 +221,10 @@ static int fetch_missing(struct peer_request *r, size_t n)
     for (size_t i = 0; i < n; i++)
         pieces[i] =
             (struct cache_piece){.ref = r->refs[i], .store = r->store, .dst = r->body + (r->refs[i].offset - r->off)};
-    return cache_get_stored(stack_cache(r->peers->stack), pieces, n);
+    int rc = cache_get_stored(stack_cache(r->peers->stack), pieces, n);
+    for (size_t i = 0; !rc && i < n; i++)
+        counter_add(&stack_peer_counts(r->peers->stack)->fetched, r->refs[i].stored_len);
+    return rc;
 }
 
 /* Make the body, from the cache and, if fetches is set, the store. */

@@ -81,7 +81,14 @@ void cache_close(struct cache *c);
 unsigned cache_quota(const struct cache *c, const char *image);
 
 /* Where the pieces that one thread read came from. Plain sums without atomics: only that thread adds to them. */
-enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_L2, CACHE_FROM_STORE, CACHE_SOURCES };
+enum cache_source {
+    CACHE_FROM_MEMORY,
+    CACHE_FROM_DISK,
+    CACHE_FROM_PEER, /* another node */
+    CACHE_FROM_L2,   /* a shared cache proxy that is none, or has not answered before */
+    CACHE_FROM_STORE,
+    CACHE_SOURCES
+};
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
     uint64_t disk_us;            /* spent reading from disk */
@@ -89,10 +96,10 @@ struct cache_served {
     struct chunk_ref slowest;    /* the chunk with the longest wait */
     uint64_t slowest_us;         /* its wait; 0: no chunk was waited for */
 };
-/* Pieces that had to be fetched, from a shared cache proxy or from the store. */
+/* Pieces that had to be fetched, from another node, a shared cache proxy or the store. */
 static inline uint64_t cache_served_fetched(const struct cache_served *s)
 {
-    return s->pieces[CACHE_FROM_L2] + s->pieces[CACHE_FROM_STORE];
+    return s->pieces[CACHE_FROM_PEER] + s->pieces[CACHE_FROM_L2] + s->pieces[CACHE_FROM_STORE];
 }
 
 /* A part of one chunk that a reader wants at dst. */

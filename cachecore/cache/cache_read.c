@@ -108,7 +108,7 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
     histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
-    enum cache_source source = t.from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
+    enum cache_source source = t.from_node ? CACHE_FROM_PEER : t.from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
     if (t.queued_us + t.get_us < served->slowest_us)
         return source;
     served->slowest_us = t.queued_us + t.get_us;

@@ -124,6 +124,7 @@ struct inflight_times {
     uint64_t queued_us, get_us; /* until the GET was sent; in the GET, retries, decoding and verification included */
     unsigned tries;             /* attempts of the GET that delivered the chunk */
     bool from_l2;               /* the last attempt was sent to a shared cache proxy */
+    bool from_node;             /* which is a node */
     char from[STORE_FROM_MAX];  /* URL of the server of the last attempt, perhaps cut; empty: none was sent */
 };
 /* Report the times of a landed fetch to a waiter that began to wait at since_us (clock_now_us). */

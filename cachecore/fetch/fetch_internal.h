@@ -201,7 +201,7 @@ struct inflight {
     struct error error;
     uint64_t sent_us, landed_us; /* sent_us 0: no GET was sent */
     unsigned tries;              /* see inflight_times */
-    bool from_l2;
+    bool from_l2, from_node;
     bool others; /* see inflight_is_own */
     char from[STORE_FROM_MAX];
 };

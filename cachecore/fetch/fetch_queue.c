@@ -91,6 +91,7 @@ void inflight_note(struct inflight *inflight, const struct fetch_run *run)
     inflight->sent_us = run->sent_us;
     inflight->tries = run->context.tries;
     inflight->from_l2 = run->context.from_l2;
+    inflight->from_node = run->context.from_node;
     inflight->others = run->others;
     memcpy(inflight->from, run->context.from, sizeof inflight->from);
 }
@@ -110,7 +111,8 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
     *out = (struct inflight_times){.queued_us = sent_us - since_us,
                                    .get_us = landed_us - sent_us,
                                    .tries = inflight->tries,
-                                   .from_l2 = inflight->from_l2};
+                                   .from_l2 = inflight->from_l2,
+                                   .from_node = inflight->from_node};
     memcpy(out->from, inflight->from, sizeof out->from);
 }
 

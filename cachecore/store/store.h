@@ -24,6 +24,7 @@
 #ifndef GRANARY_STORE_STORE_H
 #define GRANARY_STORE_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -90,6 +91,7 @@ struct request_context {
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
+    bool from_node;            /* which is a node */
     int64_t node_weight;       /* what the node that answered last says of its weight; -1: no node answered */
     bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
@@ -150,10 +152,11 @@ struct store_ops {
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const char *url;  /* for messages; contains no secret */
-    bool l2;          /* it is a shared cache proxy's */
-    bool striped;     /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
-    char *_Atomic id; /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
+    const char *url;   /* for messages; contains no secret */
+    bool l2;           /* it is a shared cache proxy's */
+    _Atomic bool node; /* and the proxy is a node, as its answers have said */
+    bool striped;      /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
+    char *_Atomic id;  /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
@@ -161,6 +164,7 @@ static inline void store_note_try(const struct store *s, struct request_context 
 {
     context->tries++;
     context->from_l2 = s->l2;
+    context->from_node = atomic_load_explicit(&s->node, memory_order_relaxed);
     snprintf(context->from, sizeof context->from, "%s", s->url);
 }
 

@@ -435,6 +435,7 @@ void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 {
     if (weight < 1 || weight > STORE_WEIGHT_MAX || !p->node.address)
         return;
+    atomic_store_explicit(&proxy->store->node, true, memory_order_relaxed);
     if (atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
         return;
     log_info("node %s has the weight %u", proxy->store->url, (unsigned)weight);
