@@ -33,6 +33,7 @@
 #include "net/listen.h"
 #include "net/peer_key.h"
 #include "server/http_daemon.h"
+#include "server/peer_clients.h"
 #include "server/peer_tls.h"
 
 enum {
@@ -40,6 +41,7 @@ enum {
     FETCHERS = 8,
     WAITING_MAX = 1024,           /* requests in each queue */
     CONNECTIONS_MAX = 4096,       /* 1,024 nodes with four each */
+    CLIENT_CONNECTIONS_MAX = 512, /* from one address, on which several nodes may be */
     IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
     RANGE_MAX = 8 << 20,          /* bytes of an answer; nodes ask for 4 MiB and one chunk at most */
     BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
@@ -58,12 +60,13 @@ struct peers {
     struct queue *lookups, *fetches;
     pthread_t threads[LOOKERS + FETCHERS];
     size_t thread_count, looker_count;
-    _Atomic size_t bodies; /* bytes */
+    struct peer_clients *clients;
 };
 
-/* A client's connection, where there is TLS. The daemon's thread's. */
+/* A client's connection. The daemon's thread's. */
 struct link {
-    bool checked, good; /* good: its certificate is a node's */
+    struct peer_client *client; /* a reference; NULL: it is refused */
+    bool checked, good;         /* where there is TLS; good: its certificate is a node's */
 };
 
 /* One request. It belongs to the daemon's thread but while it is in a queue or with the thread that took it out. */
@@ -75,35 +78,40 @@ struct peer_request {
     uint64_t off, len;
     size_t n;
     struct chunk_ref *refs;
-    bool asked;           /* it has been in a queue */
-    _Atomic bool decided; /* no thread has it any more */
-    uint8_t *body;        /* len bytes; NULL: the answer is a refusal */
-    struct store *store;  /* to fetch from; borrowed */
-    uint64_t asked_ms;    /* since when it waits for that, on clock_now_ms */
+    struct peer_client *client; /* a reference, once it is asked */
+    bool asked;                 /* it has been in a queue */
+    _Atomic bool decided;       /* no thread has it any more */
+    uint8_t *body;              /* len bytes; NULL: the answer is a refusal */
+    struct store *store;        /* to fetch from; borrowed */
+    uint64_t asked_ms;          /* since when it waits for that, on clock_now_ms */
 };
 
 /* ---- bodies ---- */
 
-static uint8_t *body_new(struct peers *p, size_t len)
+static bool body_new(struct peer_request *r)
 {
-    bool fits = atomic_fetch_add(&p->bodies, len) + len <= BODIES_MAX;
-    uint8_t *body = fits ? pages_get(len) : NULL;
-    if (!body)
-        atomic_fetch_sub(&p->bodies, len);
-    return body;
+    if (!peer_client_take(r->client, PEER_BODY_BYTES, r->len))
+        return false;
+    r->body = pages_get(r->len);
+    if (!r->body)
+        peer_client_give(r->client, PEER_BODY_BYTES, r->len);
+    return r->body;
 }
 
-static void body_free(struct peers *p, uint8_t *body, size_t len)
+static void body_free(struct peer_request *r)
 {
-    if (!body)
+    if (!r->body)
         return;
-    pages_put(body, len);
-    atomic_fetch_sub(&p->bodies, len);
+    pages_put(r->body, r->len);
+    r->body = NULL;
+    peer_client_give(r->client, PEER_BODY_BYTES, r->len);
 }
 
+/* The daemon's thread alone. */
 static void request_free(struct peer_request *r)
 {
-    body_free(r->peers, r->body, r->len);
+    body_free(r);
+    peer_client_unref(r->client);
     free(r->refs);
     free(r);
 }
@@ -159,15 +167,22 @@ static bool has_key(const struct peer_request *r, const char *list)
     return !of_all || peer_key_check(of_all, &get, time(NULL), header_of(r, PEER_PROOF_HEADER));
 }
 
+static struct link *link_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 /* And as far as its certificate says? A connection is looked at once. */
 static bool has_certificate(const struct peer_request *r)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct link *link = info ? info->socket_context : NULL;
+    struct link *link = link_of(r->connection);
     if (!r->peers->node.tls)
         return true;
-    if (link && !link->checked)
-        *link = (struct link){.checked = true, .good = peer_tls_is_node(r->connection)};
+    if (link && !link->checked) {
+        link->good = peer_tls_is_node(r->connection);
+        link->checked = true;
+    }
     return link && link->good;
 }
 
@@ -230,14 +245,13 @@ static int fetch_missing(struct peer_request *r, size_t n)
 /* Make the body, from the cache and, if fetches is set, the store. */
 static bool make_body(struct peer_request *r, bool fetches)
 {
-    r->body = body_new(r->peers, r->len);
-    if (!r->body)
+    if (!body_new(r))
         return false;
     memset(r->body, 0, r->len);
     size_t left = copy_cached(r);
     if (!left || (fetches && !fetch_missing(r, left)))
         return true;
-    body_free(r->peers, steal_ptr(&r->body), r->len);
+    body_free(r);
     return false;
 }
 
@@ -247,6 +261,7 @@ static void decide(struct peer_request *r)
     struct stack_peer_counts *counts = stack_peer_counts(r->peers->stack);
     counter_add(r->body ? &counts->served : &counts->refused, 1);
     counter_add(&counts->bytes, r->body ? r->len : 0);
+    peer_client_give(r->client, PEER_REQUESTS, 1);
     atomic_store(&r->decided, true);
     MHD_resume_connection(r->connection);
 }
@@ -352,6 +367,22 @@ static enum MHD_Result send_refusal(const struct peer_request *r, unsigned statu
     return result;
 }
 
+/* Let the other threads have a whole request, unless its client has its share of them. */
+static enum MHD_Result take_in(struct peer_request *r)
+{
+    const struct link *link = link_of(r->connection);
+    if (!link || !link->client || !peer_client_take(link->client, PEER_REQUESTS, 1)) {
+        counter_add(&stack_peer_counts(r->peers->stack)->refused, 1);
+        return send_refusal(r, MHD_HTTP_NOT_FOUND);
+    }
+    r->client = peer_client_ref(link->client);
+    r->asked = true;
+    MHD_suspend_connection(r->connection); /* before another thread may resume it */
+    if (!queue_try_push(r->peers->lookups, r))
+        decide(r);
+    return MHD_YES;
+}
+
 /* libmicrohttpd's access handler: called with the header alone, then with the parts of a body, if there is one, again
  * when the request is complete, and again after its connection was resumed. A request whose connection is suspended
  * belongs to other threads until it is decided. */
@@ -383,11 +414,7 @@ static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connect
         counter_add(&stack_peer_counts(p->stack)->refused, 1);
         return send_refusal(r, status);
     }
-    r->asked = true;
-    MHD_suspend_connection(connection); /* before another thread may resume it */
-    if (!queue_try_push(p->lookups, r))
-        decide(r);
-    return MHD_YES;
+    return take_in(r);
 }
 
 /* libmicrohttpd's note that a request is over. */
@@ -403,10 +430,16 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
+    struct peers *p = arg;
+    struct link *link = *context;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *context = calloc(1, sizeof(struct link)); /* NULL: it is refused */
-    } else {
-        free(*context);
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *context = link = calloc(1, sizeof *link); /* NULL: it is refused */
+        if (link)
+            link->client = peer_client_get(p->clients, info ? info->client_addr : NULL);
+    } else if (link) {
+        peer_client_unref(link->client);
+        free(link);
         *context = NULL;
     }
 }
@@ -443,12 +476,13 @@ static int start_thread(struct peers *p, void *(*run)(void *))
 
 static int start_daemon(struct peers *p)
 {
-    enum { OURS = 5 };
+    enum { OURS = 6 };
     struct MHD_OptionItem options[OURS + PEER_TLS_OPTIONS + 1] = {
         {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, CLIENT_CONNECTIONS_MAX, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
-        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, NULL},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, p},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, NULL}};
     size_t n = OURS;
     unsigned flags = MHD_ALLOW_SUSPEND_RESUME;
@@ -470,10 +504,12 @@ static int start_daemon(struct peers *p)
 int peers_start(struct peers *p)
 {
     int rc = 0;
+    static const size_t most[PEER_HOLDINGS] = {[PEER_REQUESTS] = 2 * WAITING_MAX, [PEER_BODY_BYTES] = BODIES_MAX};
     p->lookups = queue_new(WAITING_MAX);
     p->fetches = queue_new(WAITING_MAX);
     if (!p->lookups || !p->fetches)
         return error_no_memory();
+    rc = peer_clients_new(most, &p->clients);
     for (size_t i = 0; !rc && i < LOOKERS; i++)
         rc = start_thread(p, run_looker);
     p->looker_count = p->thread_count;
@@ -510,5 +546,6 @@ void peers_close(struct peers *p)
         close(p->fd);
     queue_free(p->lookups);
     queue_free(p->fetches);
+    peer_clients_free(p->clients);
     free(p);
 }

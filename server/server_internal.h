@@ -5,7 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
- *    peers.c, peer_tls.c                             answers other nodes from the cache
+ *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
  *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c and control.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
