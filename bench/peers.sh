@@ -47,6 +47,7 @@ node_nginx() {
         echo "}"
     } >"$W/nginx$1/conf"
     background "${IN_CLIENT[@]}" nginx -p "$W/nginx$1" -c "$W/nginx$1/conf"
+    nginxes+=("$BACKGROUND_PID")
 }
 
 ticks() {
@@ -78,7 +79,7 @@ extra_cleanup() {
 
 # run NAME: mounts, epochs, and the row
 run() {
-    local n own=$cache before servers=() times=() l2 ticks_before
+    local n own=$cache before servers=() nginxes=() times=() l2 ticks_before
     rm -rf "$W"/cache* "$W"/nginx?/kept "$W/members"
     for ((n = 0; n < NODES; n++)); do
         case $1 in
@@ -99,6 +100,7 @@ run() {
         in_client "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
         mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")
     done
+    for n in "${nginxes[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
     before=$(link_bytes)
     ticks_before=$(ticks "${servers[@]}")
     for n in $(seq $EPOCHS); do
@@ -108,6 +110,7 @@ run() {
     printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "$(ratio $(($(link_bytes) - before)) "$stored")" "${times[*]}" \
         "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
     for ((n = 0; n < NODES; n++)); do "$GRANARY" umount "$W/mnt$n" >&2; done
+    for n in "${nginxes[@]}"; do kill "$n"; done
 }
 
 # Bytes of chunks in the servers' caches, and of slices in the caches of nginx.
