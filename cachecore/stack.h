@@ -130,12 +130,21 @@ const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_N
 struct store *stack_peer_store(struct stack *s);
 /* Is the server one of the nodes that are each other's cache (stack_config.node)? */
 bool stack_is_node(const struct stack *s);
+/* The server leaves the other nodes: nothing belongs to it any more, and it fetches nothing for them. */
+void stack_leave(struct stack *s);
+bool stack_is_leaving(const struct stack *s);
+/* store_proxies_departures; 0 for a server that is no node. */
+unsigned stack_departures(const struct stack *s);
+/* Take over what an export's image has that belongs to this node since others leave: warm_take. */
+GR_MUST_CHECK int stack_take_over(struct stack *s, struct stack_export *e, const volatile int *cancel,
+                                  uint64_t *out_taken);
 /* Return the server's weight among the nodes, which says how large its cache is: in GiB, rounded. At least 1. */
 unsigned stack_node_weight(struct stack *s);
 /* What the server answered other nodes. */
 struct stack_peer_counts {
     counter served, bytes, refused;
     counter fetched; /* bytes of stored chunks that were fetched for it */
+    counter taken;   /* chunks taken over from nodes that leave */
 };
 struct stack_peer_counts *stack_peer_counts(struct stack *s);
 

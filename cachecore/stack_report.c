@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "image/warm/warm_run.h"
 #include "stack_internal.h"
 
 /* Get the i-th store. Return false after the last. The copy stays valid, because stores are only added. */
@@ -149,6 +150,7 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         {"granary_peer_served_bytes_total", "Bytes of these answers", counter_get(&s->peers.bytes)},
         {"granary_peer_fetched_bytes_total", "Bytes of chunks fetched from the store for other nodes",
          counter_get(&s->peers.fetched)},
+        {"granary_peer_taken_total", "Chunks taken over from nodes that leave", counter_get(&s->peers.taken)},
         {"granary_peer_refused_total", "GETs of other nodes that were refused", counter_get(&s->peers.refused)},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)
@@ -159,6 +161,26 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 bool stack_is_node(const struct stack *s)
 {
     return s->config.node.address;
+}
+
+void stack_leave(struct stack *s)
+{
+    store_proxies_leave(s->proxies);
+}
+
+bool stack_is_leaving(const struct stack *s)
+{
+    return s->proxies && store_proxies_left(s->proxies);
+}
+
+unsigned stack_departures(const struct stack *s)
+{
+    return s->leaving ? store_proxies_departures(s->proxies) : 0;
+}
+
+int stack_take_over(struct stack *s, struct stack_export *e, const volatile int *cancel, uint64_t *out_taken)
+{
+    return warm_take(stack_export_image(e), s->proxies, s->leaving, cancel, out_taken);
 }
 
 /* Rounded down to four binary digits: caches that differ by less have equal weights, and a size that is a share of the

@@ -14,6 +14,7 @@
  *    POST /trace/end?export=NAME              end that recording
  *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added. A body with S3
  *                                             keys gives the export these keys, or replaces those that it has
+ *    POST /leave                              {leaving}: the other nodes take over what this one keeps for them
  *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
  *                                             wait to be written to the cache, 200 when none does
  *

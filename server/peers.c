@@ -281,7 +281,7 @@ static bool may_fetch(struct peer_request *r)
 {
     struct store *store = stack_peer_store(r->peers->stack);
     struct store_health health;
-    if (!store)
+    if (!store || stack_is_leaving(r->peers->stack))
         return false;
     store_health(store, &health);
     r->store = store;
@@ -330,6 +330,12 @@ static void free_sent(void *arg)
     request_free(arg);
 }
 
+/* For HTTP_NODE_HEADER. */
+static const char *weight_of(const struct peers *p)
+{
+    return stack_is_leaving(p->stack) ? "0" : p->weight;
+}
+
 /* Queue the answer; the request goes with it. */
 static enum MHD_Result send_body(struct peer_request *r, void **state)
 {
@@ -343,7 +349,7 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
              (unsigned long long)(r->off + r->len - 1));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, range);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
-    MHD_add_response_header(response, HTTP_NODE_HEADER, r->peers->weight);
+    MHD_add_response_header(response, HTTP_NODE_HEADER, weight_of(r->peers));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"); /* true for these chunks alone */
     enum MHD_Result result = MHD_queue_response(r->connection, MHD_HTTP_PARTIAL_CONTENT, response);
     MHD_destroy_response(response);
@@ -361,7 +367,7 @@ static enum MHD_Result send_refusal(const struct peer_request *r, unsigned statu
     if (!response)
         return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
-    MHD_add_response_header(response, HTTP_NODE_HEADER, r->peers->weight);
+    MHD_add_response_header(response, HTTP_NODE_HEADER, weight_of(r->peers));
     enum MHD_Result result = MHD_queue_response(r->connection, status, response);
     MHD_destroy_response(response);
     return result;

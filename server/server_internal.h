@@ -5,6 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       `--> control.c               the control socket: control_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
+ *    takeover.c                                      takes over what nodes that leave have
  *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
  *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c and control.c
  */
@@ -102,6 +103,15 @@ unsigned peers_port(const struct peers *p);
 /* Answers what has come, and ends. Requests that wait for a store end when the stores are cancelled. NULL is allowed.
  */
 void peers_close(struct peers *p);
+
+/* ---- nodes that leave: takeover.c ---- */
+
+struct takeover;
+
+/* Start the thread that takes over what belongs to this node since others leave. -ENOMEM; errors of thread_start. */
+GR_MUST_CHECK int takeover_begin(struct stack *stack, struct takeover **out);
+/* Ends when the chunks in flight have come or failed. NULL is allowed. */
+void takeover_end(struct takeover *t);
 
 /* ---- health: server_health.c ---- */
 

@@ -125,6 +125,8 @@ int serving_start(struct serving *s)
         rc = metrics_server_start(s->metrics);
     if (!rc && s->peers)
         rc = peers_start(s->peers);
+    if (!rc && s->peers)
+        rc = takeover_begin(s->stack, &s->takeover);
     const struct cache_config *cache = &s->options.stack.cache;
     if (!rc && s->options.warm_metadata && (cache->dir_count || cache->memory))
         rc = start_warm_begin(s->stack, &s->start_warm);
@@ -152,6 +154,7 @@ void serving_close(struct serving *s)
     control_close(s->control);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
+    takeover_end(s->takeover);
     peers_close(s->peers);
     added_exports_close(s->added);
     if (s->stack) {

@@ -31,6 +31,7 @@ struct serving {
     struct control *control; /* NULL: there is no control socket; so for the members below */
     struct metrics_server *metrics;
     struct peers *peers;
+    struct takeover *takeover;
     struct start_warm *start_warm;
     struct log_limit failures; /* of the errors that clients' requests log */
     volatile int ending;       /* the stores' cancel flag */

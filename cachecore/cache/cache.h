@@ -137,6 +137,12 @@ GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *re
 enum { CACHE_OTHERS_MS = 4000 };
 GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n);
 
+/* Fetch n chunks of one stripe that belong to this node since another one leaves (offset, len and dst are unused), and
+ * keep them as the eviction policy likes: by the workers of cache_get_stored, at the priority of warming. store: what
+ * leaving nodes have; it outlives the cache. After a chunk that is missing or bad the others are taken all the same.
+ * Errors as for cache_get_stored. */
+GR_MUST_CHECK int cache_take(struct cache *c, const struct cache_piece *pieces, size_t n);
+
 /* Bring n chunks into the cache (offset, len and dst are unused). Missing chunks are fetched at `priority`, and the
  * call waits until they are written; their fills are never dropped. Returns 0 when all are cached: on disk, or in
  * memory where there is no directory. -EIO: the cache cannot hold them (no directory and no memory tier, or all

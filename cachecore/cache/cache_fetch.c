@@ -272,7 +272,8 @@ static int copy_stored(const struct miss *miss, const struct buf *plain)
     const struct buf *bytes = ref->flags & CHUNK_ZSTD ? stored : plain;
     if (!bytes || bytes->len != ref->stored_len)
         return -ENODATA;
-    memcpy(miss->piece->dst, bytes->data, bytes->len);
+    if (miss->piece->dst)
+        memcpy(miss->piece->dst, bytes->data, bytes->len);
     return 0;
 }
 
@@ -307,7 +308,7 @@ static bool readers_ask_store(const struct cache_piece *p)
 }
 
 /* Fetch up to MISSES_MAX chunks of one stripe for another node. */
-static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n)
+static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority)
 {
     const struct chunk_ref *refs[MISSES_MAX];
     struct inflight *inflights[MISSES_MAX];
@@ -322,11 +323,11 @@ static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t 
         m->items[m->count - 1].inflight = readers;
     }
     int rc = fresh.count ? fetch_start(c->for_others, store_origin(pieces->store), refs, fresh.count, fresh.count,
-                                       PRIORITY_DEMAND, 0, inflights)
+                                       priority, 0, inflights)
                          : 0;
     for (size_t i = 0; !rc && i < fresh.count; i++)
         fresh.items[i].inflight = inflights[i];
-    rc = misses_finish(c, &fresh, rc, hand_out, false);
+    rc = misses_finish(c, &fresh, rc, hand_out, priority == PRIORITY_WARM);
     return misses_finish(c, &joined, rc, hand_out_too, false);
 }
 
@@ -335,7 +336,17 @@ int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n
     int rc = c->fenced ? -ENODATA : 0;
     for (size_t done = 0, part; !rc && done < n; done += part) {
         part = GR_MIN(n - done, (size_t)MISSES_MAX);
-        rc = get_stored(c, pieces + done, part);
+        rc = get_stored(c, pieces + done, part, PRIORITY_DEMAND);
+    }
+    return rc;
+}
+
+int cache_take(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    int rc = c->fenced ? -ENODATA : 0;
+    for (size_t done = 0, part; !rc && done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)MISSES_MAX);
+        rc = get_stored(c, pieces + done, part, PRIORITY_WARM);
     }
     return rc;
 }

@@ -98,7 +98,7 @@ struct http_signer {
  * 0 stops the transfer; http_do returns it. */
 typedef int http_sink(void *arg, const void *data, size_t len);
 
-/* In the answers of a server with --peer-listen: its weight among the nodes. */
+/* In the answers of a server with --peer-listen: its weight among the nodes; 0: it leaves. */
 #define HTTP_NODE_HEADER "Granary-Node"
 
 enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };

@@ -288,6 +288,9 @@ enum { STORE_STRIPE = 4 << 20 };
 /* Is it this node that other nodes ask for the key at off? True also where there are no proxies. */
 bool store_is_own(struct store *s, const char *key, uint64_t off);
 
+/* Nodes that leave: such a node answers from its cache alone, and what it had belongs to the others. A get asks it
+ * first, as long as it answers, and then the new owner. */
+
 /* The proxies of one store, and the health of each. Any thread. */
 struct store_proxies;
 
@@ -304,6 +307,7 @@ struct store_l2_report {
     const char *url;
     unsigned weight; /* of a file, or what the node says; else 1 */
     bool self;       /* it is this node: its stripes are fetched from the store */
+    bool leaving;    /* it is a node that has said so */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
@@ -340,6 +344,16 @@ GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const s
  * have the same until they answer, and say theirs. */
 enum { STORE_WEIGHT_MAX = 1000000 };
 void store_proxies_weigh(struct store_proxies *p, unsigned weight);
+/* This node leaves: nothing belongs to it from now on. Any thread. */
+void store_proxies_leave(struct store_proxies *p);
+bool store_proxies_left(const struct store_proxies *p);
+/* How often a node has said that it leaves, this one not counted. */
+unsigned store_proxies_departures(const struct store_proxies *p);
+/* Does the key at off belong to this node because another one is leaving, which may still have it? */
+bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t off);
+/* Open a store of what leaving nodes have: a get asks the one that had the key at off, and nobody else. -ENOENT: nobody
+ * that leaves had it, or has it any more. The caller closes it; it keeps a reference to the proxies. -ENOMEM. */
+GR_MUST_CHECK int store_leaving_open(struct store_proxies *p, struct store **out);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
  * Errors of thread_start. */
 GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);

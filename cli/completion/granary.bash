@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
+_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -43,6 +43,7 @@ _granary_options() {
         doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
         warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --cluster --dry-run --json --quiet";;
+        leave) echo "--wait --json";;
         help) echo "--all";;
     esac
 }
@@ -78,7 +79,7 @@ _granary() {
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --peer-key | --peer-tls | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

@@ -5,6 +5,7 @@
  *   warm_trace.c    the same, by a trace
  *   warm_plan.c     the wanted chunks, in order, in batches
  *   warm_index.c    the index nodes above them, and which of them are missing
+ *   warm_take.c     what this node inherits from nodes that leave
  *   warm_turn.c     whose turn it is (image_internal.h)
  *   select.c        files by glob, sets of chunks, chunks by number
  */

@@ -58,6 +58,12 @@ struct warm_result {
     struct error error; /* of the first chunk that failed, or what ended the warming; code 0: none */
 };
 
+/* Bring what belongs to this node since others leave into the cache, from those that leave (store_leaving_open), as far
+ * as the image's index is cached here. *cancel ends it with -ECANCELED. *out_taken: the chunks that came, also after an
+ * error. -ENOMEM; errors of cache_take that are not of one chunk. */
+GR_MUST_CHECK int warm_take(struct image *img, struct store_proxies *proxies, struct store *leaving,
+                            const volatile int *cancel, uint64_t *out_taken);
+
 /* Warm. The filesystem's metadata comes first in every case and is pinned for the session (cache_session_pin); then
  * come the wanted chunks, in order. A chunk that is missing or bad (-ENOENT, -EBADMSG) is skipped; any other failure
  * ends the warming, not the run. At the end everything is looked up again: only out->after tells success. Starts

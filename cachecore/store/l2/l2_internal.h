@@ -65,6 +65,7 @@ struct proxy {
     _Atomic unsigned refs;
     struct store *store;     /* owned; constant */
     bool self;               /* it is this node; constant */
+    _Atomic bool leaving;    /* a node that has said so */
     _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
     struct proxy_counts counts;
 
@@ -90,6 +91,8 @@ struct store_proxies {
     void *open_arg;
     struct store_options options; /* of every proxy */
     struct store_node node;       /* constant */
+    _Atomic bool left;            /* this node leaves */
+    _Atomic unsigned departures;  /* store_proxies_departures */
     pthread_mutex_t changing;     /* held by who replaces the list; before `lock` */
     unsigned weight;              /* of this node; guarded by changing */
     pthread_mutex_t lock;         /* innermost; never held across a request */
@@ -113,8 +116,10 @@ void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 
 /* Choose the proxy for a get at off, and return a reference, or NULL if there is none or all are down. *trial: the
  * proxy is down and this request is its trial. proxies_complete or proxies_call_off must follow unless it is this node,
- * then proxy_unref. */
+ * then proxy_unref. Nodes that leave are passed over. */
 struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial);
+/* The same if it were another node's but for its leaving: that node; else NULL. */
+struct proxy *proxies_choose_leaving(struct store_proxies *p, const char *key, uint64_t off, bool *trial);
 /* Would it be this node? */
 bool proxies_own(struct store_proxies *p, const char *key, uint64_t off);
 void proxy_unref(struct proxy *proxy);

@@ -113,6 +113,11 @@ static bool may_be_asked(struct proxy *proxy, uint64_t now)
     return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
 }
 
+static bool is_leaving(const struct proxy *proxy)
+{
+    return atomic_load_explicit(&proxy->leaving, memory_order_relaxed);
+}
+
 /* What is hashed: the key; of nodes, behind it the number of the stripe, unless that is 0. */
 struct place {
     char text[STORE_KEY_MAX + 32];
@@ -139,9 +144,9 @@ static void keep_better(struct candidate *best, const struct candidate *other)
         *best = *other;
 }
 
-/* Return the available proxy with the best score, or NULL. Compares within each weight first, so that rounding plays no
- * part where all weights are equal. */
-static struct proxy *best_of(const struct proxy_list *list, const struct place *place, uint64_t now)
+/* Return the available proxy with the best score, or NULL. leaving: nodes that leave count, too. Compares within each
+ * weight first, so that rounding plays no part where all weights are equal. */
+static struct proxy *best_of(const struct proxy_list *list, const struct place *place, uint64_t now, bool leaving)
 {
     struct candidate best = {0}, first = {0};
     uint64_t s[LANES];
@@ -153,7 +158,8 @@ static struct proxy *best_of(const struct proxy_list *list, const struct place *
             keep_better(&best, &first);
             first = (struct candidate){.weight = r->weight};
         }
-        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now)) {
+        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now) &&
+            (leaving || !is_leaving(r->proxy))) {
             first.proxy = r->proxy;
             first.score = s[i % LANES];
         }
@@ -219,17 +225,38 @@ struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t 
     struct proxy *proxy;
     *trial = false;
     do
-        proxy = best_of(list, &place, now);
+        proxy = best_of(list, &place, now, false);
     while (proxy && !take(p, proxy, now, trial));
     return proxy;
+}
+
+struct proxy *proxies_choose_leaving(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
+{
+    if (!store_proxies_departures(p))
+        return NULL;
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
+    uint64_t now = clock_now_ms();
+    struct proxy *proxy = best_of(list, &place, now, true);
+    *trial = false;
+    return proxy && is_leaving(proxy) && !proxy->self && take(p, proxy, now, trial) ? proxy : NULL;
 }
 
 bool proxies_own(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
     const struct place place = place_of(p, key, off);
-    const struct proxy *proxy = best_of(list, &place, clock_now_ms());
+    const struct proxy *proxy = best_of(list, &place, clock_now_ms(), false);
     return !proxy || proxy->self;
+}
+
+bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t off)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
+    uint64_t now = clock_now_ms();
+    const struct proxy *had = best_of(list, &place, now, true), *has = best_of(list, &place, now, false);
+    return has && has->self && had != has;
 }
 
 /* ---- health ---- */
@@ -299,7 +326,7 @@ void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
     const struct place place = place_of(p, key, off);
-    struct proxy *proxy = best_of(list, &place, clock_now_ms());
+    struct proxy *proxy = best_of(list, &place, clock_now_ms(), false);
     if (!proxy || proxy->self)
         return;
     counter_add(&proxy->counts.wrong, 1);
@@ -334,6 +361,7 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
     proxy->store->l2 = true;
     proxy->self = p->node.address && member_is_self(url, p->node.address);
     proxy->weight = p->weight;
+    proxy->leaving = proxy->self && store_proxies_left(p);
     *out = steal_ptr(&proxy);
     return 0;
 }
@@ -430,17 +458,49 @@ void store_proxies_weigh(struct store_proxies *p, unsigned weight)
     reweigh_locked(p);
 }
 
+/* A node that stays after all says its weight again. */
+static void note_leaving(struct store_proxies *p, struct proxy *proxy, bool leaving)
+{
+    if (atomic_exchange(&proxy->leaving, leaving) == leaving)
+        return;
+    if (leaving)
+        atomic_fetch_add(&p->departures, 1);
+    log_info("node %s %s", proxy->store->url, leaving ? "leaves: others take over what it keeps" : "stays");
+}
+
 /* A list of another node, or a lie, may say anything: what is no weight changes nothing. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 {
-    if (weight < 1 || weight > STORE_WEIGHT_MAX || !p->node.address)
+    if (weight < 0 || weight > STORE_WEIGHT_MAX || !p->node.address)
         return;
     atomic_store_explicit(&proxy->store->node, true, memory_order_relaxed);
-    if (atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
+    note_leaving(p, proxy, !weight);
+    if (!weight || atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
         return;
     log_info("node %s has the weight %u", proxy->store->url, (unsigned)weight);
     SCOPED_LOCK(&p->changing);
     reweigh_locked(p);
+}
+
+/* ---- leaving ---- */
+
+void store_proxies_leave(struct store_proxies *p)
+{
+    atomic_store(&p->left, true);
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    for (size_t i = 0; i < list->n; i++)
+        if (list->ranked[i].proxy->self)
+            atomic_store(&list->ranked[i].proxy->leaving, true);
+}
+
+bool store_proxies_left(const struct store_proxies *p)
+{
+    return atomic_load_explicit(&p->left, memory_order_relaxed);
+}
+
+unsigned store_proxies_departures(const struct store_proxies *p)
+{
+    return atomic_load_explicit(&p->departures, memory_order_relaxed);
 }
 
 /* ---- reports ---- */
@@ -457,6 +517,7 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
         items[i] = (struct store_l2_report){.url = proxy->store->url,
                                             .weight = out->list->ranked[i].weight,
                                             .self = proxy->self,
+                                            .leaving = is_leaving(proxy),
                                             .down = proxy->down,
                                             .requests = counter_get(&proxy->counts.requests),
                                             .bytes = counter_get(&proxy->counts.bytes),

@@ -87,23 +87,31 @@ static void prove(const struct store_l2 *t, const char *key, uint64_t off, uint6
     context->proof = out;
 }
 
-/* Get from the key's proxy, and what it fails to send from the store. Every return ends a trial, by proxies_complete()
- * or proxies_call_off(). */
-static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, const char *key, uint64_t off, uint64_t len,
-                       struct request_context *context, store_sink *sink, void *arg)
+/* One get from a proxy, counted. *resume has what was passed on before. */
+static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
+               struct request_context *context, struct store_resume *resume)
 {
-    struct store_resume resume = {.sink = sink, .arg = arg};
     char proof[PROOF_MAX];
     counter_add(&proxy->counts.requests, 1);
     counter_add(&t->proxies->totals.requests, 1);
     context->not_here = false;
     context->node_weight = -1;
     prove(t, key, off, len, context, proof);
-    int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
+    int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, resume);
     context->proof = NULL;
     proxies_heard(t->proxies, proxy, context->node_weight);
-    counter_add(&proxy->counts.bytes, resume.done);
-    counter_add(&t->proxies->totals.bytes, resume.done);
+    counter_add(&proxy->counts.bytes, resume->done);
+    counter_add(&t->proxies->totals.bytes, resume->done);
+    return rc;
+}
+
+/* Get from the key's proxy, and what it fails to send from the store. Every return ends a trial, by proxies_complete()
+ * or proxies_call_off(). */
+static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, const char *key, uint64_t off, uint64_t len,
+                       struct request_context *context, store_sink *sink, void *arg)
+{
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    int rc = ask(t, proxy, key, off, len, context, &resume);
     if (resume.stopped) {
         proxies_call_off(t->proxies, proxy, trial);
         return rc;
@@ -117,6 +125,36 @@ static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, cons
     return 0;
 }
 
+/* Ask the leaving node that had the key. 1: it is not here, and nothing was passed on; else the result of the get, with
+ * what it failed to send from the store, if there is one. */
+static int get_from_leaving(struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
+                            struct request_context *context, store_sink *sink, void *arg)
+{
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    bool trial;
+    struct proxy *proxy = proxies_choose_leaving(t->proxies, key, off, &trial);
+    if (!proxy)
+        return 1;
+    int rc = ask(t, proxy, key, off, len, context, &resume);
+    bool whole = resume.done == len, failed = !whole && !resume.stopped && !context->not_here;
+    counter_add(&proxy->counts.failures, failed);
+    counter_add(&t->proxies->totals.failures, failed);
+    if (resume.stopped)
+        proxies_call_off(t->proxies, proxy, trial);
+    else
+        proxies_complete(t->proxies, proxy, !failed, trial);
+    proxy_unref(proxy);
+    if (whole || resume.stopped)
+        return whole ? 0 : rc;
+    struct error aside; /* a get that succeeds after all does not end with this sentence */
+    error_take(&aside, rc);
+    if (!resume.done)
+        return 1;
+    if (!t->origin)
+        return error_restore(&aside);
+    return store_get_until(t->origin, key, off + resume.done, len - resume.done, context, store_pass_on, &resume);
+}
+
 static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                   store_sink *sink, void *arg)
 {
@@ -124,6 +162,9 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
     bool trial = false;
     if (!through_l2(key))
         return store_get_until(t->origin, key, off, len, context, sink, arg);
+    int rc = get_from_leaving(t, key, off, len, context, sink, arg);
+    if (rc != 1)
+        return rc;
     struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
     if (!proxy || proxy->self) { /* this node owns it: others ask here */
         counter_add(proxy ? &t->own : &t->fallen_through, 1);
@@ -131,7 +172,7 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
             proxy_unref(proxy);
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     }
-    int rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
+    rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
     proxy_unref(proxy);
     return rc;
 }
@@ -231,6 +272,33 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
     }
     t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->node.address};
     t->origin = origin;
+    t->proxies = proxies_ref(proxies);
+    *out = &t->base;
+    return 0;
+}
+
+/* ---- what leaving nodes have ---- */
+
+static int leaving_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                       store_sink *sink, void *arg)
+{
+    int rc = get_from_leaving(self(s), key, off, len, context, sink, arg);
+    return rc == 1 ? error_set(-ENOENT, "%s: no node that leaves has it", key) : rc;
+}
+
+static void leaving_close(struct store *s)
+{
+    proxies_unref(self(s)->proxies);
+    free(s);
+}
+
+int store_leaving_open(struct store_proxies *proxies, struct store **out)
+{
+    static const struct store_ops ops = {.get = leaving_get, .close = leaving_close};
+    struct store_l2 *t = calloc(1, sizeof *t);
+    if (!t)
+        return error_no_memory();
+    t->base = (struct store){.ops = &ops, .url = "nodes that leave", .striped = true};
     t->proxies = proxies_ref(proxies);
     *out = &t->base;
     return 0;

@@ -136,6 +136,71 @@ static void test_member__nodes_say_their_weights(void **state)
     end(&w);
 }
 
+/* What a leaving node had belongs to the others, who ask it first as long as it answers. */
+static void test_member__a_node_that_leaves_is_asked_first(void **state)
+{
+    enum { NODES = 4, SELF = 1, LEAVES = 2, STRIPES = 600 };
+    static struct world w;
+    static uint8_t data[4];
+    const char *key = "packs/bb/larger",
+               *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces", "http://m2:80/faces", "http://m3:80/faces"};
+    unsigned of[NODES], inherited = 0, own = 0;
+    begin(&w, NODES);
+    for (unsigned i = 0; i < NODES; i++)
+        w.weight[i] = 8;
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    store_proxies_weigh(w.proxies, 8);
+    shares(&w, NODES, SELF, STRIPES, of);
+    assert_in_range(of[LEAVES], 110, 190); /* 150 */
+    unsigned had = of[SELF], of_leaving = of[LEAVES];
+    w.weight[LEAVES] = -1;
+    shares(&w, NODES, SELF, STRIPES, of); /* it is heard */
+    assert_int_equal(store_proxies_departures(w.proxies), 1);
+    for (uint64_t stripe = 0; stripe < STRIPES; stripe++) {
+        uint64_t off = stripe * STORE_STRIPE, asked = store_fake_calls(w.fakes[LEAVES], FAKE_GET),
+                 store = store_fake_calls(w.origin, FAKE_GET);
+        bool heir = store_proxies_inherits(w.proxies, key, off);
+        CLEANUP_BYTES got = BYTES_INIT(sizeof data);
+        (void)!store_get(w.store, key, off, sizeof data, store_append, &got);
+        inherited += heir;
+        own += store_is_own(w.store, key, off);
+        assert_true(!heir ||
+                    (store_is_own(w.store, key, off) && store_fake_calls(w.fakes[LEAVES], FAKE_GET) == asked + 1 &&
+                     store_fake_calls(w.origin, FAKE_GET) > store));
+    }
+    assert_int_equal(own, had + inherited);
+    assert_in_range(inherited, of_leaving / 5, of_leaving / 2); /* a third */
+    w.weight[LEAVES] = 8;                                       /* it stays after all */
+    shares(&w, NODES, SELF, STRIPES, of);
+    shares(&w, NODES, SELF, STRIPES, of);
+    assert_int_equal(of[SELF], had);
+    assert_int_equal(of[LEAVES], of_leaving);
+    end(&w);
+}
+
+/* This node leaves: nothing belongs to it. */
+static void test_member__a_node_that_leaves_owns_nothing(void **state)
+{
+    enum { NODES = 2, STRIPES = 50 };
+    static struct world w;
+    const char *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces"};
+    unsigned own = 0;
+    begin(&w, NODES);
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    for (uint64_t stripe = 0; stripe < STRIPES; stripe++)
+        own += store_is_own(w.store, "packs/bb/larger", stripe * STORE_STRIPE);
+    assert_in_range(own, 10, 40);
+    store_proxies_leave(w.proxies);
+    assert_true(store_proxies_left(w.proxies));
+    for (uint64_t stripe = 0; stripe < STRIPES; stripe++)
+        assert_false(store_is_own(w.store, "packs/bb/larger", stripe * STORE_STRIPE));
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +208,8 @@ int main(void)
         cmocka_unit_test(test_member__is_this_node_by_its_name),
         cmocka_unit_test(test_member__stripes_of_this_node_come_from_the_store),
         cmocka_unit_test(test_member__nodes_say_their_weights),
+        cmocka_unit_test(test_member__a_node_that_leaves_is_asked_first),
+        cmocka_unit_test(test_member__a_node_that_leaves_owns_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
