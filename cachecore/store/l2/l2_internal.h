@@ -2,6 +2,7 @@
  *
  *   store_l2.c     a get from the key's proxy, and from the store what the proxy does not send
  *   proxies.c      which proxies there are now, which of them has a key, and how each is
+ *   score.c        how well a proxy and a key go together
  *   follow.c       where the proxies come from: URLs, files, names; the thread that follows files and names
  *   names.c        the addresses of a name
  *   members.c      lists of members, and the lines of such a file
@@ -52,6 +53,16 @@ GR_MUST_CHECK int member_file_parse(const char *name, char *text, size_t len, st
  * address of this machine, its name or "localhost"; and if `self` has an address, it is that one. Asks no name
  * service. */
 bool member_is_self(const char *url, const char *self);
+
+/* ---- scores (score.c) ---- */
+
+enum { SCORE_LANES = 4 /* computed at a time */ };
+/* The hash of a URL, from which that of URL and name goes on. */
+uint64_t score_seed(const char *url);
+/* Hash a name with each of the URLs of these seeds. */
+void score_of(const uint64_t seeds[SCORE_LANES], const char *name, uint64_t out[SCORE_LANES]);
+/* -ln(u)/weight, for u = (score + 1/2) / 2^64: the least wins, and the best score of equal weights has the least. */
+double score_cost(uint64_t score, unsigned weight);
 
 /* ---- the proxies (proxies.c) ---- */
 

@@ -31,7 +31,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,53 +57,13 @@ struct proxy_list {
 
 /* ---- whose key it is ---- */
 
-/* A step of FNV-1a. */
-static uint64_t fnv1a(uint64_t hash, char c)
+/* The scores of up to SCORE_LANES proxies. */
+static void scores(const struct ranked *ranked, size_t n, const char *name, uint64_t out[SCORE_LANES])
 {
-    return (hash ^ (uint8_t)c) * 0x100000001b3u;
-}
-
-static uint64_t seed_of(const char *url)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *url; url++)
-        hash = fnv1a(hash, *url);
-    return hash * 0x9e3779b97f4a7c15u;
-}
-
-/* MurmurHash3's. */
-static uint64_t finalize(uint64_t x)
-{
-    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
-    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
-    return x ^ (x >> 33);
-}
-
-/* Hash the URLs of up to LANES proxies, each with the key. One hash is a chain of multiplications that wait for each
- * other, and four are computed in the time of one. All nodes must agree on the score, also those that run other
- * versions: never change it. */
-enum { LANES = 4 };
-static void scores(const struct ranked *ranked, size_t n, const char *key, uint64_t out[LANES])
-{
-    uint64_t a = ranked[0].seed, b = ranked[n > 1 ? 1 : 0].seed;
-    uint64_t c = ranked[n > 2 ? 2 : 0].seed, d = ranked[n > 3 ? 3 : 0].seed;
-    for (; *key; key++) {
-        a = fnv1a(a, *key);
-        b = fnv1a(b, *key);
-        c = fnv1a(c, *key);
-        d = fnv1a(d, *key);
-    }
-    out[0] = finalize(a);
-    out[1] = finalize(b);
-    out[2] = finalize(c);
-    out[3] = finalize(d);
-}
-
-/* -ln(u)/weight, for u = (score + 1/2) / 2^64. By log1p(), because the scores that matter are those next to 1. */
-static double cost_of(uint64_t score, unsigned weight)
-{
-    double below_one = ((double)(UINT64_MAX - score) + 0.5) * 0x1p-64;
-    return -log1p(-below_one) / weight;
+    uint64_t seeds[SCORE_LANES];
+    for (size_t i = 0; i < SCORE_LANES; i++)
+        seeds[i] = ranked[i < n ? i : 0].seed;
+    score_of(seeds, name, out);
 }
 
 /* A proxy that is down gets one trial request when its pause is over. */
@@ -140,7 +99,8 @@ struct candidate {
 
 static void keep_better(struct candidate *best, const struct candidate *other)
 {
-    if (other->proxy && (!best->proxy || cost_of(other->score, other->weight) < cost_of(best->score, best->weight)))
+    if (other->proxy &&
+        (!best->proxy || score_cost(other->score, other->weight) < score_cost(best->score, best->weight)))
         *best = *other;
 }
 
@@ -149,19 +109,19 @@ static void keep_better(struct candidate *best, const struct candidate *other)
 static struct proxy *best_of(const struct proxy_list *list, const struct place *place, uint64_t now, bool leaving)
 {
     struct candidate best = {0}, first = {0};
-    uint64_t s[LANES];
+    uint64_t s[SCORE_LANES];
     for (size_t i = 0; i < list->n; i++) {
         const struct ranked *r = &list->ranked[i];
-        if (i % LANES == 0)
+        if (i % SCORE_LANES == 0)
             scores(r, list->n - i, place->text, s);
         if (first.weight != r->weight) {
             keep_better(&best, &first);
             first = (struct candidate){.weight = r->weight};
         }
-        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now) &&
+        if ((!first.proxy || s[i % SCORE_LANES] > first.score) && may_be_asked(r->proxy, now) &&
             (leaving || !is_leaving(r->proxy))) {
             first.proxy = r->proxy;
-            first.score = s[i % LANES];
+            first.score = s[i % SCORE_LANES];
         }
     }
     keep_better(&best, &first);
@@ -340,7 +300,7 @@ void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
 /* Return the list's proxy of this URL, or NULL. */
 static struct proxy *list_find(const struct proxy_list *list, const char *url)
 {
-    uint64_t seed = seed_of(url);
+    uint64_t seed = score_seed(url);
     for (size_t i = 0; i < list->n; i++) {
         struct proxy *proxy = list->ranked[i].proxy;
         if (list->ranked[i].seed == seed && !strcmp(proxy->store->url, url))
@@ -375,7 +335,7 @@ static void list_insert(const struct store_proxies *p, struct proxy_list *list, 
     for (; at && list->ranked[at - 1].weight > weight; at--)
         list->ranked[at] = list->ranked[at - 1];
     list->ranked[at] =
-        (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight, .given = given};
+        (struct ranked){.proxy = proxy, .seed = score_seed(proxy->store->url), .weight = weight, .given = given};
 }
 
 static int list_new(size_t n, struct proxy_list **out)
