@@ -130,8 +130,9 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
 GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst);
 /* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). Those
  * that are this node's are kept as the eviction policy likes. These fetches have workers, a table and limits of their
- * own: no reader joins one, whose reference is only what the other node says. They go to store_origin(store), never to
- * another node, and join a reader's fetch of the same chunk, in the same place, only if that goes there, too. With
+ * own. They go to store_origin(store), never to another node, and join a reader's fetch of the same chunk only if that
+ * goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same place, since the
+ * reference is only what the other node says. With
  * cache_config.as_stored alone. -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else
  * the error of a fetch, after at most CACHE_OTHERS_MS. */
 enum { CACHE_OTHERS_MS = 4000 };

@@ -5,6 +5,8 @@
  * not cached go along. Fetches are started under cache.lock, in the same locked section as the lookup: a chunk that
  * is neither readable nor in flight at that moment really has to be fetched, so nothing is fetched twice.
  *
+ * A chunk that is being fetched for another node, from the store, is waited for instead.
+ *
  * A reader's chunks are written afterwards, by fill.c. What cache_ensure and cache_ahead bring, and cache_put gets, the
  * calling thread writes.
  *
@@ -24,6 +26,16 @@ enum {
 
 /* ---- misses ---- */
 
+/* Is a fetch under way for another node that brings the very same chunk? It goes to the store, as this one would. */
+static bool join_others(struct cache *c, struct miss *miss, enum fetch_priority priority)
+{
+    const struct cache_piece *p = miss->piece;
+    miss->inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    miss->joined = miss->inflight;
+    miss->priority = priority;
+    return miss->joined;
+}
+
 /* Start one fetch for n misses, all of first's store and quota, with their neighbours after them. Only the misses
  * get a reference to their in-flight fetch. */
 static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
@@ -31,14 +43,37 @@ static int start_group(struct cache *c, const struct cache_piece *first, struct 
 {
     const struct chunk_ref *refs[MISSES_MAX + AHEAD_MAX];
     struct inflight *inflights[MISSES_MAX];
+    struct miss *starting[MISSES_MAX];
+    size_t wanted = 0;
     for (size_t i = 0; i < n; i++)
-        refs[i] = &misses[i].piece->ref;
+        if (!join_others(c, &misses[i], priority)) {
+            refs[wanted] = &misses[i].piece->ref;
+            starting[wanted++] = &misses[i];
+        }
     for (size_t i = 0; i < ahead_count; i++)
-        refs[n + i] = ahead[i];
-    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, priority, first->quota, inflights);
-    for (size_t i = 0; !rc && i < n; i++)
-        misses[i].inflight = inflights[i];
+        refs[wanted + i] = ahead[i];
+    int rc = wanted + ahead_count ? fetch_start(c->fetch, first->store, refs, wanted + ahead_count, wanted, priority,
+                                                first->quota, inflights)
+                                  : 0;
+    for (size_t i = 0; !rc && i < wanted; i++)
+        starting[i]->inflight = inflights[i];
     return rc;
+}
+
+int misses_wait(struct cache *c, struct miss *miss, struct buf **out)
+{
+    const struct chunk_ref *ref = &miss->piece->ref;
+    struct inflight *again;
+    int rc = inflight_wait(miss->inflight, out);
+    if (!rc || !miss->joined || rc == -ECANCELED)
+        return rc;
+    rc = fetch_start(c->fetch, miss->piece->store, &ref, 1, 1, miss->priority, miss->piece->quota, &again);
+    if (rc)
+        return rc;
+    inflight_unref(miss->inflight);
+    miss->inflight = again;
+    miss->joined = false;
+    return inflight_wait(again, out);
 }
 
 /* Is the chunk in a slot that can be read? */
@@ -126,7 +161,7 @@ int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use
 static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = inflight_wait(miss->inflight, &plain);
+    int rc = misses_wait(c, miss, &plain);
     if (rc)
         return rc;
     *out_kept = c->dir_count ? fill_inflight(c, miss->inflight, plain, named)

@@ -267,6 +267,8 @@ enum { MISSES_MAX = 64 };
 struct miss {
     const struct cache_piece *piece;
     struct inflight *inflight; /* NULL: not started */
+    bool joined;               /* it is one for another node (cache_get_stored) */
+    enum fetch_priority priority;
 };
 
 struct misses {
@@ -288,6 +290,9 @@ typedef int miss_use(struct cache *c, struct miss *miss);
  * are fetched by themselves. On an error some fetches may have been started: call misses_finish in any case. */
 GR_MUST_CHECK int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead,
                                       size_t ahead_count, enum fetch_priority priority);
+/* Wait for a started miss, and return a reference to its bytes. One that was joined to a fetch for another node and
+ * failed with it, which has less time than a reader, is fetched for itself. Errors of inflight_wait; -ENOMEM. */
+GR_MUST_CHECK int misses_wait(struct cache *c, struct miss *miss, struct buf **out);
 /* Use each started miss in order and drop its reference. After the first error (start_rc counts) the rest are only
  * released, unless `on`: then those after a chunk that is missing or bad are used too. Any other error is the
  * store's, and the rest would wait for it just as long. Returns the first error; an error of the store replaces one

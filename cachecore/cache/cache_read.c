@@ -119,12 +119,12 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
 }
 
 /* Wait for a miss's fetch, and count the wait where the reader asked for it. */
-static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, enum cache_source *out_source)
+static int wait_for(struct cache *c, struct miss *miss, struct buf **out, enum cache_source *out_source)
 {
     if (!miss->piece->served)
-        return inflight_wait(miss->inflight, out);
+        return misses_wait(c, miss, out);
     uint64_t since_us = clock_now_us();
-    int rc = inflight_wait(miss->inflight, out);
+    int rc = misses_wait(c, miss, out);
     if (rc != -ECANCELED) /* -ECANCELED: the wait was given up, and the fetch may still be in flight */
         *out_source = count_wait(c, miss, since_us);
     return rc;

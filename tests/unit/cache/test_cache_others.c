@@ -135,6 +135,29 @@ static void test_cache_others__joins_a_reader_at_the_store(void **state)
     world_release(&w);
 }
 
+/* Nor the other way round. */
+static void test_cache_others__a_reader_joins_at_the_store(void **state)
+{
+    struct world w;
+    pthread_t reader, other;
+    start(&w, true, 3);
+    store_fake_hold(w.fake, FAKE_GET);
+    assert_int_equal(pthread_create(&other, NULL, give_first, &w), 0);
+    store_fake_wait_held(w.fake, 1);
+    struct inflight *inflight = fetch_find(w.cache->for_others, node.origin, &w.refs[0]);
+    assert_non_null(inflight);
+    unsigned refs = atomic_load(&inflight->refs);
+    assert_int_equal(pthread_create(&reader, NULL, read_first, &w), 0);
+    while (atomic_load(&inflight->refs) == refs)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    store_fake_release(w.fake);
+    pthread_join(reader, NULL);
+    pthread_join(other, NULL);
+    inflight_unref(inflight);
+    assert_int_equal(gets(&w), 1);
+    world_release(&w);
+}
+
 /* A reader's fetch of what belongs to another node may wait for that node, which may wait for this one. */
 static void test_cache_others__does_not_join_a_reader_at_another_node(void **state)
 {
@@ -167,9 +190,9 @@ static void test_cache_others__a_false_reference_fails_alone(void **state)
     store_fake_wait_held(w.fake, 1);
     assert_null(fetch_find(w.cache->fetch, w.store, &wrong));
     store_fake_release(w.fake);
+    pthread_join(reader, NULL);
     const struct cache_piece piece = {.ref = wrong, .store = w.store, .dst = got};
     assert_int_equal(cache_get_stored(w.cache, &piece, 1), -EBADMSG);
-    pthread_join(reader, NULL);
     world_expect(&w, 0);
     world_release(&w);
 }
@@ -198,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_cache_others__gives_what_is_stored_and_keeps_its_own),
         cmocka_unit_test(test_cache_others__what_is_anothers_is_not_kept),
         cmocka_unit_test(test_cache_others__joins_a_reader_at_the_store),
+        cmocka_unit_test(test_cache_others__a_reader_joins_at_the_store),
         cmocka_unit_test(test_cache_others__does_not_join_a_reader_at_another_node),
         cmocka_unit_test(test_cache_others__a_false_reference_fails_alone),
         cmocka_unit_test(test_cache_others__takes_what_there_is),
