@@ -58,12 +58,13 @@ struct table {
     bool peers;           /* the server is a node among others */
 };
 
-/* Does the server list itself among its shared cache proxies? */
+/* Does the server list itself among its shared cache proxies? Nodes alone know of one that leaves. */
 static bool is_node(json_t *status)
 {
     const json_t *proxies = json_object_get(status, "l2");
     for (size_t i = 0; i < json_array_size(proxies); i++)
-        if (!strcmp(server_status_text(json_array_get(proxies, i), "state"), "self"))
+        if (!strcmp(server_status_text(json_array_get(proxies, i), "state"), "self") ||
+            !strcmp(server_status_text(json_array_get(proxies, i), "state"), "leaving"))
             return true;
     return false;
 }
