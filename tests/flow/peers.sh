@@ -27,6 +27,8 @@ failures=0 entries=0
 for n in 1 2 3; do
     [ "$(count n$n peer_served_total)" -gt 0 ] || fail "node $n was not asked"
     [ "$(count n$n cache_entries)" -gt "$IMAGES" ] || fail "node $n keeps nothing but the index nodes"
+    [ "$(curl -sS --unix-socket "$W/n$n.control" http://granary/status | jq '[.exports[].peer_bytes] | add')" -gt 0 ] ||
+        fail "the status of node $n says nothing of what came from others"
     failures=$((failures + $(count n$n l2_failures_total)))
     entries=$((entries + $(count n$n cache_entries)))
 done
