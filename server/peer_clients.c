@@ -102,6 +102,11 @@ void peer_client_unref(struct peer_client *client)
 {
     if (!client || --client->refs)
         return;
+    {
+        SCOPED_LOCK(&client->clients->lock);
+        for (size_t i = 0; i < PEER_HOLDINGS; i++)
+            assert(!client->holds[i]);
+    }
     struct map *m = &client->clients->by_address;
     map_remove(m, &entries, map_find(m, &entries, hash_of(&client->address), &client->address));
     free(client);

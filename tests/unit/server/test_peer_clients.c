@@ -60,7 +60,11 @@ static void test_peer_clients__one_leaves_room_for_the_next(void **state)
     assert_true(peer_client_take(c, PEER_BODY_BYTES, 10));
     assert_true(peer_client_take(c, PEER_REQUESTS, 1)); /* one is not the other */
     peer_client_give(a, PEER_BODY_BYTES, of_a);
-    assert_true(take_all(b, PEER_BODY_BYTES, 10) > 0);
+    size_t more = take_all(b, PEER_BODY_BYTES, 10);
+    assert_true(more > 0);
+    peer_client_give(b, PEER_BODY_BYTES, of_b + more);
+    peer_client_give(c, PEER_BODY_BYTES, 10);
+    peer_client_give(c, PEER_REQUESTS, 1);
     peer_client_unref(a);
     peer_client_unref(b);
     peer_client_unref(c);
@@ -75,6 +79,7 @@ static void test_peer_clients__no_more_than_there_is(void **state)
     assert_true(peer_client_take(a, PEER_BODY_BYTES, BYTES)); /* it had nothing */
     struct peer_client *b = client_at("10.0.0.2", 1);
     assert_false(peer_client_take(b, PEER_BODY_BYTES, 1));
+    peer_client_give(a, PEER_BODY_BYTES, BYTES);
     peer_client_unref(a);
     peer_client_unref(b);
     peer_clients_free(clients);
