@@ -116,7 +116,7 @@ uint32_t inflight_tag(const struct inflight *inflight);
  * landed, was recovered by a refetch, or fetch_config.keep_stored is off (or memory was short). */
 struct buf *inflight_stored(struct inflight *inflight);
 
-/* Is this node the one that keeps the landed chunk for all (store_is_own)? */
+/* Is this node the one that keeps the landed chunk: for all (store_is_own), or because its owner did not have it? */
 bool inflight_is_own(struct inflight *inflight);
 
 /* Where the time of a waiter went. */

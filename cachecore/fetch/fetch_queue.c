@@ -92,7 +92,7 @@ void inflight_note(struct inflight *inflight, const struct fetch_run *run)
     inflight->tries = run->context.tries;
     inflight->from_l2 = run->context.from_l2;
     inflight->from_node = run->context.from_node;
-    inflight->others = run->others;
+    inflight->others = run->others && !run->context.owner_lacks;
     memcpy(inflight->from, run->context.from, sizeof inflight->from);
 }
 

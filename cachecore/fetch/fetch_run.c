@@ -87,7 +87,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     if (!run->second)
         run->context.deadline_ms = deadline_locked(run);
     run->context.tries = 0;
-    run->context.from_l2 = run->context.from_node = false;
+    run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
     *run->context.from = 0;
     run->context.fresh = false;
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)

@@ -94,6 +94,7 @@ struct request_context {
     bool from_node;            /* which is a node */
     int64_t node_weight;       /* what the node that answered last says of its weight; -1: no node answered */
     bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
+    bool owner_lacks;          /* the store is asked because the node that owns the range did not have it */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
                                   yet. A copy, since a proxy may be gone when it is shown. */
 };

@@ -47,6 +47,7 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
 {
     struct error failure;
     if (context->not_here) {
+        context->owner_lacks = true;
         counter_add(&t->not_here, 1);
         proxies_complete(t->proxies, proxy, true, trial);
         return store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
@@ -160,6 +161,7 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
 {
     struct store_l2 *t = self(s);
     bool trial = false;
+    context->owner_lacks = false;
     if (!through_l2(key))
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     int rc = get_from_leaving(t, key, off, len, context, sink, arg);

@@ -11,12 +11,13 @@ enum { CHUNKS = 12 };
 static struct node_store {
     struct store base;
     struct store *origin;
-    _Atomic bool own;
+    _Atomic bool own, owner_lacks;
 } node;
 
 static int node_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg)
 {
+    context->owner_lacks = node.owner_lacks;
     return store_get_until(node.origin, key, off, len, context, sink, arg);
 }
 
@@ -42,6 +43,7 @@ static void start(struct world *w, bool own, int level)
     node.base = (struct store){.ops = &ops, .url = "node://", .striped = true};
     node.origin = w->store;
     node.own = own;
+    node.owner_lacks = false;
     w->store = &node.base;
     w->config.as_stored = true;
     w->config.others = CACHE_OTHERS_NONE;
@@ -107,6 +109,19 @@ static void test_cache_others__what_is_anothers_is_not_kept(void **state)
     world_settle(&w);
     assert_int_equal(count_of(&w, "entries"), 0);
     assert_int_equal(count_of(&w, "others_total"), CHUNKS);
+    world_release(&w);
+}
+
+/* Else each read of it would go to the store as long as its owner has no answer. */
+static void test_cache_others__what_its_owner_lacks_is_kept(void **state)
+{
+    struct world w;
+    start(&w, false, 3);
+    node.owner_lacks = true;
+    world_expect_all(&w);
+    world_settle(&w);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    assert_int_equal(count_of(&w, "others_total"), 0);
     world_release(&w);
 }
 
@@ -220,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache_others__gives_what_is_stored_and_keeps_its_own),
         cmocka_unit_test(test_cache_others__what_is_anothers_is_not_kept),
+        cmocka_unit_test(test_cache_others__what_its_owner_lacks_is_kept),
         cmocka_unit_test(test_cache_others__joins_a_reader_at_the_store),
         cmocka_unit_test(test_cache_others__a_reader_joins_at_the_store),
         cmocka_unit_test(test_cache_others__does_not_join_a_reader_at_another_node),

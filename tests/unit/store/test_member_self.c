@@ -87,6 +87,31 @@ static void test_member__stripes_of_this_node_come_from_the_store(void **state)
     end(&w);
 }
 
+static void test_member__what_the_owner_lacks_is_known(void **state)
+{
+    enum { NODES = 2 };
+    static struct world w;
+    const char *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces"};
+    char key[64];
+    unsigned k = 0;
+    begin(&w, NODES);
+    w.weight[0] = 1;
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    while (store_is_own(w.store, key_of(k, key), 0))
+        k++;
+    struct request_context context = {.deadline_ms = UINT64_MAX};
+    CLEANUP_BYTES got = BYTES_INIT(16);
+    store_fake_set_dead(w.fakes[0], -ENOENT);
+    assert_int_equal(store_get_until(w.store, key, 0, 4, &context, store_append, &got), 0);
+    assert_true(context.owner_lacks);
+    store_fake_set_dead(w.fakes[0], 0);
+    assert_int_equal(store_get_until(w.store, key, 0, 4, &context, store_append, &got), 0);
+    assert_false(context.owner_lacks);
+    end(&w);
+}
+
 /* How many of `n` stripes of an object belong to each of the nodes, as this one sees it: by who is asked. */
 static void shares(struct world *w, unsigned nodes, unsigned self, unsigned n, unsigned of[])
 {
@@ -207,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_member__is_this_node_by_port_and_address),
         cmocka_unit_test(test_member__is_this_node_by_its_name),
         cmocka_unit_test(test_member__stripes_of_this_node_come_from_the_store),
+        cmocka_unit_test(test_member__what_the_owner_lacks_is_known),
         cmocka_unit_test(test_member__nodes_say_their_weights),
         cmocka_unit_test(test_member__a_node_that_leaves_is_asked_first),
         cmocka_unit_test(test_member__a_node_that_leaves_owns_nothing),
