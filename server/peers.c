@@ -47,6 +47,7 @@ enum {
     BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
     GAP_MAX = 128 << 10,          /* bytes between two chunks; nodes read through 64 KiB */
     WAIT_MS = 2000,               /* a request that waited so long is not fetched for any more */
+    ANSWER_MS = 3500,             /* and so long after its arrival it is refused: the others wait five seconds */
     CONNECTION_MEMORY = 16 << 10, /* bytes of a request's header */
 };
 
@@ -83,7 +84,7 @@ struct peer_request {
     _Atomic bool decided;       /* no thread has it any more */
     uint8_t *body;              /* len bytes; NULL: the answer is a refusal */
     struct store *store;        /* to fetch from; borrowed */
-    uint64_t asked_ms;          /* since when it waits for that, on clock_now_ms */
+    uint64_t asked_ms;          /* when it arrived, on clock_now_ms */
 };
 
 /* ---- bodies ---- */
@@ -236,7 +237,7 @@ static int fetch_missing(struct peer_request *r, size_t n)
     for (size_t i = 0; i < n; i++)
         pieces[i] =
             (struct cache_piece){.ref = r->refs[i], .store = r->store, .dst = r->body + (r->refs[i].offset - r->off)};
-    int rc = cache_get_stored(stack_cache(r->peers->stack), pieces, n);
+    int rc = cache_get_stored(stack_cache(r->peers->stack), pieces, n, r->asked_ms + ANSWER_MS);
     for (size_t i = 0; !rc && i < n; i++)
         counter_add(&stack_peer_counts(r->peers->stack)->fetched, r->refs[i].stored_len);
     return rc;
@@ -295,7 +296,6 @@ static void look(struct peer_request *r)
         decide(r);
         return;
     }
-    r->asked_ms = clock_now_ms();
     if (!may_fetch(r) || !queue_try_push(r->peers->fetches, r))
         decide(r);
 }
@@ -383,6 +383,7 @@ static enum MHD_Result take_in(struct peer_request *r)
     }
     r->client = peer_client_ref(link->client);
     r->asked = true;
+    r->asked_ms = clock_now_ms();
     MHD_suspend_connection(r->connection); /* before another thread may resume it */
     if (!queue_try_push(r->peers->lookups, r))
         decide(r);

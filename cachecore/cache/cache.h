@@ -134,9 +134,10 @@ GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *re
  * goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same place, since the
  * reference is only what the other node says. With
  * cache_config.as_stored alone. -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else
- * the error of a fetch, after at most CACHE_OTHERS_MS. */
+ * the error of a fetch. Nothing is waited for after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has
+ * CACHE_OTHERS_MS, and may outlast the call. */
 enum { CACHE_OTHERS_MS = 4000 };
-GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n);
+GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms);
 
 /* Fetch n chunks of one stripe that belong to this node since another one leaves (offset, len and dst are unused), and
  * keep them as the eviction policy likes: by the workers of cache_get_stored, at the priority of warming. store: what

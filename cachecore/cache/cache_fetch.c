@@ -16,12 +16,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
 enum {
     AHEAD_MAX = 64,   /* neighbours fetched with a window's misses */
     WARM_WINDOW = 16, /* chunks of warming in flight at once, for each caller */
+    TAKE_MS = 600000, /* for a window of cache_take, whose fetches end by themselves long before */
 };
 
 /* ---- misses ---- */
@@ -299,6 +301,12 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 
 /* ---- for other nodes ---- */
 
+static int wait_until(const struct miss *miss, struct buf **out)
+{
+    uint64_t now = clock_now_ms();
+    return inflight_wait_ms(miss->inflight, miss->until_ms > now ? miss->until_ms - now : 0, out);
+}
+
 /* Copy what landed as it is stored. */
 static int copy_stored(const struct miss *miss, const struct buf *plain)
 {
@@ -317,7 +325,7 @@ static int hand_out(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     struct own_memo memo = {.known = false};
-    int rc = inflight_wait(miss->inflight, &plain);
+    int rc = wait_until(miss, &plain);
     if (!rc)
         rc = copy_stored(miss, plain);
     if (!rc && c->dir_count && fill_is_ours(c, miss->piece->store, &miss->piece->ref, &memo) &&
@@ -330,7 +338,7 @@ static int hand_out(struct cache *c, struct miss *miss)
 static int hand_out_too(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = inflight_wait_ms(miss->inflight, CACHE_OTHERS_MS, &plain);
+    int rc = wait_until(miss, &plain);
     return rc ? rc : copy_stored(miss, plain);
 }
 
@@ -343,7 +351,8 @@ static bool readers_ask_store(const struct cache_piece *p)
 }
 
 /* Fetch up to MISSES_MAX chunks of one stripe for another node. */
-static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority)
+static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
+                      uint64_t until_ms)
 {
     const struct chunk_ref *refs[MISSES_MAX];
     struct inflight *inflights[MISSES_MAX];
@@ -356,6 +365,7 @@ static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t 
             refs[fresh.count] = &pieces[i].ref;
         misses_add(m, &pieces[i]);
         m->items[m->count - 1].inflight = readers;
+        m->items[m->count - 1].until_ms = until_ms;
     }
     int rc = fresh.count ? fetch_start(c->for_others, store_origin(pieces->store), refs, fresh.count, fresh.count,
                                        priority, 0, inflights)
@@ -366,12 +376,12 @@ static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t 
     return misses_finish(c, &joined, rc, hand_out_too, false);
 }
 
-int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n)
+int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms)
 {
     int rc = c->fenced ? -ENODATA : 0;
     for (size_t done = 0, part; !rc && done < n; done += part) {
         part = GR_MIN(n - done, (size_t)MISSES_MAX);
-        rc = get_stored(c, pieces + done, part, PRIORITY_DEMAND);
+        rc = get_stored(c, pieces + done, part, PRIORITY_DEMAND, until_ms);
     }
     return rc;
 }
@@ -381,7 +391,7 @@ int cache_take(struct cache *c, const struct cache_piece *pieces, size_t n)
     int rc = c->fenced ? -ENODATA : 0;
     for (size_t done = 0, part; !rc && done < n; done += part) {
         part = GR_MIN(n - done, (size_t)MISSES_MAX);
-        rc = get_stored(c, pieces + done, part, PRIORITY_WARM);
+        rc = get_stored(c, pieces + done, part, PRIORITY_WARM, clock_now_ms() + TAKE_MS);
     }
     return rc;
 }

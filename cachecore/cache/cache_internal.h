@@ -269,6 +269,7 @@ struct miss {
     struct inflight *inflight; /* NULL: not started */
     bool joined;               /* it is one for another node (cache_get_stored) */
     enum fetch_priority priority;
+    uint64_t until_ms; /* on clock_now_ms; for chunks of other nodes alone, which are waited for until then */
 };
 
 struct misses {

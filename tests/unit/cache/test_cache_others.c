@@ -1,5 +1,6 @@
 /* Chunks for other nodes: their stored bytes, kept by who owns them alone, fetched once with this node's readers where
  * that is safe, and never at the cost of a reader. */
+#include "base/clock.h"
 #include "fetch/fetch_internal.h"
 #include "unit/cache_world.h"
 
@@ -61,7 +62,7 @@ static int give(struct world *w, unsigned first, unsigned n)
     CLEANUP_FREE uint8_t *got = malloc(pack.len);
     for (unsigned i = 0; i < n; i++)
         pieces[i] = world_piece(w, first + i, 0, 0, got + w->refs[first + i].offset);
-    int rc = cache_get_stored(w->cache, pieces, n);
+    int rc = cache_get_stored(w->cache, pieces, n, clock_now_ms() + CACHE_OTHERS_MS);
     for (unsigned i = first; !rc && i < first + n; i++)
         if (memcmp(got + w->refs[i].offset, pack.data + w->refs[i].offset, w->refs[i].stored_len) != 0)
             fail_msg("chunk %u: wrong bytes", i);
@@ -207,8 +208,23 @@ static void test_cache_others__a_false_reference_fails_alone(void **state)
     store_fake_release(w.fake);
     pthread_join(reader, NULL);
     const struct cache_piece piece = {.ref = wrong, .store = w.store, .dst = got};
-    assert_int_equal(cache_get_stored(w.cache, &piece, 1), -EBADMSG);
+    assert_int_equal(cache_get_stored(w.cache, &piece, 1, clock_now_ms() + CACHE_OTHERS_MS), -EBADMSG);
     world_expect(&w, 0);
+    world_release(&w);
+}
+
+/* The node that asks must hear in time that there is no answer. */
+static void test_cache_others__waits_for_a_slow_store_no_longer_than_told(void **state)
+{
+    struct world w;
+    uint8_t got[128 * K];
+    start(&w, true, 3);
+    const struct cache_piece piece = world_piece(&w, 0, 0, 0, got);
+    store_fake_hold(w.fake, FAKE_GET);
+    assert_int_equal(cache_get_stored(w.cache, &piece, 1, clock_now_ms()), -ETIMEDOUT);
+    store_fake_wait_held(w.fake, 1);
+    store_fake_release(w.fake);
+    assert_int_equal(give(&w, 0, 1), 0);
     world_release(&w);
 }
 
@@ -240,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_cache_others__a_reader_joins_at_the_store),
         cmocka_unit_test(test_cache_others__does_not_join_a_reader_at_another_node),
         cmocka_unit_test(test_cache_others__a_false_reference_fails_alone),
+        cmocka_unit_test(test_cache_others__waits_for_a_slow_store_no_longer_than_told),
         cmocka_unit_test(test_cache_others__takes_what_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
