@@ -129,3 +129,8 @@ void peer_client_give(struct peer_client *client, enum peer_holding what, size_t
     client->holds[what] -= n;
     client->clients->held[what] -= n;
 }
+
+unsigned peer_connections_max(uint64_t descriptors)
+{
+    return (unsigned)GR_MAX(GR_MIN(descriptors / 4, (uint64_t)PEER_CONNECTIONS_MAX), (uint64_t)1);
+}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/compiler.h"
@@ -29,5 +30,10 @@ void peer_client_unref(struct peer_client *client); /* NULL is allowed; it must 
 /* Let the client hold n more. false: it has its share already, or there is no more. Any thread. */
 GR_MUST_CHECK bool peer_client_take(struct peer_client *client, enum peer_holding what, size_t n);
 void peer_client_give(struct peer_client *client, enum peer_holding what, size_t n);
+
+/* How many connections of nodes a process may have that may have so many descriptors (RLIMIT_NOFILE): a quarter, and at
+ * most PEER_CONNECTIONS_MAX, since strangers may open them, and readers and the store need the others. */
+enum { PEER_CONNECTIONS_MAX = 4096 /* 1,024 nodes with four each */ };
+unsigned peer_connections_max(uint64_t descriptors);
 
 #endif

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,8 +41,6 @@ enum {
     LOOKERS = 4,
     FETCHERS = 8,
     WAITING_MAX = 1024,           /* requests in each queue */
-    CONNECTIONS_MAX = 4096,       /* 1,024 nodes with four each */
-    CLIENT_CONNECTIONS_MAX = 512, /* from one address, on which several nodes may be */
     IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
     RANGE_MAX = 8 << 20,          /* bytes of an answer; nodes ask for 4 MiB and one chunk at most */
     BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
@@ -481,12 +480,19 @@ static int start_thread(struct peers *p, void *(*run)(void *))
     return rc;
 }
 
+static unsigned connections_max(void)
+{
+    struct rlimit files;
+    return peer_connections_max(getrlimit(RLIMIT_NOFILE, &files) ? 1024 : files.rlim_cur);
+}
+
 static int start_daemon(struct peers *p)
 {
     enum { OURS = 6 };
+    unsigned connections = connections_max(); /* an eighth from one address, on which several nodes may be */
     struct MHD_OptionItem options[OURS + PEER_TLS_OPTIONS + 1] = {
-        {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
-        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, CLIENT_CONNECTIONS_MAX, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections / 8 + 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, p},

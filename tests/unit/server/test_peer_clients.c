@@ -85,12 +85,21 @@ static void test_peer_clients__no_more_than_there_is(void **state)
     peer_clients_free(clients);
 }
 
+static void test_peer_clients__connections_leave_descriptors_to_others(void **state)
+{
+    assert_int_equal(peer_connections_max(0), 1);
+    assert_int_equal(peer_connections_max(1024), 256);
+    assert_int_equal(peer_connections_max(16384), 4096);
+    assert_int_equal(peer_connections_max(UINT64_MAX), 4096); /* RLIM_INFINITY */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peer_clients__an_address_is_one_client),
         cmocka_unit_test(test_peer_clients__one_leaves_room_for_the_next),
         cmocka_unit_test(test_peer_clients__no_more_than_there_is),
+        cmocka_unit_test(test_peer_clients__connections_leave_descriptors_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
