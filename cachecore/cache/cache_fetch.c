@@ -320,6 +320,28 @@ static int copy_stored(const struct miss *miss, const struct buf *plain)
     return 0;
 }
 
+/* Drop a chunk that is cached uncompressed, from before other nodes were answered, where they ask for it compressed.
+ * Else it would be fetched for each of them. The other way round stays: two packs may have one chunk in two forms. */
+static bool drop_uncompressed(struct cache *c, const struct chunk_ref *ref)
+{
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        uint32_t id = space_find(&c->space, &ref->digest);
+        if (!(ref->flags & CHUNK_ZSTD) || id == SPACE_NONE || !cache_readable_locked(c, id) ||
+            space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
+            return false;
+    }
+    return !cache_evict(c, &ref->digest, false);
+}
+
+/* Keep what was handed out. What replaces a chunk is kept whatever the policy says. */
+static void keep_handed_out(struct cache *c, struct miss *miss, struct buf *plain)
+{
+    bool replaces = drop_uncompressed(c, &miss->piece->ref);
+    if (fill_inflight(c, miss->inflight, plain, replaces) == -EDQUOT)
+        counter_add(&c->stats.not_admitted, 1);
+}
+
 /* A miss_use: hand a chunk out, and keep it if it is this node's. */
 static int hand_out(struct cache *c, struct miss *miss)
 {
@@ -328,9 +350,8 @@ static int hand_out(struct cache *c, struct miss *miss)
     int rc = wait_until(miss, &plain);
     if (!rc)
         rc = copy_stored(miss, plain);
-    if (!rc && c->dir_count && fill_is_ours(c, miss->piece->store, &miss->piece->ref, &memo) &&
-        fill_inflight(c, miss->inflight, plain, false) == -EDQUOT)
-        counter_add(&c->stats.not_admitted, 1);
+    if (!rc && c->dir_count && fill_is_ours(c, miss->piece->store, &miss->piece->ref, &memo))
+        keep_handed_out(c, miss, plain);
     return rc;
 }
 

@@ -99,6 +99,28 @@ static void test_cache_others__gives_what_is_stored_and_keeps_its_own(void **sta
     }
 }
 
+static void test_cache_others__what_is_cached_uncompressed_is_fetched_once(void **state)
+{
+    struct world w;
+    start(&w, true, 3);
+    world_close(&w);
+    w.config.as_stored = false;
+    world_open(&w);
+    world_expect_all(&w);
+    world_settle(&w);
+    world_close(&w);
+    w.config.as_stored = true;
+    world_open(&w);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    assert_int_equal(give(&w, 0, CHUNKS), 0);
+    world_settle(&w);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    CLEANUP_FREE uint8_t *got = malloc(CHUNK_SIZE_MAX);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_true(cache_read_stored(w.cache, &w.refs[i], got));
+    world_release(&w);
+}
+
 static void test_cache_others__what_is_anothers_is_not_kept(void **state)
 {
     struct world w;
@@ -250,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache_others__gives_what_is_stored_and_keeps_its_own),
+        cmocka_unit_test(test_cache_others__what_is_cached_uncompressed_is_fetched_once),
         cmocka_unit_test(test_cache_others__what_is_anothers_is_not_kept),
         cmocka_unit_test(test_cache_others__what_its_owner_lacks_is_kept),
         cmocka_unit_test(test_cache_others__joins_a_reader_at_the_store),
