@@ -75,7 +75,7 @@ struct proxy_counts {
 struct proxy {
     _Atomic unsigned refs;
     struct store *store;     /* owned; constant */
-    bool self;               /* it is this node; constant */
+    _Atomic bool self;       /* it is this node, as of the list's last change */
     _Atomic bool leaving;    /* a node that has said so */
     _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
     struct proxy_counts counts;
@@ -87,6 +87,7 @@ struct proxy {
     /* Guarded by store_proxies.lock. */
     bool down, on_trial;
     unsigned demerits;                           /* below LIMIT while up */
+    unsigned lacks;                              /* proxies_lacks in a row, at most LACKS_MAX */
     uint64_t up_since_ms, trial_at_ms, pause_ms; /* on clock_now_ms; pause_ms 0: was never down */
 };
 
@@ -139,6 +140,12 @@ void proxy_unref(struct proxy *proxy);
 void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial);
 /* End a trial that decides nothing, because the reader stopped or the store failed too: another request may try. */
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial);
+/* Record that a node answered that it does not have what the store has. That is no failure, but a node that has
+ * nothing, LACKS_MAX times in a row, is down like one that fails: or its share of the keys would be fetched by every
+ * other node.
+ */
+enum { LACKS_MAX = 64 };
+void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial);
 /* Count wrong bytes of key against the proxy that would be asked now. That is the proxy which sent them, unless the
  * health of a proxy or the list has changed in between; then an innocent one gets a demerit, which is harmless. */
 void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);

@@ -262,16 +262,41 @@ void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, b
         uint64_t now = clock_now_ms();
         if (trial)
             proxy->on_trial = false;
-        if (good)
+        if (good) {
+            proxy->lacks = 0;
             good_locked(proxy, trial, now);
-        else
+        } else {
             went_down = bad_locked(proxy, trial, now);
+        }
         show_locked(proxy);
     }
     if (good && trial)
         log_info("shared cache proxy %s answers again", proxy->store->url);
     if (went_down)
         log_warning("shared cache proxy %s is skipped until it answers again: %.300s", proxy->store->url, error_text());
+}
+
+void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial)
+{
+    bool went_down = false;
+    {
+        SCOPED_LOCK(&p->lock);
+        uint64_t now = clock_now_ms();
+        if (trial)
+            proxy->on_trial = false;
+        proxy->lacks += proxy->lacks < LACKS_MAX;
+        if (proxy->lacks < LACKS_MAX) {
+            good_locked(proxy, trial, now);
+        } else if (trial || !proxy->down) {
+            went_down = !proxy->down;
+            go_down_locked(proxy, now);
+        }
+        show_locked(proxy);
+    }
+    if (went_down)
+        log_warning("node %s is skipped until it answers again: it had none of the last %d ranges that it was asked "
+                    "for, and the store has them; see its status",
+                    proxy->store->url, LACKS_MAX);
 }
 
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
@@ -319,11 +344,17 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = true;
-    proxy->self = p->node.address && member_is_self(url, p->node.address);
     proxy->weight = p->weight;
-    proxy->leaving = proxy->self && store_proxies_left(p);
     *out = steal_ptr(&proxy);
     return 0;
+}
+
+/* This machine's addresses may have changed since the list did last. */
+static void find_self(const struct store_proxies *p, struct proxy *proxy)
+{
+    proxy->self = p->node.address && member_is_self(proxy->store->url, p->node.address);
+    if (proxy->self)
+        proxy->leaving = store_proxies_left(p);
 }
 
 /* Add a proxy to a list that is being made, which has room. given: its weight in the list of members; 0: none. Equal
@@ -382,8 +413,10 @@ int proxies_set(struct store_proxies *p, const struct members *members)
             atomic_fetch_add(&proxy->refs, 1);
         else
             rc = proxy_new(p, members->items[i].url, &proxy);
-        if (!rc)
-            list_insert(p, fresh, proxy, members->items[i].weight);
+        if (rc)
+            break;
+        find_self(p, proxy);
+        list_insert(p, fresh, proxy, members->items[i].weight);
     }
     if (rc)
         return rc;

@@ -18,7 +18,7 @@ struct store_l2 {
     struct store_proxies *proxies; /* a reference */
     counter fallen_through;        /* gets of packs and index nodes that went to origin for want of a proxy */
     counter own;                   /* those that went there because this node is the proxy */
-    counter not_here;              /* those that went there because the node that owns it had it not */
+    counter not_here;              /* those that went there because the node that owns it did not have it */
 };
 
 static struct store_l2 *self(struct store *s)
@@ -46,13 +46,17 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
                         uint64_t len, struct request_context *context, struct store_resume *resume)
 {
     struct error failure;
+    error_take(&failure, rc);
     if (context->not_here) {
         context->owner_lacks = true;
         counter_add(&t->not_here, 1);
-        proxies_complete(t->proxies, proxy, true, trial);
-        return store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
+        rc = store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
+        if (rc)
+            proxies_call_off(t->proxies, proxy, trial);
+        else
+            proxies_lacks(t->proxies, proxy, trial);
+        return rc;
     }
-    error_take(&failure, rc);
     counter_add(&proxy->counts.failures, 1);
     counter_add(&t->proxies->totals.failures, 1);
     counter_add(&t->fallen_through, 1);

@@ -112,6 +112,31 @@ static void test_member__what_the_owner_lacks_is_known(void **state)
     end(&w);
 }
 
+/* A node that has nothing is passed over in the end, or its share would be fetched by every other node; but not while
+ * the store is silent, too. */
+static void test_member__one_that_has_nothing_is_passed_over(void **state)
+{
+    enum { NODES = 2, SOME = 20 /* trials */ };
+    static struct world w;
+    const char *lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces"};
+    begin(&w, NODES);
+    w.weight[0] = 1;
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    store_fake_set_dead(w.fakes[0], -ENOENT);
+    store_fake_set_dead(w.origin, -EIO);
+    for (unsigned k = 0; k < KEYS; k++)
+        (void)!get(&w, k);
+    assert_true(store_fake_calls(w.fakes[0], FAKE_GET) > 2 * LACKS_MAX); /* of 300 */
+    store_fake_set_dead(w.origin, 0);
+    uint64_t before = store_fake_calls(w.fakes[0], FAKE_GET);
+    for (unsigned k = 0; k < KEYS; k++)
+        assert_int_equal(get(&w, k), 0);
+    assert_in_range(store_fake_calls(w.fakes[0], FAKE_GET) - before, LACKS_MAX, LACKS_MAX + SOME);
+    end(&w);
+}
+
 /* How many of `n` stripes of an object belong to each of the nodes, as this one sees it: by who is asked. */
 static void shares(struct world *w, unsigned nodes, unsigned self, unsigned n, unsigned of[])
 {
@@ -233,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_member__is_this_node_by_its_name),
         cmocka_unit_test(test_member__stripes_of_this_node_come_from_the_store),
         cmocka_unit_test(test_member__what_the_owner_lacks_is_known),
+        cmocka_unit_test(test_member__one_that_has_nothing_is_passed_over),
         cmocka_unit_test(test_member__nodes_say_their_weights),
         cmocka_unit_test(test_member__a_node_that_leaves_is_asked_first),
         cmocka_unit_test(test_member__a_node_that_leaves_owns_nothing),
