@@ -143,8 +143,9 @@ unsigned stack_node_weight(struct stack *s);
 /* What the server answered other nodes. */
 struct stack_peer_counts {
     counter served, bytes, refused;
-    counter fetched; /* bytes of stored chunks that were fetched for it */
-    counter taken;   /* chunks taken over from nodes that leave */
+    counter strangers; /* refused for want of the key or a certificate */
+    counter fetched;   /* bytes of stored chunks that were fetched for it */
+    counter taken;     /* chunks taken over from nodes that leave */
 };
 struct stack_peer_counts *stack_peer_counts(struct stack *s);
 

@@ -245,14 +245,17 @@ static int set_metrics(struct stack_options *o, const char *what, const char *va
 static int set_peer_listen(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
+    const char *port = strrchr(value, ':');
     int rc = listen_tcp_check(value);
+    if (!rc && port && !strcmp(port, ":0"))
+        rc = error_set(-EINVAL, "%s needs a port, which the list of nodes names", value);
     if (rc)
         return error_prefix(rc, "%s", name_of(what, name));
     o->peer_listen = stack_options_keep(o, value, strlen(value));
     return o->peer_listen ? 0 : error_no_memory();
 }
 
-/* "none" is said by who restricts access by network, and is not the default. */
+/* "none" is for those who restrict access by network, and is not the default. */
 static int set_peer_key(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
@@ -491,7 +494,7 @@ int stack_options_complete(struct stack_options *o)
     o->stack.store.endpoint = o->endpoint;
     /* A read waits for as long as the store retries. */
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
-    /* A connection for each worker, so that workers never wait for one. */
-    o->stack.store.connections = o->stack.cache.fetch.workers;
+    /* A connection for each worker, so that workers never wait for one, those for other nodes among them. */
+    o->stack.store.connections = o->stack.cache.fetch.workers + (o->peer_listen ? CACHE_OTHERS_GETS : 0);
     return 0;
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "image/warm/warm_run.h"
 #include "stack_internal.h"
 
 /* Get the i-th store. Return false after the last. The copy stays valid, because stores are only added. */
@@ -145,61 +144,20 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
           &(struct counter_row){"granary_store_connections_waiting",
                                 "Requests that wait for a free connection to a store", http_slots_waiting(&s->slots)});
     const struct counter_row peers[] = {
-        {"granary_peer_served_total", "GETs of other nodes that were answered from the cache",
+        {"granary_peer_served_total", "GETs of other nodes that were answered with the range",
          counter_get(&s->peers.served)},
         {"granary_peer_served_bytes_total", "Bytes of these answers", counter_get(&s->peers.bytes)},
         {"granary_peer_fetched_bytes_total", "Bytes of chunks fetched from the store for other nodes",
          counter_get(&s->peers.fetched)},
         {"granary_peer_taken_total", "Chunks taken over from nodes that leave", counter_get(&s->peers.taken)},
-        {"granary_peer_refused_total", "GETs of other nodes that were refused", counter_get(&s->peers.refused)},
+        {"granary_peer_refused_total", "GETs of other nodes that were refused for want of a chunk or of room",
+         counter_get(&s->peers.refused)},
+        {"granary_peer_strangers_total", "GETs on the port for other nodes without a valid key or certificate",
+         counter_get(&s->peers.strangers)},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)
         visit(arg, &peers[i]);
     show_front_end(s, visit, arg);
-}
-
-bool stack_is_node(const struct stack *s)
-{
-    return s->config.node.address;
-}
-
-void stack_leave(struct stack *s)
-{
-    store_proxies_leave(s->proxies);
-}
-
-bool stack_is_leaving(const struct stack *s)
-{
-    return s->proxies && store_proxies_left(s->proxies);
-}
-
-unsigned stack_departures(const struct stack *s)
-{
-    return s->leaving ? store_proxies_departures(s->proxies) : 0;
-}
-
-int stack_take_over(struct stack *s, struct stack_export *e, const volatile int *cancel, uint64_t *out_taken)
-{
-    return warm_take(stack_export_image(e), s->proxies, s->leaving, cancel, out_taken);
-}
-
-/* Rounded down to four binary digits: caches that differ by less have equal weights, and a size that is a share of the
- * free space does not move keys at every start. */
-unsigned stack_node_weight(struct stack *s)
-{
-    struct cache_dir_report dirs[CACHE_DIRS_MAX];
-    uint64_t bytes = 0;
-    for (size_t i = 0, n = cache_dir_reports(s->cache, dirs); i < n; i++)
-        bytes += dirs[i].size;
-    uint64_t gib = GR_MIN(bytes >> 30, (uint64_t)STORE_WEIGHT_MAX), step = 1;
-    while (gib / step >= 16)
-        step *= 2;
-    return (unsigned)GR_MAX(gib / step * step, (uint64_t)1);
-}
-
-struct stack_peer_counts *stack_peer_counts(struct stack *s)
-{
-    return &s->peers;
 }
 
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)

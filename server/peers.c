@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,11 +30,11 @@
 #include "base/queue.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "format/chunk_list.h"
 #include "net/http.h"
 #include "net/listen.h"
 #include "net/peer_key.h"
 #include "server/http_daemon.h"
+#include "server/peer_ask.h"
 #include "server/peer_clients.h"
 #include "server/peer_tls.h"
 
@@ -42,9 +43,11 @@ enum {
     FETCHERS = 8,
     WAITING_MAX = 1024,           /* requests in each queue */
     IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
-    RANGE_MAX = 8 << 20,          /* bytes of an answer; nodes ask for 4 MiB and one chunk at most */
+    STRANGER_TIMEOUT_S = 10,      /* of a connection on which no node has shown itself yet */
+    LOOKS = 3,                    /* into the cache, while what is missing is being cached by others */
+    SEND_MS = 60000,              /* for an answer; the node that asks has long given up then */
     BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
-    GAP_MAX = 128 << 10,          /* bytes between two chunks; nodes read through 64 KiB */
+    PLAIN_MAX = 64 << 20,         /* bytes that a FETCHER decompresses for one request */
     WAIT_MS = 2000,               /* a request that waited so long is not fetched for any more */
     ANSWER_MS = 3500,             /* and so long after its arrival it is refused: the others wait five seconds */
     CONNECTION_MEMORY = 16 << 10, /* bytes of a request's header */
@@ -61,40 +64,46 @@ struct peers {
     pthread_t threads[LOOKERS + FETCHERS];
     size_t thread_count, looker_count;
     struct peer_clients *clients;
+
+    /* Requests whose answers are being sent, the longest first. The daemon's thread's. */
+    struct peer_request *sending, *sending_last;
+    _Atomic uint64_t send_ms; /* constant, except that tests shorten it */
 };
 
 /* A client's connection. The daemon's thread's. */
 struct link {
     struct peer_client *client; /* a reference; NULL: it is refused */
     bool checked, good;         /* where there is TLS; good: its certificate is a node's */
+    bool known;                 /* a node has shown itself on it */
 };
 
 /* One request. It belongs to the daemon's thread but while it is in a queue or with the thread that took it out. */
 struct peer_request {
     struct peers *peers;
     struct MHD_Connection *connection;
-    enum object_kind kind;
-    struct digest object;
-    uint64_t off, len;
+    struct peer_ask ask;
     size_t n;
-    struct chunk_ref *refs;
+    struct cache_piece *pieces; /* n whole chunks */
     struct peer_client *client; /* a reference, once it is asked */
     bool asked;                 /* it has been in a queue */
     _Atomic bool decided;       /* no thread has it any more */
-    uint8_t *body;              /* len bytes; NULL: the answer is a refusal */
-    struct store *store;        /* to fetch from; borrowed */
+    uint8_t *body;              /* ask.len bytes; NULL: the answer is a refusal */
     uint64_t asked_ms;          /* when it arrived, on clock_now_ms */
+
+    bool is_sent; /* it is in peers->sending */
+    struct peer_request *next, *previous;
+    uint64_t sent_ms; /* since when */
 };
 
 /* ---- bodies ---- */
 
 static bool body_new(struct peer_request *r)
 {
-    if (!peer_client_take(r->client, PEER_BODY_BYTES, r->len))
+    if (!peer_client_take(r->client, PEER_BODY_BYTES, r->ask.len))
         return false;
-    r->body = pages_get(r->len);
+    r->body = pages_get(r->ask.len);
     if (!r->body)
-        peer_client_give(r->client, PEER_BODY_BYTES, r->len);
+        peer_client_give(r->client, PEER_BODY_BYTES, r->ask.len);
     return r->body;
 }
 
@@ -102,55 +111,64 @@ static void body_free(struct peer_request *r)
 {
     if (!r->body)
         return;
-    pages_put(r->body, r->len);
+    pages_put(r->body, r->ask.len);
     r->body = NULL;
-    peer_client_give(r->client, PEER_BODY_BYTES, r->len);
+    peer_client_give(r->client, PEER_BODY_BYTES, r->ask.len);
+}
+
+/* ---- answers that are being sent ---- */
+
+static void begin_sending(struct peer_request *r)
+{
+    struct peers *p = r->peers;
+    r->is_sent = true;
+    r->sent_ms = clock_now_ms();
+    r->previous = p->sending_last;
+    *(r->previous ? &r->previous->next : &p->sending) = r;
+    p->sending_last = r;
+}
+
+static void end_sending(struct peer_request *r)
+{
+    struct peers *p = r->peers;
+    if (!r->is_sent)
+        return;
+    *(r->previous ? &r->previous->next : &p->sending) = r->next;
+    *(r->next ? &r->next->previous : &p->sending_last) = r->previous;
+    r->is_sent = false;
+    r->next = r->previous = NULL;
+}
+
+/* Cut off clients that take an answer too slowly: it holds memory that others need. Only who needs it looks. */
+static void cut_off_slow(struct peers *p)
+{
+    uint64_t now = clock_now_ms();
+    for (struct peer_request *r; (r = p->sending) && now - r->sent_ms >= p->send_ms;) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const struct linger at_once = {.l_onoff = 1}; /* what the kernel holds of it goes, too */
+        if (info && !setsockopt(info->connect_fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once))
+            shutdown(info->connect_fd, SHUT_RDWR);
+        end_sending(r); /* it is freed with its connection */
+    }
+}
+
+void peers_send_within(struct peers *p, uint64_t ms)
+{
+    p->send_ms = ms;
 }
 
 /* The daemon's thread alone. */
 static void request_free(struct peer_request *r)
 {
+    end_sending(r);
     body_free(r);
     peer_client_unref(r->client);
-    free(r->refs);
+    free(r->pieces);
     free(r);
 }
 
 /* ---- what is asked for ---- */
-
-/* "bytes=FIRST-LAST", nothing else. */
-static bool parse_range(const char *text, uint64_t *off, uint64_t *len)
-{
-    unsigned long long first, last;
-    char after;
-    if (!text || sscanf(text, "bytes=%llu-%llu%c", &first, &last, &after) != 2 || last < first ||
-        last - first >= RANGE_MAX)
-        return false;
-    *off = first;
-    *len = last - first + 1;
-    return true;
-}
-
-/* Whatever stands before the key is the path of the URL that the node has for this one. */
-static bool parse_key(const char *url, enum object_kind *kind, struct digest *object)
-{
-    for (const char *slash = url; slash; slash = strchr(slash + 1, '/'))
-        if (!object_key_parse(slash + 1, kind, object))
-            return *kind == OBJECT_PACK || *kind == OBJECT_INDEX;
-    return false;
-}
-
-/* Do the chunks fill the range, but for gaps? Otherwise a list of one small chunk would be worth megabytes of zeros. */
-static bool fills(const struct chunk_ref *refs, size_t n, uint64_t off, uint64_t len)
-{
-    uint64_t end = off;
-    for (size_t i = 0; i < n; i++) {
-        if (refs[i].offset - end > (i ? GAP_MAX : 0))
-            return false;
-        end = (uint64_t)refs[i].offset + refs[i].stored_len;
-    }
-    return end == off + len;
-}
 
 static const char *header_of(const struct peer_request *r, const char *name)
 {
@@ -162,7 +180,7 @@ static bool has_key(const struct peer_request *r, const char *list)
 {
     char key[OBJECT_KEY_MAX];
     const struct peer_get get = {
-        .key = object_key(r->kind, &r->object, key), .off = r->off, .len = r->len, .chunks = list};
+        .key = object_key(r->ask.kind, &r->ask.object, key), .off = r->ask.off, .len = r->ask.len, .chunks = list};
     struct peer_key *of_all = r->peers->node.key;
     return !of_all || peer_key_check(of_all, &get, time(NULL), header_of(r, PEER_PROOF_HEADER));
 }
@@ -192,37 +210,49 @@ static unsigned parse_request(struct peer_request *r, const char *url, const cha
     struct chunk_ref refs[CHUNK_LIST_MAX];
     if (!has_certificate(r))
         return MHD_HTTP_UNAUTHORIZED;
-    const char *range = header_of(r, MHD_HTTP_HEADER_RANGE), *list = header_of(r, CHUNK_LIST_HEADER);
+    const char *list = header_of(r, CHUNK_LIST_HEADER);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return MHD_HTTP_METHOD_NOT_ALLOWED;
-    if (!parse_key(url, &r->kind, &r->object))
+    if (!peer_ask_key(url, &r->ask))
         return MHD_HTTP_NOT_FOUND;
-    if (!list || !parse_range(range, &r->off, &r->len))
+    if (!list || !peer_ask_range(header_of(r, MHD_HTTP_HEADER_RANGE), &r->ask))
         return MHD_HTTP_BAD_REQUEST;
     if (!has_key(r, list))
         return MHD_HTTP_UNAUTHORIZED;
-    if (chunk_list_decode(list, r->kind, &r->object, r->off, r->len, refs, &r->n) || !fills(refs, r->n, r->off, r->len))
+    if (!peer_ask_chunks(list, &r->ask, refs, &r->n))
         return MHD_HTTP_BAD_REQUEST;
-    r->refs = malloc(r->n * sizeof *r->refs);
-    if (!r->refs)
+    r->pieces = calloc(r->n, sizeof *r->pieces);
+    if (!r->pieces)
         return MHD_HTTP_NOT_FOUND;
-    memcpy(r->refs, refs, r->n * sizeof *r->refs);
+    for (size_t i = 0; i < r->n; i++)
+        r->pieces[i] = (struct cache_piece){.ref = refs[i], .len = refs[i].plain_len};
     return 0;
+}
+
+/* A GET has no body. One that says it has is refused before anything of it arrives: it might never end. */
+static bool has_body(const struct peer_request *r)
+{
+    const char *len = header_of(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return header_of(r, MHD_HTTP_HEADER_TRANSFER_ENCODING) || (len && strcmp(len, "0") != 0);
 }
 
 /* ---- answering ---- */
 
 /* Copy what is cached of the chunks; what lies between them was not asked for and is zero. Returns how many are left,
- * which come first in refs then. */
+ * which come first in pieces then. */
 static size_t copy_cached(struct peer_request *r)
 {
+    bool got[CHUNK_LIST_MAX];
     size_t left = 0;
+    for (size_t i = 0; i < r->n; i++)
+        r->pieces[i].dst = r->body + (r->pieces[i].ref.offset - r->ask.off);
+    cache_read_stored(stack_cache(r->peers->stack), r->pieces, r->n, got);
     for (size_t i = 0; i < r->n; i++) {
-        const struct chunk_ref ref = r->refs[i];
-        if (cache_read_stored(stack_cache(r->peers->stack), &ref, r->body + (ref.offset - r->off)))
+        const struct cache_piece piece = r->pieces[i];
+        if (got[i])
             continue;
-        r->refs[i] = r->refs[left];
-        r->refs[left++] = ref;
+        r->pieces[i] = r->pieces[left];
+        r->pieces[left++] = piece;
     }
     return left;
 }
@@ -230,29 +260,33 @@ static size_t copy_cached(struct peer_request *r)
 /* Fetch the first n chunks into the body. */
 static int fetch_missing(struct peer_request *r, size_t n)
 {
-    CLEANUP_FREE struct cache_piece *pieces = calloc(n, sizeof *pieces);
-    if (!pieces)
-        return error_no_memory();
-    for (size_t i = 0; i < n; i++)
-        pieces[i] =
-            (struct cache_piece){.ref = r->refs[i], .store = r->store, .dst = r->body + (r->refs[i].offset - r->off)};
-    int rc = cache_get_stored(stack_cache(r->peers->stack), pieces, n, r->asked_ms + ANSWER_MS);
-    for (size_t i = 0; !rc && i < n; i++)
-        counter_add(&stack_peer_counts(r->peers->stack)->fetched, r->refs[i].stored_len);
+    uint64_t plain = 0, stored = 0;
+    for (size_t i = 0; i < n; i++) {
+        plain += r->pieces[i].ref.plain_len;
+        stored += r->pieces[i].ref.stored_len;
+    }
+    if (plain > PLAIN_MAX)
+        return -ENOBUFS;
+    int rc = cache_get_stored(stack_cache(r->peers->stack), r->pieces, n, r->asked_ms + ANSWER_MS);
+    counter_add(&stack_peer_counts(r->peers->stack)->fetched, rc ? 0 : stored);
     return rc;
 }
 
-/* Make the body, from the cache and, if fetches is set, the store. */
+/* Make the body from the cache and, if fetches is set, the store. Looks again for what has been cached meanwhile. */
 static bool make_body(struct peer_request *r, bool fetches)
 {
+    size_t left;
+    int rc = -EAGAIN;
     if (!body_new(r))
         return false;
-    memset(r->body, 0, r->len);
-    size_t left = copy_cached(r);
-    if (!left || (fetches && !fetch_missing(r, left)))
-        return true;
-    body_free(r);
-    return false;
+    memset(r->body, 0, r->ask.len);
+    for (unsigned i = 0; rc == -EAGAIN && i < LOOKS; i++) {
+        left = copy_cached(r);
+        rc = !left ? 0 : fetches ? fetch_missing(r, left) : -ENODATA;
+    }
+    if (rc)
+        body_free(r);
+    return !rc;
 }
 
 /* The request is decided: let the daemon's thread send the answer. The request may be freed from then on. */
@@ -260,7 +294,7 @@ static void decide(struct peer_request *r)
 {
     struct stack_peer_counts *counts = stack_peer_counts(r->peers->stack);
     counter_add(r->body ? &counts->served : &counts->refused, 1);
-    counter_add(&counts->bytes, r->body ? r->len : 0);
+    counter_add(&counts->bytes, r->body ? r->ask.len : 0);
     peer_client_give(r->client, PEER_REQUESTS, 1);
     atomic_store(&r->decided, true);
     MHD_resume_connection(r->connection);
@@ -271,7 +305,7 @@ static bool is_cached(const struct peer_request *r)
 {
     bool all = true;
     for (size_t i = 0; all && i < r->n; i++)
-        all = cache_has(stack_cache(r->peers->stack), &r->refs[i].digest);
+        all = cache_has(stack_cache(r->peers->stack), &r->pieces[i].ref.digest);
     return all;
 }
 
@@ -284,7 +318,8 @@ static bool may_fetch(struct peer_request *r)
     if (!store || stack_is_leaving(r->peers->stack))
         return false;
     store_health(store, &health);
-    r->store = store;
+    for (size_t i = 0; i < r->n; i++)
+        r->pieces[i].store = store;
     return !health.silent;
 }
 
@@ -340,12 +375,13 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
 {
     char range[80];
     struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback_cls(r->len, r->body, free_sent, r);
+        MHD_create_response_from_buffer_with_free_callback_cls(r->ask.len, r->body, free_sent, r);
     if (!response)
         return MHD_NO;
     *state = NULL;
-    snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)r->off,
-             (unsigned long long)(r->off + r->len - 1));
+    begin_sending(r);
+    snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)r->ask.off,
+             (unsigned long long)(r->ask.off + r->ask.len - 1));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, range);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
     MHD_add_response_header(response, HTTP_NODE_HEADER, weight_of(r->peers));
@@ -359,8 +395,8 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
 static enum MHD_Result send_refusal(const struct peer_request *r, unsigned status)
 {
     const char *text = status == MHD_HTTP_BAD_REQUEST ? "a node answers GETs with Range and " CHUNK_LIST_HEADER
-                                                        " only\n"
-                       : status == MHD_HTTP_UNAUTHORIZED ? "not without the nodes' key or certificate\n"
+                                                        " only, and without a body\n"
+                       : status == MHD_HTTP_UNAUTHORIZED ? "no valid key or certificate of the nodes\n"
                                                          : "not here\n";
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
     if (!response)
@@ -372,14 +408,31 @@ static enum MHD_Result send_refusal(const struct peer_request *r, unsigned statu
     return result;
 }
 
+/* Refuse what is no request of a node, or one that cannot be taken in. */
+static enum MHD_Result refuse(const struct peer_request *r, unsigned status)
+{
+    struct stack_peer_counts *counts = stack_peer_counts(r->peers->stack);
+    counter_add(status == MHD_HTTP_UNAUTHORIZED ? &counts->strangers : &counts->refused, 1);
+    return send_refusal(r, status);
+}
+
+/* A node has shown itself: its connection may be idle for longer than a stranger's. */
+static void know(struct MHD_Connection *connection)
+{
+    struct link *link = link_of(connection);
+    if (!link || link->known)
+        return;
+    link->known = true;
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S);
+}
+
 /* Let the other threads have a whole request, unless its client has its share of them. */
 static enum MHD_Result take_in(struct peer_request *r)
 {
     const struct link *link = link_of(r->connection);
-    if (!link || !link->client || !peer_client_take(link->client, PEER_REQUESTS, 1)) {
-        counter_add(&stack_peer_counts(r->peers->stack)->refused, 1);
-        return send_refusal(r, MHD_HTTP_NOT_FOUND);
-    }
+    cut_off_slow(r->peers);
+    if (!link || !link->client || !peer_client_take(link->client, PEER_REQUESTS, 1))
+        return refuse(r, MHD_HTTP_NOT_FOUND);
     r->client = peer_client_ref(link->client);
     r->asked = true;
     r->asked_ms = clock_now_ms();
@@ -389,7 +442,7 @@ static enum MHD_Result take_in(struct peer_request *r)
     return MHD_YES;
 }
 
-/* libmicrohttpd's access handler: called with the header alone, then with the parts of a body, if there is one, again
+/* libmicrohttpd's access handler: called with the header alone, then, unless the request was refused, again
  * when the request is complete, and again after its connection was resumed. A request whose connection is suspended
  * belongs to other threads until it is decided. */
 static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connection, const char *url,
@@ -405,21 +458,16 @@ static enum MHD_Result on_peer_request(void *arg, struct MHD_Connection *connect
         *state = r = calloc(1, sizeof *r);
         if (r)
             *r = (struct peer_request){.peers = p, .connection = connection};
-        return r ? MHD_YES : MHD_NO;
-    }
-    if (*data_len) { /* a GET has no body */
-        *data_len = 0;
-        return MHD_YES;
+        return !r ? MHD_NO : has_body(r) ? refuse(r, MHD_HTTP_BAD_REQUEST) : MHD_YES;
     }
     if (r->asked)
         return !atomic_load(&r->decided) ? MHD_YES
                : r->body                 ? send_body(r, state)
                                          : send_refusal(r, MHD_HTTP_NOT_FOUND);
     unsigned status = parse_request(r, url, method);
-    if (status) {
-        counter_add(&stack_peer_counts(p->stack)->refused, 1);
-        return send_refusal(r, status);
-    }
+    if (status)
+        return refuse(r, status);
+    know(connection);
     return take_in(r);
 }
 
@@ -459,6 +507,7 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
         return error_no_memory();
     p->stack = stack;
     p->node = *node;
+    p->send_ms = SEND_MS;
     snprintf(p->weight, sizeof p->weight, "%u", stack_node_weight(stack));
     int rc = listen_tcp(node->address, &p->fd, &p->port);
     if (rc)
@@ -494,7 +543,7 @@ static int start_daemon(struct peers *p)
         {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections / 8 + 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, STRANGER_TIMEOUT_S, NULL},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, p},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, NULL}};
     size_t n = OURS;

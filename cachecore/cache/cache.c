@@ -223,9 +223,13 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         rc = fetch_new(&fetch, &c->fetch);
     }
     if (!rc && c->as_stored)
-        rc =
-            fetch_new(&(struct fetch_config){.workers = FOR_OTHERS, .timeout_ms = CACHE_OTHERS_MS, .keep_stored = true},
-                      &c->for_others);
+        rc = fetch_new(&(struct fetch_config){.workers = CACHE_OTHERS_GETS,
+                                              .timeout_ms = CACHE_OTHERS_MS,
+                                              .keep_stored = true,
+                                              .no_again = true,
+                                              .on_landed = fill_landed_for_others,
+                                              .arg = c},
+                       &c->for_others);
     if (rc)
         return rc;
     if (c->dir_count)

@@ -125,18 +125,21 @@ struct cache_piece {
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
-/* Read the stored bytes of a cached chunk into dst, which has room for stored_len. Never fetches. false: it is not
- * cached in that form, or proved bad. Blocks. */
-GR_MUST_CHECK bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst);
+/* Read the stored bytes of those of n whole chunks (offset 0, len plain_len) that are cached, each to its dst, which
+ * has room for them. Never fetches. out_got[i]: chunk i was read; false: it is not cached in that form, or proved bad.
+ * Blocks, but all of it no longer than one read that waits for a disk. */
+void cache_read_stored(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
+
 /* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). Those
- * that are this node's are kept as the eviction policy likes. These fetches have workers, a table and limits of their
- * own. They go to store_origin(store), never to another node, and join a reader's fetch of the same chunk only if that
- * goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same place, since the
- * reference is only what the other node says. With
- * cache_config.as_stored alone. -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else
- * the error of a fetch. Nothing is waited for after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has
- * CACHE_OTHERS_MS, and may outlast the call. */
-enum { CACHE_OTHERS_MS = 4000 };
+ * that are this node's are written afterwards, as the eviction policy likes. These fetches have workers, a table and
+ * limits of their own. They go to store_origin(store), never to another node, and join a reader's fetch of the same
+ * chunk only if that goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same
+ * place, since the reference is only what the other node says; one that proves wrong is not requested a second time.
+ * With cache_config.as_stored alone. -EAGAIN (no message): one of them has been cached meanwhile, and the others may
+ * not be fetched; -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else the error of a
+ * fetch. Nothing is waited for after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has CACHE_OTHERS_MS, may
+ * outlast the call, and is kept then, too. */
+enum { CACHE_OTHERS_MS = 4000, CACHE_OTHERS_GETS = 16 /* GETs to stores at a time for other nodes */ };
 GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms);
 
 /* Fetch n chunks of one stripe that belong to this node since another one leaves (offset, len and dst are unused), and

@@ -97,6 +97,15 @@ static bool would_stay_locked(const struct cache *c, const struct cache_piece *p
     return c->memory_tier || (c->dir_count && !p->others && space_admits(&c->space, &request));
 }
 
+/* Is it being fetched for another node? It will be on disk soon. */
+static bool is_for_others(const struct cache *c, const struct cache_piece *p)
+{
+    struct inflight *inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    if (inflight)
+        inflight_unref(inflight);
+    return inflight;
+}
+
 /* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
  * writing is behind: they would be dropped after the fetch. */
 static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, size_t n, const struct cache_piece *first,
@@ -107,7 +116,8 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
         return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || is_on_disk_locked(c, &ahead[i].ref.digest) ||
-            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]))
+            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]) ||
+            is_for_others(c, &ahead[i]))
             continue;
         ahead[i].started = true;
         out[count++] = &ahead[i].ref;
@@ -320,43 +330,8 @@ static int copy_stored(const struct miss *miss, const struct buf *plain)
     return 0;
 }
 
-/* Drop a chunk that is cached uncompressed, from before other nodes were answered, where they ask for it compressed.
- * Else it would be fetched for each of them. The other way round stays: two packs may have one chunk in two forms. */
-static bool drop_uncompressed(struct cache *c, const struct chunk_ref *ref)
-{
-    {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        uint32_t id = space_find(&c->space, &ref->digest);
-        if (!(ref->flags & CHUNK_ZSTD) || id == SPACE_NONE || !cache_readable_locked(c, id) ||
-            space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
-            return false;
-    }
-    return !cache_evict(c, &ref->digest, false);
-}
-
-/* Keep what was handed out. What replaces a chunk is kept whatever the policy says. */
-static void keep_handed_out(struct cache *c, struct miss *miss, struct buf *plain)
-{
-    bool replaces = drop_uncompressed(c, &miss->piece->ref);
-    if (fill_inflight(c, miss->inflight, plain, replaces) == -EDQUOT)
-        counter_add(&c->stats.not_admitted, 1);
-}
-
-/* A miss_use: hand a chunk out, and keep it if it is this node's. */
+/* A miss_use. */
 static int hand_out(struct cache *c, struct miss *miss)
-{
-    CLEANUP_BUF struct buf *plain = NULL;
-    struct own_memo memo = {.known = false};
-    int rc = wait_until(miss, &plain);
-    if (!rc)
-        rc = copy_stored(miss, plain);
-    if (!rc && c->dir_count && fill_is_ours(c, miss->piece->store, &miss->piece->ref, &memo))
-        keep_handed_out(c, miss, plain);
-    return rc;
-}
-
-/* The same for a chunk that a reader of this node waits for, and that is kept for the reader. */
-static int hand_out_too(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     int rc = wait_until(miss, &plain);
@@ -371,30 +346,49 @@ static bool readers_ask_store(const struct cache_piece *p)
     return store_is_own(p->store, object_key(p->ref.kind, &p->ref.object, key), p->ref.offset);
 }
 
+/* Join or start the fetches of m's chunks; joins: those of readers may be joined. In one locked section with a last
+ * look, as for readers: what is neither cached nor in flight then has to be fetched. */
+static int start_for_others(struct cache *c, struct misses *m, bool joins, uint32_t tag, enum fetch_priority priority)
+{
+    const struct chunk_ref *refs[MISSES_MAX];
+    struct inflight *inflights[MISSES_MAX];
+    struct miss *starting[MISSES_MAX];
+    size_t n = 0;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    for (size_t i = 0; i < m->count; i++)
+        if (fill_has_stored_locked(c, &m->items[i].piece->ref))
+            return -EAGAIN;
+    for (size_t i = 0; i < m->count; i++) {
+        struct miss *miss = &m->items[i];
+        const struct cache_piece *p = miss->piece;
+        miss->inflight = joins ? fetch_find(c->fetch, p->store, &p->ref) : NULL;
+        if (miss->inflight)
+            continue;
+        refs[n] = &p->ref;
+        starting[n++] = miss;
+    }
+    int rc =
+        n ? fetch_start(c->for_others, store_origin(m->items[0].piece->store), refs, n, n, priority, tag, inflights)
+          : 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        starting[i]->inflight = inflights[i];
+    return rc;
+}
+
 /* Fetch up to MISSES_MAX chunks of one stripe for another node. */
 static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                       uint64_t until_ms)
 {
-    const struct chunk_ref *refs[MISSES_MAX];
-    struct inflight *inflights[MISSES_MAX];
-    struct misses fresh = {.count = 0}, joined = {.count = 0};
+    struct misses m = {.count = 0};
+    struct own_memo memo = {.known = false};
     bool joins = readers_ask_store(&pieces[0]);
+    uint32_t tag = fill_is_ours(c, pieces->store, &pieces->ref, &memo) ? TAG_KEEP : TAG_PASS_ON;
     for (size_t i = 0; i < n; i++) {
-        struct inflight *readers = joins ? fetch_find(c->fetch, pieces[i].store, &pieces[i].ref) : NULL;
-        struct misses *m = readers ? &joined : &fresh;
-        if (!readers)
-            refs[fresh.count] = &pieces[i].ref;
-        misses_add(m, &pieces[i]);
-        m->items[m->count - 1].inflight = readers;
-        m->items[m->count - 1].until_ms = until_ms;
+        misses_add(&m, &pieces[i]);
+        m.items[i].until_ms = until_ms;
     }
-    int rc = fresh.count ? fetch_start(c->for_others, store_origin(pieces->store), refs, fresh.count, fresh.count,
-                                       priority, 0, inflights)
-                         : 0;
-    for (size_t i = 0; !rc && i < fresh.count; i++)
-        fresh.items[i].inflight = inflights[i];
-    rc = misses_finish(c, &fresh, rc, hand_out, priority == PRIORITY_WARM);
-    return misses_finish(c, &joined, rc, hand_out_too, false);
+    int rc = start_for_others(c, &m, joins, tag, priority);
+    return misses_finish(c, &m, rc, hand_out, priority == PRIORITY_WARM);
 }
 
 int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms)

@@ -24,7 +24,6 @@
 
 enum {
     FILL_THREADS = 4,
-    FOR_OTHERS = 16,                /* GETs to stores at a time for other nodes */
     READERS_MAX = 32,               /* rings that may read at the same time */
     WRITERS_MAX = 16,               /* rings that may write: for the fill threads and for callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* how long a read waits for a disk */
@@ -144,6 +143,10 @@ void fill_wait_for_memory(struct fill *f);
 
 /* The fetch's on_landed callback: queue the chunk for writing, or drop it. Never blocks for a disk. */
 void fill_landed(void *arg, struct inflight *inflight, bool warm);
+/* The same for cache.for_others. What the queue has no room for, this worker writes: it is kept for all nodes. */
+void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm);
+/* inflight_tag is the quota of a chunk for a reader; of one for another node: is it this node's to keep? */
+enum { TAG_KEEP = CACHE_QUOTAS_MAX + 1, TAG_PASS_ON };
 
 /* Return the slot request for a chunk, uncompressed and on any medium. */
 struct space_request fill_request(const struct chunk_ref *ref);
@@ -167,6 +170,9 @@ struct own_memo {
     bool known, own;
 };
 bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo);
+
+/* Is the chunk on disk in the very form of the reference, and readable? */
+bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref);
 
 /* Write a chunk into a slot that the caller holds (filling or moving) and note the result for the directory's health.
  * -EAGAIN: no writer ring came free, or the directory went down meanwhile; else -errno of the disk. */

@@ -516,30 +516,47 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
     return w.hit_count && !w.hits[0].rc;
 }
 
-/* The memory tier has chunks as readers want them, which is how those are stored that do not compress. */
-bool cache_read_stored(struct cache *c, const struct chunk_ref *ref, uint8_t *dst)
+/* Add the chunk to the hits, if it is on disk in the form that it is asked for. */
+static void pin_stored_locked(struct cache *c, struct window *w, const struct cache_piece *p)
 {
-    const struct cache_piece piece = {.ref = *ref, .len = ref->plain_len, .dst = dst};
-    uint64_t left_ms = c->disk_timeout_ms;
-    struct window w = {.hit_count = 1};
-    struct hit *hit = &w.hits[0];
-    if (!(ref->flags & CHUNK_ZSTD) && serve_from_memory(c, &piece))
-        return true;
+    uint32_t id = hit_slot_locked(c, p);
+    if (id == SPACE_NONE || !fill_has_stored_locked(c, &p->ref))
+        return;
+    struct hit *hit = &w->hits[w->hit_count++];
+    hit->piece = p;
+    hit->as_stored = true;
+    space_pin_read(&c->space, id, p->ref.plain_len, &hit->slot);
+}
+
+/* The memory tier has chunks as readers want them, which is how those are stored that do not compress. */
+static void read_stored_window(struct cache *c, const struct cache_piece *pieces, size_t n, bool *got,
+                               uint64_t *left_ms)
+{
+    struct window w;
+    w.hit_count = 0;
+    for (size_t i = 0; i < n; i++)
+        got[i] = !(pieces[i].ref.flags & CHUNK_ZSTD) && serve_from_memory(c, &pieces[i]);
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        uint32_t id = hit_slot_locked(c, &piece);
-        if (id == SPACE_NONE)
-            return false;
-        space_pin_read(&c->space, id, ref->plain_len, &hit->slot);
+        for (size_t i = 0; i < n; i++)
+            if (!got[i])
+                pin_stored_locked(c, &w, &pieces[i]);
     }
-    hit->piece = &piece;
-    hit->as_stored = true;
-    if (!(hit->slot.flags & RECORD_ZSTD) != !(ref->flags & CHUNK_ZSTD) || hit->slot.stored_len != ref->stored_len) {
-        cache_unpin(c, &hit->slot);
-        return false;
+    if (w.hit_count)
+        read_pinned(c, &w, left_ms);
+    for (size_t i = 0; i < w.hit_count; i++) {
+        const struct cache_piece *p = w.hits[i].piece;
+        got[p - pieces] = !w.hits[i].rc && crc32c(p->dst, p->ref.stored_len) == p->ref.stored_crc;
     }
-    read_pinned(c, &w, &left_ms);
-    return !hit->rc && crc32c(dst, ref->stored_len) == ref->stored_crc;
+}
+
+void cache_read_stored(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
+{
+    uint64_t left_ms = c->disk_timeout_ms;
+    for (size_t done = 0, part; done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)WINDOW);
+        read_stored_window(c, pieces + done, part, out_got + done, &left_ms);
+    }
 }
 
 /* ---- cache_read ---- */

@@ -166,7 +166,7 @@ int fill_chunk(struct cache *c, const struct space_request *request, struct buf 
 int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
 {
     struct space_request request = fill_request(inflight_chunk(inflight));
-    uint32_t quota = inflight_tag(inflight);
+    uint32_t tag = inflight_tag(inflight), quota = tag <= CACHE_QUOTAS_MAX ? tag : 0;
     request.group = (uint8_t)quota;
     request.owner = quota ? c->quotas[quota - 1].owner : 0;
     CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
@@ -320,13 +320,72 @@ static bool time_is_over(struct fill *f)
     return f->stopping && clock_now_ms() > f->stop_ms;
 }
 
-/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
-static void keep_landed(struct cache *c, struct inflight *inflight)
+/* ---- for other nodes ---- */
+
+bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, &ref->digest) : SPACE_NONE;
+    if (id == SPACE_NONE || !cache_readable_locked(c, id))
+        return false;
+    const struct slot *slot = space_slot_at(&c->space, id);
+    return !(slot->flags & RECORD_ZSTD) == !(ref->flags & CHUNK_ZSTD) && slot->plain_len == ref->plain_len &&
+           slot->stored_len == ref->stored_len;
+}
+
+/* Drop a chunk that is cached uncompressed, from before other nodes were answered, where they ask for it compressed.
+ * Else it would be fetched for each of them. The other way round stays: two packs may have one chunk in two forms. */
+static bool drop_uncompressed(struct cache *c, const struct chunk_ref *ref)
+{
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        uint32_t id = space_find(&c->space, &ref->digest);
+        if (!(ref->flags & CHUNK_ZSTD) || id == SPACE_NONE || !cache_readable_locked(c, id) ||
+            space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
+            return false;
+    }
+    return !cache_evict(c, &ref->digest, false);
+}
+
+/* What replaces another form of a chunk is kept whatever the policy says. */
+static void keep_for_others(struct cache *c, struct inflight *inflight)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     int rc = inflight_wait(inflight, &plain);
-    assert(rc == 0); /* fill_landed is called only for fetches that succeeded */
+    assert(rc == 0); /* it has landed with bytes */
+    bool over = time_is_over(&c->fill), replaces = !over && drop_uncompressed(c, inflight_chunk(inflight));
+    rc = over ? -EAGAIN : fill_inflight(c, inflight, plain, replaces);
+    if (rc == -EAGAIN || rc == -ENODEV)
+        counter_add(&c->stats.fills_dropped, 1);
+    else if (rc == -EDQUOT)
+        counter_add(&c->stats.not_admitted, 1);
+    fetch_retire(c->for_others, inflight);
+}
+
+void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm)
+{
+    struct cache *c = arg;
     size_t bytes = inflight_bytes(c, inflight);
+    if (!c->dir_count || inflight_tag(inflight) != TAG_KEEP) {
+        fetch_retire(c->for_others, inflight);
+        return;
+    }
+    if (take_memory(&c->fill, bytes, is_node(inflight), false)) {
+        if (queue_try_push(c->fill.queue, inflight_ref(inflight)))
+            return;
+        inflight_unref(inflight);
+        give_memory(&c->fill, bytes);
+    }
+    keep_for_others(c, inflight);
+}
+
+/* ---- the writer threads ---- */
+
+/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
+static void keep_for_readers(struct cache *c, struct inflight *inflight)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = inflight_wait(inflight, &plain);
+    assert(rc == 0);                         /* fill_landed is called only for fetches that succeeded */
     bool ours = landed_is_ours(c, inflight); /* if not, a thread that warms it writes it itself */
     rc = fill_memory(c, &inflight_chunk(inflight)->digest, plain, false);
     if (time_is_over(&c->fill)) {
@@ -345,6 +404,15 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
     else if (rc == -EDQUOT)
         counter_add(&c->stats.not_admitted, 1);
     fetch_retire(c->fetch, inflight);
+}
+
+static void keep_landed(struct cache *c, struct inflight *inflight)
+{
+    size_t bytes = inflight_bytes(c, inflight);
+    if (inflight_tag(inflight) == TAG_KEEP)
+        keep_for_others(c, inflight);
+    else
+        keep_for_readers(c, inflight);
     inflight_unref(inflight);
     give_memory(&c->fill, bytes);
 }

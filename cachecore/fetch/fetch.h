@@ -42,6 +42,7 @@ struct fetch_config {
     uint64_t silent_ms;     /* a store with GETs in flight that delivers nothing for this long is silent; 0: 2 s */
     unsigned hedge_percent; /* hedged requests allowed per hundred demand GETs; 0: none */
     bool keep_stored;       /* keep the stored bytes of compressed chunks as well (inflight_stored) */
+    bool no_again;          /* a chunk whose bytes are wrong, or whose GET broke, is not requested a second time */
     /* Called by a worker for each in-flight fetch that landed with bytes, after its waiters woke. The callee must call
      * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. warm: a caller at
      * PRIORITY_WARM waits for it, even if a reader has raised its priority. */

@@ -200,7 +200,8 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc) && clock_now_ms() < run->context.deadline_ms ? rc : 0;
+    bool again = worth_again(rc) && !run->f->config.no_again && clock_now_ms() < run->context.deadline_ms;
+    run->again[i] = again ? rc : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }

@@ -72,7 +72,7 @@ int warm_take(struct image *img, struct store_proxies *proxies, struct store *le
 {
     CLEANUP_FREE struct taking *t = calloc(1, sizeof *t);
     struct image_cursor cursor;
-    uint64_t count = manifest_chunk_count(&img->manifest), run;
+    uint64_t count = manifest_chunk_count(&img->manifest), run = 0;
     int rc = t ? 0 : error_no_memory();
     if (rc)
         return rc;

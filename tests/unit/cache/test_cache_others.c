@@ -51,6 +51,13 @@ static void start(struct world *w, bool own, int level)
     world_open(w);
 }
 
+/* Until nothing is fetched or written. */
+static void settle(struct world *w)
+{
+    counter_wait_zero(cache_counters, w->cache, "granary_peer_fetch_in_flight");
+    world_settle(w);
+}
+
 /* Get n chunks for another node, and compare with the pack. */
 static int give(struct world *w, unsigned first, unsigned n)
 {
@@ -67,6 +74,21 @@ static int give(struct world *w, unsigned first, unsigned n)
         if (memcmp(got + w->refs[i].offset, pack.data + w->refs[i].offset, w->refs[i].stored_len) != 0)
             fail_msg("chunk %u: wrong bytes", i);
     return rc;
+}
+
+/* How many chunks are cached as they are stored. */
+static unsigned stored(struct world *w)
+{
+    struct cache_piece pieces[CHUNKS];
+    CLEANUP_FREE uint8_t *all = malloc(WORLD_PACK_MAX);
+    bool got[CHUNKS];
+    unsigned n = 0;
+    for (unsigned i = 0; i < CHUNKS; i++)
+        pieces[i] = world_piece(w, i, 0, w->refs[i].plain_len, all + w->refs[i].offset);
+    cache_read_stored(w->cache, pieces, CHUNKS, got);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        n += got[i];
+    return n;
 }
 
 static void *give_first(void *arg)
@@ -87,12 +109,10 @@ static void test_cache_others__gives_what_is_stored_and_keeps_its_own(void **sta
         struct world w;
         start(&w, true, level);
         assert_int_equal(give(&w, 0, CHUNKS), 0);
-        world_settle(&w);
+        settle(&w);
         assert_int_equal(count_of(&w, "entries"), CHUNKS);
         int before = gets(&w);
-        CLEANUP_FREE uint8_t *got = malloc(CHUNK_SIZE_MAX);
-        for (unsigned i = 0; i < CHUNKS; i++)
-            assert_true(cache_read_stored(w.cache, &w.refs[i], got));
+        assert_int_equal(stored(&w), CHUNKS);
         world_expect_all(&w);
         assert_int_equal(gets(&w), before);
         world_release(&w);
@@ -113,11 +133,9 @@ static void test_cache_others__what_is_cached_uncompressed_is_fetched_once(void 
     world_open(&w);
     assert_int_equal(count_of(&w, "entries"), CHUNKS);
     assert_int_equal(give(&w, 0, CHUNKS), 0);
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(count_of(&w, "entries"), CHUNKS);
-    CLEANUP_FREE uint8_t *got = malloc(CHUNK_SIZE_MAX);
-    for (unsigned i = 0; i < CHUNKS; i++)
-        assert_true(cache_read_stored(w.cache, &w.refs[i], got));
+    assert_int_equal(stored(&w), CHUNKS);
     world_release(&w);
 }
 
@@ -126,10 +144,10 @@ static void test_cache_others__what_is_anothers_is_not_kept(void **state)
     struct world w;
     start(&w, false, 3);
     assert_int_equal(give(&w, 0, CHUNKS), 0);
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(count_of(&w, "entries"), 0);
     world_expect_all(&w); /* a reader's either */
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(count_of(&w, "entries"), 0);
     assert_int_equal(count_of(&w, "others_total"), CHUNKS);
     world_release(&w);
@@ -142,7 +160,7 @@ static void test_cache_others__what_its_owner_lacks_is_kept(void **state)
     start(&w, false, 3);
     node.owner_lacks = true;
     world_expect_all(&w);
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(count_of(&w, "entries"), CHUNKS);
     assert_int_equal(count_of(&w, "others_total"), 0);
     world_release(&w);
@@ -167,7 +185,7 @@ static void test_cache_others__joins_a_reader_at_the_store(void **state)
     pthread_join(reader, NULL);
     pthread_join(other, NULL);
     inflight_unref(inflight);
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(gets(&w), 1);
     assert_int_equal(count_of(&w, "entries"), 1);
     world_release(&w);
@@ -230,7 +248,9 @@ static void test_cache_others__a_false_reference_fails_alone(void **state)
     store_fake_release(w.fake);
     pthread_join(reader, NULL);
     const struct cache_piece piece = {.ref = wrong, .store = w.store, .dst = got};
+    int before = gets(&w);
     assert_int_equal(cache_get_stored(w.cache, &piece, 1, clock_now_ms() + CACHE_OTHERS_MS), -EBADMSG);
+    assert_int_equal(gets(&w), before + 1); /* it is not worth a second one */
     world_expect(&w, 0);
     world_release(&w);
 }
@@ -246,7 +266,10 @@ static void test_cache_others__waits_for_a_slow_store_no_longer_than_told(void *
     assert_int_equal(cache_get_stored(w.cache, &piece, 1, clock_now_ms()), -ETIMEDOUT);
     store_fake_wait_held(w.fake, 1);
     store_fake_release(w.fake);
-    assert_int_equal(give(&w, 0, 1), 0);
+    settle(&w);
+    assert_int_equal(count_of(&w, "entries"), 1); /* it is there for the next one */
+    assert_int_equal(give(&w, 0, 1), -EAGAIN);
+    assert_int_equal(gets(&w), 1);
     world_release(&w);
 }
 
@@ -261,7 +284,7 @@ static void test_cache_others__takes_what_there_is(void **state)
         pieces[i].store = node.origin; /* a store by itself, as that of leaving nodes is */
     }
     assert_int_equal(cache_take(w.cache, pieces, CHUNKS), 0);
-    world_settle(&w);
+    settle(&w);
     assert_int_equal(count_of(&w, "entries"), CHUNKS);
     store_fake_set_dead(w.fake, -ENOENT);
     world_expect_all(&w);

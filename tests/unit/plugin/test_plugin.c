@@ -197,6 +197,7 @@ static void test_plugin__a_node_needs_a_list_a_cache_and_a_key(void **state)
         struct stack_options o;
         stack_options_init(&o);
         assert_int_equal(stack_options_set(&o, "image", "/s/i"), 0);
+        assert_int_equal(stack_options_set(&o, "peer-listen", "h:0"), -EINVAL); /* nobody could ask there */
         for (size_t k = 0; k < 5 && cases[i].given[k][0]; k++)
             assert_int_equal(stack_options_set(&o, cases[i].given[k][0], cases[i].given[k][1]), 0);
         assert_int_equal(stack_options_complete(&o), cases[i].said ? -EINVAL : 0);

@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "format/chunk_list.h"
 #include "net/peer_key.h"
@@ -170,6 +172,7 @@ static void test_peers__who_has_not_the_key_gets_nothing(void **state)
     assert_int_equal(get(0, 4, body, &len), 401);
     assert_int_equal(get_by(other, 0, 4, body, &len), 401);
     assert_int_equal(counter_get(&stack_peer_counts(g.w.stack)->served), 0);
+    assert_int_equal(counter_get(&stack_peer_counts(g.w.stack)->strangers), 2);
     assert_int_equal(get_by(g.key, 0, 4, body, &len), 206);
     check_body(0, 4, body, len);
     release();
@@ -205,6 +208,9 @@ static void test_peers__other_requests_are_refused(void **state)
                                          "Range: bytes=0-99999999\r\n",
                                          "Range: bytes=0-1,4-5\r\n",
                                          "Range: bytes=0-9\r\n",
+                                         "Range: bytes=+0-9\r\n",
+                                         "Range: bytes=0--1\r\n",
+                                         "Range: bytes= 0-9\r\n",
                                          "Range: bytes=0-9\r\n" CHUNK_LIST_HEADER ": AAAA\r\n"};
     char key[OBJECT_KEY_MAX], request[1024];
     object_key(OBJECT_PACK, &g.w.img.refs[0].object, key);
@@ -217,41 +223,61 @@ static void test_peers__other_requests_are_refused(void **state)
     release();
 }
 
-/* Write the request in pieces of the connection's choice, and read the status. */
-static int raw(const char *const *parts, size_t n)
+/* A GET has no body, and none is waited for. */
+static void test_peers__a_body_is_refused(void **state)
 {
-    char got[4096];
-    size_t len = 0;
-    ssize_t more;
-    int fd = dial(), status = 0;
-    for (size_t i = 0; i < n; i++)
-        must(io_write_full(fd, parts[i], strlen(parts[i])) == 0, "write");
-    while (len < sizeof got - 1 && (more = read(fd, got + len, sizeof got - 1 - len)) > 0)
-        len += (size_t)more;
-    close(fd);
-    got[len] = 0;
-    (void)!sscanf(got, "HTTP/1.1 %d", &status);
-    return status;
-}
-
-/* A body that a GET does not have, in chunks that arrive together: the request is answered once, when it is whole. */
-static void test_peers__a_body_is_passed_over(void **state)
-{
-    static const char *const bodies[] = {
-        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n3\r\nghi\r\n0\r\n\r\n",
-        "Content-Length: 9\r\n\r\nabcdefghi",
-    };
-    char key[OBJECT_KEY_MAX], list[CHUNK_LIST_TEXT_MAX], head[CHUNK_LIST_TEXT_MAX + 1024];
+    static const char *const bodies[] = {"Transfer-Encoding: chunked", "Content-Length: 9"};
+    static uint8_t body[ANSWER_MAX];
+    char key[OBJECT_KEY_MAX], list[CHUNK_LIST_TEXT_MAX], request[CHUNK_LIST_TEXT_MAX + 1024];
+    size_t len;
     init();
     cache_chunks(0, 16);
     const struct chunk_ref *ref = &g.w.img.refs[3];
-    snprintf(head, sizeof head,
-             "GET /lake/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER
-             ": %s\r\n",
-             object_key(OBJECT_PACK, &ref->object, key), ref->offset, ref->offset + ref->stored_len - 1,
-             chunk_list_encode(&ref, 1, list));
-    for (size_t i = 0; i < 20 * GR_ARRAY_SIZE(bodies); i++)
-        assert_int_equal(raw((const char *const[]){head, bodies[i % GR_ARRAY_SIZE(bodies)]}, 2), 206);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(bodies); i++) {
+        snprintf(request, sizeof request,
+                 "GET /lake/%s HTTP/1.1\r\nHost: x\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER ": %s\r\n%s\r\n\r\n",
+                 object_key(OBJECT_PACK, &ref->object, key), ref->offset, ref->offset + ref->stored_len - 1,
+                 chunk_list_encode(&ref, 1, list), bodies[i]);
+        assert_int_equal(ask(request, body, &len), 400); /* the connection is closed: nothing is kept for the rest */
+    }
+    release();
+}
+
+/* A request for chunks [0, n), which leaves the connection open. */
+static void write_request(int fd, unsigned n)
+{
+    char key[OBJECT_KEY_MAX], list[CHUNK_LIST_TEXT_MAX], request[CHUNK_LIST_TEXT_MAX + 1024];
+    const struct chunk_ref *refs[CHUNK_LIST_MAX];
+    for (unsigned i = 0; i < n; i++)
+        refs[i] = &g.w.img.refs[i];
+    snprintf(request, sizeof request,
+             "GET /lake/%s HTTP/1.1\r\nHost: x\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER ": %s\r\n\r\n",
+             object_key(OBJECT_PACK, &refs[0]->object, key), refs[0]->offset,
+             refs[n - 1]->offset + refs[n - 1]->stored_len - 1, chunk_list_encode(refs, n, list));
+    must(io_write_full(fd, request, strlen(request)) == 0, "write");
+}
+
+/* A client that does not read holds the memory of its answer only until another one needs memory. */
+static void test_peers__who_takes_an_answer_too_slowly_is_cut_off(void **state)
+{
+    enum { ANSWERS = 8 /* more than the kernel takes */, LIMIT_MS = 60000 };
+    static uint8_t body[ANSWER_MAX];
+    size_t len;
+    init();
+    cache_chunks(0, 16);
+    peers_send_within(g.peers, 0);
+    int fd = dial(), small = 4096;
+    must(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), "setsockopt");
+    for (unsigned i = 0; i < ANSWERS; i++)
+        write_request(fd, 16);
+    struct pollfd gone = {.fd = fd};
+    uint64_t end = clock_now_ms() + LIMIT_MS;
+    while (!poll(&gone, 1, 10)) {
+        assert_true(clock_now_ms() < end);
+        assert_int_equal(get(0, 1, body, &len), 206);
+    }
+    assert_true(gone.revents & (POLLERR | POLLHUP));
+    close(fd);
     release();
 }
 
@@ -317,7 +343,8 @@ int main(void)
         cmocka_unit_test(test_peers__what_is_not_cached_is_not_here),
         cmocka_unit_test(test_peers__who_has_not_the_key_gets_nothing),
         cmocka_unit_test(test_peers__other_requests_are_refused),
-        cmocka_unit_test(test_peers__a_body_is_passed_over),
+        cmocka_unit_test(test_peers__a_body_is_refused),
+        cmocka_unit_test(test_peers__who_takes_an_answer_too_slowly_is_cut_off),
         cmocka_unit_test(test_peers__many_at_once),
         cmocka_unit_test(test_peers__clients_that_vanish_harm_nobody),
     };
