@@ -1,4 +1,5 @@
 #!/bin/bash
+# ctest: long
 # granary leave: the other nodes take over what a node keeps for them, from its cache and not from the store; when it is
 # gone, and the store with it, they have everything.
 . "$(dirname "$0")/lib-l2.sh"
@@ -6,16 +7,7 @@
 make_images 4
 serve_store P1 P2 P3
 STORE=$BACKGROUND_PID
-for n in 1 2 3; do port=P$n && echo "http://127.0.0.1:${!port}/lake"; done >"$W/members"
-images=()
-for i in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$P/lake/i$i"); done
-openssl rand -hex 32 >"$W/key"
-# shellcheck disable=SC2034
-proxies=("l2=$W/members")
-for n in 1 2 3; do
-    port=P$n
-    serve "n$n" "cache=$W/cache$n:64M" "peer-listen=127.0.0.1:${!port}" "peer-key=$W/key" peer-keep=none hedge=0 timeout=60s
-done
+start_nodes 3
 for n in 1 2 3; do read_all n$n; done
 sent=$(sent_by_store)
 
