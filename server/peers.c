@@ -55,9 +55,10 @@ enum {
 
 struct peers {
     struct stack *stack;
-    struct store_node node; /* whom it answers */
-    char weight[16];        /* of this node, for HTTP_NODE_HEADER */
-    int fd;                 /* the listening socket; -1: the daemon owns it */
+    struct store_node node;                      /* whom it answers */
+    char weight[16];                             /* of this node, for HTTP_NODE_HEADER */
+    struct MHD_OptionItem tls[PEER_TLS_OPTIONS]; /* of the daemon, where there is TLS */
+    int fd;                                      /* the listening socket; -1: the daemon owns it */
     unsigned port;
     struct MHD_Daemon *daemon;
     struct queue *lookups, *fetches;
@@ -512,6 +513,11 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
     int rc = listen_tcp(node->address, &p->fd, &p->port);
     if (rc)
         return error_prefix(rc, "peer-listen");
+    rc = node->tls ? peer_tls_begin(node->tls, p->tls) : 0; /* here, where what is wrong ends the start */
+    if (rc) {
+        close(p->fd);
+        return rc;
+    }
     *out = steal_ptr(&p);
     return 0;
 }
@@ -549,9 +555,7 @@ static int start_daemon(struct peers *p)
     size_t n = OURS;
     unsigned flags = MHD_ALLOW_SUSPEND_RESUME;
     if (p->node.tls) {
-        int rc = peer_tls_begin(p->node.tls, options + n);
-        if (rc)
-            return rc;
+        memcpy(options + n, p->tls, sizeof p->tls);
         n += PEER_TLS_OPTIONS;
         flags |= MHD_USE_TLS;
     }
