@@ -97,7 +97,8 @@ run() {
         [ "$1" = alone ] || l2=(--l2 "$W/members")
         [ "$1" != peers ] || l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-key "$W/key" --peer-keep none)
         mkdir -p "$W/mnt$n"
-        in_client "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
+        # not by ip netns exec, whose mounts nobody else sees
+        nsenter --net="/run/netns/$LINK-c" "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
         mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")
     done
     for n in "${nginxes[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
