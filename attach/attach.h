@@ -4,6 +4,7 @@
 
 #include "attach/control_client.h"  /* requests to a server's control socket */
 #include "attach/device/device.h"   /* block devices; warming by an NBD client */
+#include "attach/follow/follow.h"   /* a directory that shows the newest version of a tag */
 #include "attach/keeper/keeper.h"   /* the reconnect daemons of this node's devices */
 #include "attach/mount/mount.h"     /* mount and unmount */
 #include "attach/mount/mountinfo.h" /* what is mounted on this machine */

@@ -132,6 +132,8 @@ int state_save(const struct mount_state *s)
                   digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "mounter",
                   process_to_json(&s->mounter), "mounted", s->mounted);
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
+    if (s->fenced)
+        json_object_set_new(root, "fence", json_string("warmed"));
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
         return error_no_memory();
@@ -152,6 +154,7 @@ static bool decode(const json_t *root, struct mount_state *out)
         !process_from_json(server, &out->server) || !process_from_json(mounter, &out->mounter))
         return false;
     out->mounted = mounted;
+    out->fenced = json_object_get(root, "fence"); /* an earlier version writes none */
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 

@@ -31,6 +31,7 @@ struct mount_state {
     struct process server;           /* that server's supervisor; pid 0: not started by mounts */
     struct process mounter;          /* the process that mounted */
     bool mounted;
+    bool fenced; /* the export has a fence of its own */
 };
 
 /* Fill in id, run_dir and dir for a mount point (absolute, without symlinks). */

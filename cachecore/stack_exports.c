@@ -163,6 +163,11 @@ const struct bytes *stack_export_proof(const struct stack_export *e)
     return &e->proof;
 }
 
+bool stack_export_fenced(const struct stack_export *e)
+{
+    return e->fenced;
+}
+
 /* ---- adding ---- */
 
 /* Check an export's name: it appears in NBD's handshake, in URLs, in log lines, and in FUSE as a directory entry. */
@@ -190,6 +195,9 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     e->refs = 1;
     e->stack = s;
     e->proof = (struct bytes)BYTES_INIT(EXPORT_TABLE_MAX);
+    e->fenced = image->fenced;
+    if (e->fenced && !s->config.cache.dir_count && !s->config.cache.memory)
+        return error_set(-EINVAL, "fence=warmed needs a cache, or nothing can be read; this server has none");
     int rc = image_ref_parse(image->ref, &e->ref);
     if (!rc && image->keys)
         rc = s3_keys_copy(image->keys, &e->keys);
@@ -227,14 +235,15 @@ int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_e
         .manifest = &manifest,
         .index_memory = index_memory(s, stack_count(s)),
         .quota = cache_quota(s->cache, e->ref.name),
-        .readahead = s->config.readahead,
+        .fenced = e->fenced,
+        .readahead = e->fenced ? 0 : s->config.readahead, /* it would fetch */
         .latency = &s->reads,
         .slow = &s->slow,
     };
     rc = e->keys ? resolver_hand(resolver, &e->proof) : 0;
     if (!rc)
         rc = image_open(&image, &e->ref.digest, &e->image);
-    return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
+    return rc || !s->ahead || e->fenced ? rc : ahead_add(s->ahead, e->image);
 }
 
 /* Share the index memory anew after the number of exports changed. */
@@ -245,9 +254,15 @@ static void share_index_memory(struct stack *s)
         image_set_index_memory(e->image, share);
 }
 
-/* Replace the keys of an export by those of a later request, which have read the same manifest. */
+/* Replace the keys of an export by those of a later request, which have read the same manifest. A request that asks for
+ * no fence takes the export as it is. */
 static int take_keys(struct stack_export *there, const struct stack_export *mine)
 {
+    if (mine->fenced && !there->fenced)
+        return error_set(-EPERM,
+                         "the export '%s' is there without fence=warmed; unmount or remove it first, or choose another "
+                         "name",
+                         there->name);
     if (there->keys && mine->keys)
         return s3_keys_replace(there->keys, mine->keys);
     if (!there->keys && !mine->keys)

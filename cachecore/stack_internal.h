@@ -25,6 +25,7 @@ struct stack_export {
     struct stack *stack;
     struct s3_keys *keys; /* of its own, and those of its store; NULL: none */
     struct bytes proof;   /* stack_export_proof */
+    bool fenced;
 };
 
 /* A store that images are read from; open until the stack is closed, since fetches in flight use it. One with keys

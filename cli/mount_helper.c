@@ -73,12 +73,18 @@ static int is_wanted(void *arg, const struct mount_state *s)
     return !strcmp(s->dir, w->dir) && !strcmp(s->image, w->image);
 }
 
-/* Whether the image is mounted there already. mount(8) compares devices, not images, and so calls the helper again at
- * every `mount -a`. */
+static int is_followed(void *arg, const struct follow_state *f)
+{
+    const struct wanted *w = arg;
+    return !strcmp(f->dir, w->dir) && !strcmp(f->image, w->image) && follow_is_alive(f);
+}
+
+/* Whether the image is mounted there already, or followed. mount(8) compares devices, not images, and so calls the
+ * helper again at every `mount -a`. */
 static bool is_mounted(const char *image, const char *dir)
 {
     struct wanted w = {.image = image, .dir = realpath(dir, NULL)};
-    bool found = w.dir && mount_each(is_wanted, &w) > 0;
+    bool found = w.dir && (mount_each(is_wanted, &w) > 0 || follow_each(is_followed, &w) > 0);
     free(w.dir);
     return found;
 }

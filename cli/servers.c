@@ -5,7 +5,8 @@
  * names a server by
  *
  *   socket X       X.control if it exists, else X itself is the control socket
- *   directory X    a mount point: from its state; else X.control, of `granary serve --fuse`
+ *   directory X    a mount point, or a directory that follows a tag: from its state; else X.control, of `granary serve
+ *                  --fuse`
  *   nothing        `granary serve` at its usual place, else the only server of mounts
  *
  * Mounts come from the state files, exports from the server's status. The export's name connects the two, or the
@@ -133,6 +134,36 @@ static int add_mount(void *arg, const struct mount_state *s)
     return 0;
 }
 
+/* A directory that follows a tag, of one server. */
+struct following {
+    const char *control;
+    json_t *all;
+};
+
+/* Add the directory with its versions. */
+static int add_followed(void *arg, const struct follow_state *f)
+{
+    const struct following *l = arg;
+    char dir[PATH_MAX];
+    if (!*f->control || !same_socket(l->control, f->control))
+        return 0;
+    json_t *versions = json_array();
+    for (size_t i = 0; i < f->count; i++)
+        json_array_append_new(versions,
+                              json_pack("{s:o,s:o,s:o}", "digest", print_json_digest(&f->versions[i].digest), "dir",
+                                        json_lossy(follow_version_link(f, &f->versions[i].digest, dir)), "shown",
+                                        f->versions[i].shown ? print_json_time(f->versions[i].shown) : json_null()));
+    json_t *followed =
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "dir", json_lossy(f->dir), "image", json_lossy(f->image),
+                  "digest", print_json_digest(&f->shown), "wanted", print_json_digest(&f->wanted), "follower",
+                  follow_is_alive(f) ? json_integer(f->follower.pid) : json_null(), "versions", versions, "switches",
+                  (json_int_t)f->switches, "switched", f->switched ? print_json_time(f->switched) : json_null());
+    if (*f->reason)
+        json_object_set_new(followed, "reason", json_lossy(f->reason));
+    json_array_append_new(l->all, followed);
+    return 0;
+}
+
 /* Best effort: the states of other users' mounts are not readable. */
 void node_servers_add_mounts(const char *control, json_t *status)
 {
@@ -151,6 +182,12 @@ void node_servers_add_mounts(const char *control, json_t *status)
         json_object_set_new(export, "mounts", json_array());
     }
     mount_each(add_mount, &l);
+    json_t *followed = json_array();
+    follow_each(add_followed, &(struct following){control, followed});
+    if (json_array_size(followed))
+        json_object_set_new(status, "followed", followed);
+    else
+        json_decref(followed);
 }
 
 /* ---- the server that a user means ---- */
@@ -215,7 +252,7 @@ int control_target_find(const char *target, char *out, size_t size)
     }
     if (rc == -ENOENT)
         return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
-    rc = mount_find(target, &state);
+    rc = follow_find_mount(target, &state);
     if (rc == -ENOENT && find_beside(target, out, size)) /* the directory of serve --fuse */
         return 0;
     if (rc == -ENOENT)
@@ -229,13 +266,15 @@ int control_target_find(const char *target, char *out, size_t size)
     return 0;
 }
 
-const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX])
+void control_target_mounted(const char *target, struct control_mounted *out)
 {
     struct mount_state state;
     struct stat st;
-    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
-        return NULL;
-    return print_digest(&state.digest, out);
+    *out = (struct control_mounted){.digest = ""};
+    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || follow_find_mount(target, &state))
+        return;
+    print_digest(&state.digest, out->digest);
+    snprintf(out->export, sizeof out->export, "%s", state.export_name);
 }
 
 /* The state has the export's name if the mount added the export. Else the image's own name is the export's. */
@@ -255,7 +294,7 @@ static bool export_of(const struct mount_state *s, char *out, size_t size)
 bool control_target_export(const char *target, char *out, size_t size)
 {
     struct mount_state state;
-    return !mount_find(target, &state) && export_of(&state, out, size);
+    return !follow_find_mount(target, &state) && export_of(&state, out, size);
 }
 
 /* Reduce a list of exports to the one of that name. */
@@ -266,15 +305,28 @@ static void keep_named(json_t *exports, const char *name)
             json_array_remove(exports, i);
 }
 
+/* Reduce the followed directories to the one whose version the mount is. */
+static void keep_followed(json_t *status, const struct mount_state *s)
+{
+    json_t *followed = json_object_get(status, "followed");
+    struct follow_state f;
+    for (size_t i = json_array_size(followed); i--;)
+        if (follow_load(server_status_text(json_array_get(followed, i), "dir"), &f) || !follow_has_mount(&f, s->dir))
+            json_array_remove(followed, i);
+    if (followed && !json_array_size(followed))
+        json_object_del(status, "followed");
+}
+
 void node_servers_keep_mount(json_t *status, const char *target)
 {
     struct mount_state s;
     char name[STATE_REF_MAX];
     json_t *exports = json_object_get(status, "exports");
-    if (mount_find(target, &s) || !export_of(&s, name, sizeof name))
+    if (follow_find_mount(target, &s) || !export_of(&s, name, sizeof name))
         return;
     keep_named(exports, name);
     keep_named(json_object_get(status, "waiting_exports"), name);
+    keep_followed(status, &s);
     json_t *export = json_array_get(exports, 0);
     json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
     if (!export)

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attach/attach.h"
 #include "base/compiler.h"
 #include "base/vec.h"
 #include "cli/output.h"
@@ -24,9 +25,12 @@
  * -ENOENT: there is no server; -EINVAL: mounts have several, and the sentence names them. */
 GR_MUST_CHECK int control_target_find(const char *target, char *out, size_t size);
 
-/* Return "sha256:<hex>" of the image mounted on target: a mount point means one image, whatever else its server serves.
- * NULL: target is no mount point. */
-const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX]);
+/* What a mount point means, whatever else its server serves: "sha256:<hex>" of its image, and the name of its export
+ * where the mount chose that. Both are "" where target is no mount point. */
+struct control_mounted {
+    char digest[PRINT_DIGEST_MAX], export[STATE_REF_MAX];
+};
+void control_target_mounted(const char *target, struct control_mounted *out);
 
 /* Return the name of the mount point's export, at most size bytes with its NUL. false: target is no mount point. */
 bool control_target_export(const char *target, char *out, size_t size);
@@ -49,7 +53,8 @@ void node_servers_release(struct node_servers *n);
 GR_MUST_CHECK int node_servers_add_units(struct node_servers *n);
 
 /* Add to each export in a server's status "mounts", the directories where it is mounted, and "devices", the nbd devices
- * of these mounts, each with its reconnect daemon as "keeper": a process or null. */
+ * of these mounts, each with its reconnect daemon as "keeper": a process or null. Add to the status "followed", the
+ * directories that show the newest version of a tag by this server, if there are any. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
 /* If target is a mount point, reduce such a status to that mount: its export, with this directory and its device only.

@@ -43,7 +43,22 @@ enum grpc_status check_text(struct grpc_reply *reply, const char *field, const c
     return GRPC_OK;
 }
 
-/* Every access mode is accepted, since a volume is read-only whatever a pod asks for. */
+/* What an image cannot do is refused, and not dropped: a pod would wait for what never comes. */
+static enum grpc_status check_mount(struct grpc_reply *reply, const Csi__V1__VolumeCapability__MountVolume *m)
+{
+    if (m->n_mount_flags)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "mountOptions have no effect; volumeAttributes has the options of granary mount");
+    if (*m->volume_mount_group)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "volume_mount_group has no effect: the files of an image belong to whom it says");
+    if (*m->fs_type && strcmp(m->fs_type, "erofs") != 0 && strcmp(m->fs_type, "ext4") != 0)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "an image is erofs or ext4, as it was built; leave out fsType, which is another one here");
+    return GRPC_OK;
+}
+
+/* Every access mode is accepted, since a volume is read-only whatever a pod asks for; also those of later versions. */
 enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__VolumeCapability *c)
 {
     if (!c)
@@ -51,10 +66,11 @@ enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__Volum
     if (c->access_type_case == CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_BLOCK)
         return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
                          "an image is a filesystem; a volume of it has volumeMode Filesystem");
-    if (c->access_type_case == CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT && c->mount->n_mount_flags)
-        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
-                         "mountOptions have no effect; volumeAttributes has the options of granary mount");
-    return GRPC_OK;
+    if (c->access_type_case != CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volume_capability has no access_type");
+    if (!c->access_mode || !c->access_mode->mode)
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volume_capability has no access_mode");
+    return check_mount(reply, c->mount);
 }
 
 /* ---- secrets ---- */

@@ -9,7 +9,7 @@
  *    publish   reused objects are still there; the manifest, the unique tag, the requested tag
  *
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
- * and "list" writes the data.
+ * and "list" writes the data. A join (build_join.c) lists images instead of a source; it plans and reads nothing.
  *
  * If the parent that "parent", "list" or "plan" reads is damaged, and the user did not name it, all of this happens
  * once more without a parent.
@@ -36,6 +36,7 @@
 #include "repository/gc_marks.h"
 #include "repository/repository.h"
 
+#define JOIN_REMEDY "put one of the images below a directory of its own: --at DIR=PART"
 #define READ_MEMORY_DEFAULT ((size_t)128 << 20)
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)
 #define PACK_SIZE_MAX ((size_t)1 << 30)
@@ -50,6 +51,7 @@ static void build_release(struct build *b)
     upload_free(b->upload);
     nodes_free(b->planned);
     checkpoint_free(b->checkpoint);
+    source_close(b->joined);
     parent_free(b->parent);
     free(b->identity);
     lease_end(b->lease);
@@ -61,6 +63,8 @@ static void build_release(struct build *b)
 static int name_source(struct build *b)
 {
     const struct share *part = &b->options.part;
+    if (b->options.join_at)
+        return build_join_name(b);
     if (part->count && source_streams(b->source))
         return error_set(-ENOTSUP, "build: %s: tar shards cannot be built in parts; choose shards by --include",
                          b->source->url);
@@ -140,7 +144,11 @@ static int open_fs(struct build *b)
                            .parent_data_end = parent ? parent->metadata_offset : 0,
                            .dir = b->options.tmpdir,
                            .step = {.call = build_same_step, .arg = b}};
+    if (b->options.join_at)
+        build_join_size(b, &fs);
     int rc = new_fs(b->options.fs, &fs, &b->fs);
+    if (!rc && b->options.join_at)
+        return build_join_open(b);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
     b->result->rebuild.parent_differs = true;
@@ -226,7 +234,8 @@ static int ingest_source(struct build *b, struct ingest_result *out)
     const struct build_options *o = &b->options;
     const struct ingest_config config = {.source = b->source,
                                          .listing = {.skip_bad_names = o->skip_bad_names,
-                                                     .keep_special = o->keep_special,
+                                                     .keep_special = o->keep_special || o->join_at,
+                                                     .remedy = o->join_at ? JOIN_REMEDY : NULL,
                                                      .directory = o->directory,
                                                      .dir = o->tmpdir},
                                          .known = b->known,
@@ -291,13 +300,15 @@ static int build_list(struct build *b)
 {
     int rc = build_step(b, "listing");
     if (!rc)
-        rc = open_streaming(b);
+        rc = b->options.join_at ? open_fs(b) : open_streaming(b);
     if (!rc)
         rc = ingest_source(b, &b->ingested);
     if (rc)
         return rc;
     b->planned = steal_ptr(&b->ingested.nodes);
     take_listing_stats(b, &b->ingested.stats);
+    if (b->options.join_at)
+        build_join_take(b);
     rc = b->options.part.count ? take_part(b) : 0;
     return rc ? rc : take_source_counts(b);
 }
@@ -424,6 +435,8 @@ static int describe(const struct build *b, struct tag *tag)
     p.part = b->options.part.number;
     p.part_count = b->options.part.count;
     p.parents = b->parent && !b->resumed ? b->parent->image_count : 0;
+    if (b->options.join_at)
+        build_join_describe(b, &p);
     return provenance_encode(&p, tag->provenance);
 }
 
@@ -518,7 +531,7 @@ static int build_all(struct build *b)
     if (!rc && !b->fs)
         rc = open_fs(b);
     if (!rc)
-        rc = build_parent_plan(b);
+        rc = b->options.join_at ? 0 : build_parent_plan(b);
     if (rc || b->options.dry_run)
         return rc;
     rc = read_content(b);
@@ -535,6 +548,8 @@ static int build_all(struct build *b)
  * without a parent. A source that may have been cancelled cannot be listed again. */
 static int judge_damage(const struct build *b)
 {
+    if (b->options.join_at)
+        return error_prefix(-EBADMSG, "join: an image is damaged");
     if (b->options.parent_count || b->resumed || b->reading)
         return parent_refused(-EBADMSG);
     const struct image_ref *parent = &b->parent->images->found;

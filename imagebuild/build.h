@@ -47,6 +47,10 @@ struct build_options {
     bool no_parent;
     const struct image_ref *parents;
     size_t parent_count;
+    /* Join `parents`: the image has all their files and no others, the files of each below the directory of the same
+     * number ("": the root), and no file's bytes are read. Chunk size and filesystem are theirs. NULL: the files are
+     * those of the source. Goes with no option that chooses, reads or moves files. */
+    const char *const *join_at;
     /* Build only upon a parent that one of these keys has signed, and upon no checkpoint; NULL: no key is needed. */
     const struct trust *trust;
     /* Compaction budget: a percentage of the kept bytes plus a number of bytes. Both 0: no compaction. */
@@ -103,7 +107,8 @@ struct build_result {
     double seconds;
 };
 
-/* Build an image and publish it in `store` as ref->name, under ref->tag and a unique tag. Blocks; calls
+/* Build an image and publish it in `store` as ref->name, under ref->tag and a unique tag. source is NULL with
+ * options->join_at. Blocks; calls
  * options->progress from this thread. Source and store stay the caller's, but a failed build may have cancelled the
  * source: open a new one for the next build. On failure nothing is published, and the next run reuses what was
  * uploaded.

@@ -7,6 +7,7 @@
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
 #include "imagebuild/content/content.h"
+#include "imagebuild/fs/fs.h"
 #include "imagebuild/rebuild/parent.h"
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tar/tar.h"
@@ -53,7 +54,8 @@ GR_MUST_CHECK int ingest_run(const struct ingest_config *config, struct ingest_r
 
 /* One run of build_run. build_release (build.c) frees all members it owns. */
 struct build {
-    struct source *source;
+    struct source *source; /* the caller's, or `joined`, once that is open */
+    struct source *joined; /* what a join lists; else NULL */
     struct store *store;
     const struct image_ref *ref;
     struct build_options options; /* with defaults filled in */
@@ -83,6 +85,19 @@ struct build {
 GR_MUST_CHECK int build_step(struct build *b, const char *phase);
 /* Do a step of the current phase: a callback for modules that work for a long time. build: the struct build. */
 GR_MUST_CHECK int build_same_step(void *build);
+
+/* ---- build_join.c: a join (options.join_at); build.c calls these in this order ---- */
+
+/* Check the directories, and fill in b->identity. */
+GR_MUST_CHECK int build_join_name(struct build *b);
+/* Say what the filesystem must have room for, once the images are found. */
+void build_join_size(const struct build *b, struct fs_config *out);
+/* Once the filesystem is open: place the images' data in the new image, and open the source that lists their files. */
+GR_MUST_CHECK int build_join_open(struct build *b);
+/* Once they are listed: all data is in its place. */
+void build_join_take(struct build *b);
+/* Name the images as the sources. */
+void build_join_describe(const struct build *b, struct provenance *out);
 
 /* ---- build_parent.c: the image or checkpoint to build upon; build.c calls these in this order ---- */
 

@@ -31,6 +31,7 @@ static struct parent_config parent_config(struct build *b)
                                   .source = digest_of(b->identity, strlen(b->identity)),
                                   .trust = o->trust,
                                   .must_be = o->parent_count,
+                                  .whole = o->join_at,
                                   .fs = o->fs,
                                   .chunk_size = o->chunk_size,
                                   .compact_percent = o->compact_percent,
@@ -45,6 +46,11 @@ int build_parent_find(struct build *b)
     struct build_options *o = &b->options;
     const struct parent_config config = parent_config(b);
     int rc = o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+    if (!rc && o->join_at) { /* all is taken over, damaged or not, so nothing is looked at */
+        o->fs = b->parent->manifest.fs;
+        o->chunk_size = b->parent->manifest.chunk_size;
+        return 0;
+    }
     if (!rc && b->parent)
         rc = build_step(b, "checking the parent");
     if (!rc && b->parent)

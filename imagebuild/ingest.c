@@ -211,11 +211,11 @@ static int take_content(struct ingest *t, const struct source_entry *e, struct l
     return rc ? rc : content_stream_take(t->stream, e, out);
 }
 
-/* Write the entry's data if there is any, index it for hard links of its archive, and list it. Data of a path that
- * the listing will refuse is not written. */
+/* Write the entry's data if it comes with the entry, index it for hard links of its archive, and list it. Data of a
+ * path that the listing will refuse is not written. */
 static int ingest_take_entry(struct ingest *t, const struct source_entry *e)
 {
-    struct listing_written content = {0};
+    struct listing_written content = {.address = e->address, .content = e->sha256};
     bool refused = listing_refuses(e);
     int rc = e->content && t->config->sink && !refused ? take_content(t, e, &content) : 0;
     if (!rc && e->archive && !S_ISDIR(e->mode))

@@ -1,7 +1,7 @@
 /* The list is kept in memory and written as a whole to a new file after each change. The file: a first line with the
- * version, then for each export three strings, each ended by NUL: what it was added for ("user", "mounts", or with keys
- * of its own "user-keys", "mounts-keys"), its name, its image by digest. An empty list has no file. The keys themselves
- * are in memory only (kept_keys.c).
+ * version, then for each export three strings, each ended by NUL: what it was added for ("user" or "mounts", with
+ * "-keys" for keys of its own, then "-fenced" for cache-only mode), its name, its image by digest. An empty list has no
+ * file. The keys themselves are in memory only (kept_keys.c).
  *
  * Two locks, so that no lock that readers of the list need is held across I/O:
  *
@@ -26,19 +26,21 @@
 #include "base/safe_dir.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
+#include "image/warm/warm_run.h"
 
 enum { FILE_MAX_BYTES = 32 << 20, KEPT_MAX_BYTES = 64 << 20 };
 
 static const char first_line[] = "granary added exports 1\n";
-/* By purpose, and whether the export has keys of its own. */
-static const char *const purposes[][2] = {
-    [ADDED_FOR_USER] = {"user", "user-keys"}, [ADDED_FOR_MOUNTS] = {"mounts", "mounts-keys"}};
+/* By purpose, whether the export has keys of its own, and whether it is in cache-only mode. */
+static const char *const purposes[][2][2] = {
+    [ADDED_FOR_USER] = {{"user", "user-fenced"}, {"user-keys", "user-keys-fenced"}},
+    [ADDED_FOR_MOUNTS] = {{"mounts", "mounts-fenced"}, {"mounts-keys", "mounts-keys-fenced"}}};
 
 /* One added export. */
 struct added {
     enum added_for purpose;
     char *name, *ref; /* owned; ref is by digest */
-    bool own_keys;
+    bool own_keys, fenced;
     bool waiting; /* its keys are gone, and the stack does not have it */
 };
 
@@ -106,7 +108,8 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
     return note_locked(a, &(struct added){.purpose = purpose,
                                           .name = (char *)stack_export_name(export),
                                           .ref = image_ref_text(stack_export_ref(export), ref),
-                                          .own_keys = stack_export_keys(export)});
+                                          .own_keys = stack_export_keys(export),
+                                          .fenced = stack_export_fenced(export)});
 }
 
 /* Remove an export from the stack and the list in one step, so that a concurrent put sees it in both or in neither. */
@@ -218,7 +221,7 @@ static int added_exports_save(struct added_exports *a)
     size_t count = a->list.len;
     for (size_t i = 0; !rc && i < count; i++) {
         const struct added *e = &a->list.items[i];
-        const char *const strings[] = {purposes[e->purpose][e->own_keys], e->name, e->ref};
+        const char *const strings[] = {purposes[e->purpose][e->own_keys][e->fenced], e->name, e->ref};
         for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
             rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
     }
@@ -269,8 +272,9 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
     if (kept)
         rc = stack_add(
             a->stack,
-            &(struct stack_image){.ref = noted->ref, .export_name = noted->name, .keys = keys, .proof = &proof}, NULL,
-            &e, &added);
+            &(struct stack_image){
+                .ref = noted->ref, .export_name = noted->name, .keys = keys, .fenced = noted->fenced, .proof = &proof},
+            NULL, &e, &added);
     if (!rc)
         return list(a, e, noted->purpose);
     if (kept && lasts(rc)) {
@@ -288,7 +292,7 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
  * to start would not help. */
 static int restore(struct added_exports *a, const struct restoring *r, const struct added *noted)
 {
-    const struct stack_image image = {.ref = noted->ref, .export_name = noted->name};
+    const struct stack_image image = {.ref = noted->ref, .export_name = noted->name, .fenced = noted->fenced};
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     bool added;
     if (noted->own_keys)
@@ -306,10 +310,11 @@ static int restore(struct added_exports *a, const struct restoring *r, const str
 static void take_purpose(const char *word, struct added *out)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(purposes); i++)
-        for (size_t keys = 0; keys < 2; keys++)
-            if (!strcmp(word, purposes[i][keys])) {
+        for (size_t k = 0; k < 4; k++)
+            if (!strcmp(word, purposes[i][k / 2][k % 2])) {
                 out->purpose = (enum added_for)i;
-                out->own_keys = keys;
+                out->own_keys = k / 2;
+                out->fenced = k % 2;
             }
 }
 
@@ -390,10 +395,16 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 
 /* ---- changes ---- */
 
-/* A request without keys does not serve, with those of the process, what was added with others. */
-static int check_keys(struct added_exports *a, const struct stack_image *image)
+/* A request without keys does not serve, with those of the process, what was added with others. One with keys brings
+ * the export back as it was: *fenced. */
+static int check_waiting(struct added_exports *a, const struct stack_image *image, bool *fenced)
 {
-    if (image->keys || !image->export_name || !added_exports_waits(a, image->export_name))
+    SCOPED_LOCK(&a->lock);
+    const struct added *e = image->export_name ? find_locked(a, image->export_name) : NULL;
+    if (!e || !e->waiting)
+        return 0;
+    *fenced = *fenced || e->fenced;
+    if (image->keys)
         return 0;
     return error_set(-EPERM, "the export '%s' waits for its keys; send keys that read its image", image->export_name);
 }
@@ -404,11 +415,12 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
                       const volatile int *cancel, struct stack_export **out)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    struct stack_image wanted = *image;
     enum added_for before;
     bool added;
-    int rc = check_keys(a, image);
+    int rc = check_waiting(a, image, &wanted.fenced);
     if (!rc)
-        rc = stack_add(a->stack, image, cancel, &e, &added);
+        rc = stack_add(a->stack, &wanted, cancel, &e, &added);
     if (rc)
         return rc;
     /* An export given at the start is neither new nor listed: it is not noted, since the next start has it anyway. */
@@ -427,6 +439,18 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     start_warm_added(atomic_load(&a->warm));
     *out = steal_ptr(&e);
     return 0;
+}
+
+/* End the pins of the metadata of an image that is gone: a server that follows a tag for months would reach the limit
+ * of pins. What other exports have of it is pinned again. A warming of the image that still runs may pin some later. */
+static void unpin(struct added_exports *a, struct image *gone)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    uint64_t refused;
+    warm_unpin_metadata(gone);
+    while ((e = stack_next(a->stack, e)))
+        if (warm_pin_metadata(stack_export_image(e), &refused))
+            log_debug("export '%s': its metadata is not pinned: %s", stack_export_name(e), error_text());
 }
 
 /* The checks are without a lock; take_out decides again whether clients are connected. */
@@ -451,5 +475,6 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     if (rc)
         return rc;
     *out_removed = true;
+    unpin(a, stack_export_image(e));
     return added_exports_save(a);
 }

@@ -16,6 +16,7 @@ struct control_exports {
     char *store;          /* owned; the image's, or "" */
     struct s3_keys *keys; /* NULL: none of its own */
     enum added_for purpose;
+    bool fenced;
 };
 DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
 
@@ -43,6 +44,8 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
         return error_set(-EINVAL, "image= is missing; give a reference, e.g. image=s3://bucket/prefix/faces");
     if (!put && r->image)
         return error_set(-EINVAL, "image= is for PUT only");
+    if (r->fence && (!put || (strcmp(r->fence, "warmed") != 0 && strcmp(r->fence, "none") != 0)))
+        return error_set(-EINVAL, "fence= is none or warmed, and for PUT only");
     if (r->mount && strcmp(r->mount, "1") != 0)
         return error_set(-EINVAL, "mount= is 1 or left out");
     int rc = put ? image_ref_parse(r->image, &ref) : 0;
@@ -53,6 +56,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
         return error_no_memory();
     c->added = added;
     c->purpose = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
+    c->fenced = r->fence && !strcmp(r->fence, "warmed");
     c->name = strdup(r->name);
     c->image = put ? strdup(r->image) : NULL;
     c->store = strdup(put ? ref.store : "");
@@ -80,7 +84,7 @@ int control_exports_run(struct control_job *job, void *arg)
         return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
     }
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    const struct stack_image image = {.ref = c->image, .export_name = c->name, .keys = c->keys};
+    const struct stack_image image = {.ref = c->image, .export_name = c->name, .keys = c->keys, .fenced = c->fenced};
     int rc = added_exports_put(c->added, &image, c->purpose, control_job_cancel(job), &e);
     if (rc)
         return rc;

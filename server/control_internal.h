@@ -147,7 +147,8 @@ enum {
 struct control_warm_request {
     const char *export;
     const char *digest;  /* "sha256:<hex>" instead of export; with neither: the only export */
-    const char *what;    /* "metadata", "all", "trace", "files", "globs" */
+    const char *what;    /* "metadata", "all", "changes", "trace", "files", "globs" */
+    const char *since;   /* for changes: the digest of the earlier image, which is served here too */
     const char *bwlimit; /* a rate (base/rate.h) for the chunks fetched for this request */
     const char *dry;     /* "1": only report what is missing */
     const char *cluster; /* "1": only what this node keeps for all nodes, and metadata */
@@ -200,6 +201,7 @@ struct control_exports_request {
     const char *name;
     const char *image;        /* a reference, as the parameter image= has it; PUT only */
     const char *mount;        /* "1": for mounts (enum added_for) */
+    const char *fence;        /* PUT: "warmed", for cache-only mode; "none" or NULL: as the server is */
     const struct bytes *keys; /* PUT: s3_keys_parse's text, for keys of the export's own; empty: none */
 };
 

@@ -146,8 +146,9 @@ static int answer_bulk_operation(struct request *r, const struct route *route)
 static int answer_warm(struct request *r, const struct route *route)
 {
     struct control_warm_request c = {0};
-    const struct parameter known[] = {{"export", &c.export}, {"digest", &c.digest},   {"what", &c.what},
-                                      {"dry", &c.dry},       {"bwlimit", &c.bwlimit}, {"cluster", &c.cluster}};
+    const struct parameter known[] = {{"export", &c.export},  {"digest", &c.digest}, {"what", &c.what},
+                                      {"since", &c.since},    {"dry", &c.dry},       {"bwlimit", &c.bwlimit},
+                                      {"cluster", &c.cluster}};
     struct control_warm *warm;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
@@ -207,7 +208,7 @@ static int answer_leave(struct request *r, const struct route *route)
 static int answer_exports(struct request *r, const struct route *route)
 {
     struct control_exports_request c = {.name = r->rest, .keys = r->body};
-    const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}};
+    const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}, {"fence", &c.fence}};
     struct control_exports *exports;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)

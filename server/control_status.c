@@ -98,6 +98,7 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
     json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
     json_object_set_new(export, "own_keys", json_boolean(stack_export_keys(e)));
+    json_object_set_new(export, "fence", json_string(stack_export_fenced(e) ? "warmed" : "none"));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
     for (size_t i = 0; i < HISTORY_SUMS; i++)
         json_object_set_new(export, history_names[i], control_json_integer(sums[i]));

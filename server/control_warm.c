@@ -12,12 +12,14 @@
 
 enum { STORE_TIMEOUT_MS = 30000 }; /* for catalog and index */
 
-static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* in the order of enum warm_what */
+static const char *const whats[] = {"metadata", "all",   "changes",
+                                    "trace",    "files", "globs"}; /* in the order of enum warm_what */
 
 /* A checked request, and its progress while it runs. */
 struct control_warm {
     struct stack *stack;
     struct stack_export *export; /* a reference */
+    struct stack_export *since;  /* a reference; NULL: changes are not asked for */
     enum warm_what what;
     bool dry, own;
     uint64_t bwlimit;  /* bytes per second; 0: no limit */
@@ -38,6 +40,7 @@ void control_warm_free(void *arg)
         return;
     bytes_release(&w->list);
     stack_put(w->export);
+    stack_put(w->since);
     free(w);
 }
 DEFINE_CLEANUP(control_warm, struct control_warm *, control_warm_free)
@@ -55,9 +58,14 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
     while (what < GR_ARRAY_SIZE(whats) && (!request->what || strcmp(request->what, whats[what]) != 0))
         what++;
     w->what = (enum warm_what)what;
-    int rc = what < GR_ARRAY_SIZE(whats) ? 0 : error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
+    int rc =
+        what < GR_ARRAY_SIZE(whats) ? 0 : error_set(-EINVAL, "what= is metadata, all, changes, trace, files or globs");
     if (!rc)
         rc = control_export_find(stack, request->export, request->digest, &w->export);
+    if (!rc && (w->what == WARM_CHANGES) != !!request->since)
+        rc = error_set(-EINVAL, "changes need since=, the digest of an earlier image here, and the others have none");
+    if (!rc && request->since)
+        rc = control_export_find(stack, NULL, request->since, &w->since);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
         rc = error_set(-EINVAL, "dry= is 1 or left out");
     if (!rc && request->cluster && strcmp(request->cluster, "1") != 0)
@@ -150,6 +158,7 @@ int control_warm_run(struct control_job *job, void *arg)
     const struct warm_config config = {.img = stack_export_image(w->export),
                                        .store = store,
                                        .what = w->what,
+                                       .since = w->since ? stack_export_image(w->since) : NULL,
                                        .list = &w->list,
                                        .own = w->own,
                                        .dry = w->dry,

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Debian packages by purpose, in one place: ./test, ./quickstart, .ci/run and bench/ source this file.
 #
-#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm package bench epoch)
+#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm package bench
+#                                epoch), and says what, how large it is, and every fifteen seconds how far apt has come
 #   packages_missing GROUP...    prints the missing ones, one a line
 
 declare -A PACKAGES=(
@@ -31,20 +32,40 @@ packages_missing() {
     done | sort -u
 }
 
+# apt_progress: apt's status lines on stdin ("dlstatus:3:41.2:Retrieving file 3 of 9"); a line every fifteen seconds
+apt_progress() {
+    local line began=$SECONDS next=$((SECONDS + 15))
+    while IFS= read -r line; do
+        if [[ $line = "Need to get "* || $line = "After this operation"* ]]; then echo "  $line"; fi
+        [ "$SECONDS" -ge "$next" ] && [[ $line =~ ^(dl|pm)status:.*:([0-9]+)(\.[0-9]+)?:([^:]*)$ ]] || continue
+        echo "  $((SECONDS - began)) s: ${BASH_REMATCH[4]:-apt works}, ${BASH_REMATCH[2]} %"
+        next=$((SECONDS + 15))
+    done
+}
+
 packages_ensure() {
     local missing log
     missing=$(packages_missing "$@")
     [ -n "$missing" ] || return 0
     # shellcheck disable=SC2086
     set -- $missing
-    echo "installing with apt: $*"
+    echo "apt installs $# packages, and what they depend on: $*"
     if [ "$(id -u)" != 0 ]; then
         echo "not root; install them yourself and run again: apt-get install --no-install-recommends $*" >&2
         return 1
     fi
     log=$(mktemp)
-    if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"; } \
-        >"$log" 2>&1 </dev/null; then
+    # Only apt itself has the pipe: a daemon that an installation starts would keep it open.
+    if ! (
+        set -o pipefail
+        export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+        {
+            apt-get update -q -o APT::Status-Fd=3 || exit
+            apt-get install -q --assume-no --no-install-recommends "$@" 3>&- |
+                grep -E '^(Need to get|After this operation)' >&3
+            apt-get install -y -q --no-install-recommends -o APT::Status-Fd=3 "$@"
+        } 3>&1 >"$log" 2>&1 </dev/null | apt_progress
+    ); then
         tail -20 "$log" >&2
         echo "apt could not install: $* (whole output: $log)" >&2
         return 1

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -331,6 +332,44 @@ int mount_remove(const char *dir, bool force, bool *out_removed)
     if (out_removed)
         *out_removed = removed;
     return rc;
+}
+
+/* Mount the device again that is still in use elsewhere. */
+static int mount_again(struct mount_state *s, const char *type, bool noexec)
+{
+    const struct mount_config config = {.fs = type, .noexec = noexec};
+    struct error first;
+    error_take(&first, -EBUSY);
+    int rc = mount_filesystem(&config, s);
+    return rc ? rc : error_restore(&first);
+}
+
+/* Whether a filesystem is in use elsewhere is known only once it is not mounted here. */
+static int remove_unused_locked(struct mount_state *s)
+{
+    char type[MOUNTINFO_TYPE_MAX];
+    struct statvfs fs;
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock_mount(s->run_dir, true, &lock);
+    if (rc)
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(s); /* others may have been faster */
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    bool there = mount_is_there(s) && !mountinfo_type(s->dir, type) && !statvfs(s->dir, &fs);
+    rc = unmount(s, false);
+    if (!rc)
+        rc = unmount_take_down(s, false);
+    return rc == -EBUSY && there && !s->mounted ? mount_again(s, type, fs.f_flag & ST_NOEXEC) : rc;
+}
+
+int mount_remove_unused(const char *dir)
+{
+    struct mount_state s = {.id = ""};
+    int rc = mount_find(dir, &s);
+    if (!rc)
+        rc = remove_unused_locked(&s);
+    return rc == -ENOENT && is_free(dir) ? 0 : rc;
 }
 
 /* The visitor that mount_each passes on to. */

@@ -5,6 +5,7 @@
 
 #include "attach/state.h"
 #include "base/bytes.h"
+#include "base/log.h"
 
 /* What to mount where, and how. */
 struct mount_config {
@@ -24,7 +25,10 @@ struct mount_config {
     size_t server_option_count;
     bool joins;           /* no option of a server was given: that at its usual place is joined, if one runs there */
     bool starts_none;     /* with joins: where no such server answers, the mount fails */
+    bool fenced;          /* with starts_none: in cache-only mode, beside mounts of that server that are not */
     bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
+    bool passing;         /* a version of a tag that moves: a server that this mount starts begins without an image, so
+                             that this one can be removed from it again */
     bool noexec;          /* mount with noexec */
     bool fuse;            /* FUSE and a loop device instead of kernel nbd */
     unsigned connections; /* of kernel nbd; 0: the default, 4 */
@@ -56,6 +60,10 @@ GR_MUST_CHECK int mount_give_keys(const char *dir, const char *image, const stru
  * is in use only in another mount namespace: then it is unmounted here, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
+/* The same for a mount that nobody uses. -EBUSY: it is in use, here or in another mount namespace; then it stays, or is
+ * mounted there again within a second. */
+GR_MUST_CHECK int mount_remove_unused(const char *dir);
+
 /* Return the state of a mount point. -ENOENT as for mount_remove. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 
@@ -66,6 +74,21 @@ int mount_each(state_visit *visit, void *arg);
 
 /* Whether the device is still the one that was attached for this mount. */
 bool mount_device_attached(const struct mount_state *state);
+
+/* How a mount is tended: what mount_tend remembers between two calls. Declare it with MOUNT_TENDING_INIT; mounts of one
+ * server may share it. */
+struct mount_tending {
+    uint64_t start_at_ms, start_pause_ms; /* the earliest next restart of the server; a pause that doubles */
+    struct log_limit limit;
+};
+#define MOUNT_TENDING_INIT                                                                                             \
+    {                                                                                                                  \
+        .limit = LOG_LIMIT_INIT                                                                                        \
+    }
+
+/* Restart the device's reconnect daemon and the server of a mount if they died; what cannot be restarted is logged, and
+ * tried again by the next call. Call it once a second or so. -EIO: nothing will answer the mount's reads any more. */
+GR_MUST_CHECK int mount_tend(struct mount_tending *t, const struct mount_state *s);
 
 /* Stay while the mount exists: send READY=1 to the service manager, and restart the device's reconnect daemon or server
  * when they die. SIGTERM or SIGINT (or *cancel, set before) takes the mount down: 0. While it is in use that is tried

@@ -45,9 +45,8 @@ struct hold {
     const struct mount_state *state;
     struct mountinfo mount;
     int signal_fd, mounts_fd;
-    unsigned signals;                     /* SIGTERM and SIGINT received */
-    uint64_t start_at_ms, start_pause_ms; /* the earliest next restart of the server; a pause that doubles */
-    struct log_limit limit;
+    unsigned signals; /* SIGTERM and SIGINT received */
+    struct mount_tending tending;
 };
 
 /* Wait for a signal, a change in the list of mounts, or ms. Count signals and reap children: in a container this
@@ -67,44 +66,47 @@ static void mount_hold_pause_for(struct hold *h, int ms)
 
 /* Restart the server if it died. One that dies again and again is restarted with growing pauses; one that lived for a
  * while resets them. */
-static void tend_server(struct hold *h)
+static void tend_server(struct mount_tending *t, const struct mount_state *s)
 {
     uint64_t now = clock_now_ms();
-    if (now < h->start_at_ms)
+    if (now < t->start_at_ms)
         return;
-    int rc = mount_server_tend(h->state);
+    int rc = mount_server_tend(s);
     if (!rc)
         return;
     if (rc > 0)
-        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server was gone; it is started again", h->state->dir);
+        log_limited(&t->limit, LOG_LEVEL_WARNING, "%s: its server was gone; it is started again", s->dir);
     else
-        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server is gone, and is not started again: %s", h->state->dir,
+        log_limited(&t->limit, LOG_LEVEL_WARNING, "%s: its server is gone, and is not started again: %s", s->dir,
                     error_text());
-    bool lived = now - h->start_at_ms > START_PAUSE_MAX_MS;
-    h->start_pause_ms = lived ? LOOK_MS : GR_MIN(2 * h->start_pause_ms, (uint64_t)START_PAUSE_MAX_MS);
-    h->start_at_ms = now + h->start_pause_ms;
+    bool lived = now - t->start_at_ms > START_PAUSE_MAX_MS;
+    t->start_pause_ms = lived ? LOOK_MS : GR_MIN(2 * t->start_pause_ms, (uint64_t)START_PAUSE_MAX_MS);
+    t->start_at_ms = now + t->start_pause_ms;
 }
 
-/* Check that mount, device, reconnect daemon and server are there, and restart what can be restarted. Returns 0, or the
- * reason to take the mount down. */
-static int mount_hold_look(struct hold *h)
+int mount_tend(struct mount_tending *t, const struct mount_state *s)
 {
-    const struct mount_state *s = h->state;
-    int listed = mountinfo_lists(&h->mount);
-    if (listed < 0)
-        return listed;
-    if (!listed)
-        return error_set(-ENOENT, "%s was unmounted by others", s->dir);
     if (*s->fuse_file && s->server.pid && !process_alive(&s->server))
         return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->server.pid, s->dir);
     int rc = mount_device_tend(s);
     if (rc > 0)
         log_warning("%s: its reconnect daemon had ended; another one is running", s->device);
     else if (rc)
-        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its reconnect daemon has ended, and no other can be started: %s",
+        log_limited(&t->limit, LOG_LEVEL_WARNING, "%s: its reconnect daemon has ended, and no other can be started: %s",
                     s->device, error_text());
-    tend_server(h);
+    tend_server(t, s);
     return 0;
+}
+
+/* Check that the mount is there, and tend it. Returns 0, or the reason to take it down. */
+static int mount_hold_look(struct hold *h)
+{
+    int listed = mountinfo_lists(&h->mount);
+    if (listed < 0)
+        return listed;
+    if (!listed)
+        return error_set(-ENOENT, "%s was unmounted by others", h->state->dir);
+    return mount_tend(&h->tending, h->state);
 }
 
 /* ---- the processes that use it, for the message that says why it is not unmounted ----
@@ -215,7 +217,7 @@ static int clear_away(struct hold *h, int rc)
 /* The loop wakes for signals and changes of the mount list, and once a second to check reconnect daemon and server. */
 int mount_hold(const struct mount_state *state, const volatile int *cancel)
 {
-    struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};
+    struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .tending = MOUNT_TENDING_INIT};
     int rc = mountinfo_of(state->dir, &h.mount);
     if (!rc)
         rc = service_signals(&h.signal_fd);

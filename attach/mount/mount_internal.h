@@ -56,6 +56,9 @@ GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool f
 
 /* ---- taking down the parts of a mount, in whatever state they are; nothing here hangs (unmount.c) ---- */
 
+/* Call umount2 with a time limit. Returns 0 also when nothing was mounted. -EBUSY; -ETIMEDOUT, without a sentence. */
+GR_MUST_CHECK int umount_soon(const char *dir, int flags);
+
 /* Unmount the filesystem, if it is mounted; another mount in its place is left alone. -EBUSY: it is in use, or stuck
  * because its server is gone; nothing was changed. force: in these cases detach the device first, so that its readers
  * get EIO, and at last unmount lazily. The caller has node_lock_mount, also for unmount_take_down. */

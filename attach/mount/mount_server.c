@@ -104,8 +104,15 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
-/* Start `granary serve` in the server's directory. The images that were resolved are handed over first. With keys of
- * the mount's own it starts without an image. */
+/* Whether a server that is started gets the image as one more export, not from its start on: the export has keys, or is
+ * to be removed while the server goes on. */
+static bool starts_bare(const struct mount_config *c)
+{
+    return c->keys || c->passing;
+}
+
+/* Start `granary serve` in the server's directory. The image that was resolved is handed over first, unless it starts
+ * without one. */
 static int mount_server_start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX];
@@ -116,7 +123,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
     const char *const fixed[] = {program, "serve", c->fuse ? "--fuse" : "--socket", s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
-    if (!rc && !c->keys)
+    if (!rc && !starts_bare(c))
         rc = vec_push(&argv, c->pinned);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
         rc = vec_push(&argv, c->server_options[i]);
@@ -124,7 +131,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
         rc = vec_push(&argv, NULL);
     if (!rc)
         rc = server_dir_make(s->server_dir);
-    if (!rc && !c->keys)
+    if (!rc && !starts_bare(c))
         server_hand(s->control, c->resolved);
     if (!rc)
         rc = server_dir_start(s->server_dir, argv.items, &s->server);
@@ -254,7 +261,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (s->server.pid || joins_users(c, s))
         return state_save(s);
     warn_of_others(s);
-    *out_served = !c->keys;
+    *out_served = !starts_bare(c);
     if (*out_served)
         snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
     rc = state_save(s);
@@ -277,8 +284,16 @@ static int visit_namesake(void *arg, const struct mount_state *other)
            !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
 }
 
+/* Does the server's export have the fence of its own that the mount is to have? An older server names none. */
+static bool fence_fits(const struct mount_config *c, const json_t *export)
+{
+    const char *fence = json_string_value(json_object_get(export, "fence"));
+    return (fence && !strcmp(fence, "warmed")) == c->fenced;
+}
+
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
- * digits of the digest when the name is taken. With keys of the mount's own: a name that no other mount has. */
+ * digits of the digest when the name is taken; a fence of its own always has these, and its name. With keys of the
+ * mount's own: a name that no other mount has. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_JSON json_t *root = NULL;
@@ -299,7 +314,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
         if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&
-            !json_is_true(json_object_get(export, "own_keys"))) {
+            !json_is_true(json_object_get(export, "own_keys")) && fence_fits(c, export)) {
             snprintf(s->export_name, sizeof s->export_name, "%s", name);
             return 0;
         }
@@ -310,7 +325,10 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         taken = taken || (name && !strcmp(name, c->export_name));
     }
-    snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
+    if (c->fenced)
+        snprintf(s->export_name, sizeof s->export_name, "%s@%.*s-warmed", c->export_name, NAME_DIGEST, hex);
+    else
+        snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
     return 0;
 }
 
@@ -340,7 +358,7 @@ static int put_export(const struct mount_state *s, const char *pinned, const str
                       const volatile int *cancel)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
-    const char *const params[] = {"image", pinned, "mount", "1", NULL};
+    const char *const params[] = {"image", pinned, "mount", "1", "fence", s->fenced ? "warmed" : NULL, NULL};
     struct control_turn turn = {.cancel = cancel};
     int rc = export_path(s, &path);
     if (rc)
@@ -359,6 +377,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     int rc = node_lock(&lock);
     if (!rc)
         rc = choose_name(c, s);
+    s->fenced = c->fenced;
     if (!rc)
         rc = state_save(s);
     if (!rc && !c->keys)

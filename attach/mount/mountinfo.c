@@ -76,6 +76,20 @@ int mountinfo_lists(const struct mountinfo *m)
     return found;
 }
 
+int mountinfo_stacked(const char *path, size_t *out)
+{
+    struct libmnt_table *table = mnt_new_table_from_file("/proc/self/mountinfo");
+    struct libmnt_iter *all = mnt_new_iter(MNT_ITER_FORWARD);
+    struct libmnt_fs *fs = NULL;
+    int rc = !all ? error_no_memory() : !table ? error_set(-EIO, "cannot read the mounts of this namespace") : 0;
+    *out = 0;
+    while (!rc && !mnt_table_next_fs(table, all, &fs))
+        *out += mnt_fs_get_target(fs) && !strcmp(mnt_fs_get_target(fs), path);
+    mnt_free_iter(all);
+    mnt_unref_table(table);
+    return rc;
+}
+
 int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX])
 {
     struct mountinfo m;

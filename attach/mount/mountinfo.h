@@ -3,6 +3,7 @@
 #ifndef GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 #define GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "base/compiler.h"
@@ -19,6 +20,10 @@ GR_MUST_CHECK int mountinfo_of(const char *dir, struct mountinfo *out);
 /* Return 1 if something is mounted on the directory, *out its device; 0 if nothing is; or -errno. Does not contact the
  * filesystem, whose server may be dead. */
 GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
+
+/* Count the mounts at a path of this namespace, absolute and without symlinks: each covers the one before. -ENOMEM;
+ * -EIO: the list cannot be read. */
+GR_MUST_CHECK int mountinfo_stacked(const char *path, size_t *out);
 
 /* Return 1 when the mount is still listed, 0 when not, or -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);

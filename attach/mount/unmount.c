@@ -48,8 +48,7 @@ static int call_umount(void *arg)
     return umount2(u->dir, u->flags) ? error_set(-errno, "cannot umount %s: %s", u->dir, strerror(errno)) : 0;
 }
 
-/* Call umount2 with a time limit. Returns 0 also when nothing was mounted. */
-static int umount_soon(const char *dir, int flags)
+int umount_soon(const char *dir, int flags)
 {
     struct umounting u = {.dir = dir, .flags = UMOUNT_NOFOLLOW | flags};
     int rc = deadline_call(call_umount, &u, UMOUNT_MS);

@@ -108,6 +108,7 @@ struct cache_piece {
     struct store *store;  /* the store to fetch it from on a miss */
     uint32_t offset, len; /* in bytes of the uncompressed chunk */
     unsigned quota;       /* cache_quota of the image that a fetched chunk is charged to */
+    bool fenced;          /* cache-only mode, as of the whole cache: it is not fetched for a reader */
     uint8_t *dst;
     struct cache_served *served; /* cache_read counts the piece here, in the calling thread; NULL: not counted */
     bool started;                /* out: set for a neighbour whose fetch was started */
@@ -120,7 +121,8 @@ struct cache_piece {
  * same gets or at readahead priority; nobody waits for them. Blocks.
  *
  * Returns 0 with every dst filled, or the first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). -ENODATA: the
- * cache is in cache-only mode and a piece is not cached. On an error the contents of dst are undefined.
+ * cache or the first missing piece is in cache-only mode, and that is not cached. On an error the contents of dst are
+ * undefined.
  */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
@@ -203,6 +205,8 @@ GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on
  * chunk ends the pin; cache_pin turns it into a lasting one. -ENOENT, -EDQUOT: as for cache_pin, whose limit it
  * shares. No message. */
 GR_MUST_CHECK int cache_session_pin(struct cache *c, const struct digest *chunk);
+/* End such a pin, if the chunk has one; a pin of the user's stays. */
+void cache_session_unpin(struct cache *c, const struct digest *chunk);
 
 /* Evict, pin or unpin everything the cache holds except index nodes and manifests, by which images are served. Each
  * call does a part and goes on where the one before it stopped; start with a zeroed sweep. Returns false when it is

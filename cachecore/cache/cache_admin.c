@@ -190,6 +190,16 @@ int cache_session_pin(struct cache *c, const struct digest *chunk)
     return space_session_pin(&c->space, id);
 }
 
+void cache_session_unpin(struct cache *c, const struct digest *chunk)
+{
+    if (!c->dir_count)
+        return;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    uint32_t id = space_find(&c->space, chunk);
+    if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY)
+        space_session_unpin(&c->space, id);
+}
+
 /* ---- everything ---- */
 
 /* Start the operation on one slot. true: *out must be finished without the lock. */

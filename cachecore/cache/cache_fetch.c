@@ -129,7 +129,8 @@ int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct c
                         enum fetch_priority priority)
 {
     const struct chunk_ref *wanted[AHEAD_MAX];
-    if (c->fenced && priority != PRIORITY_WARM)
+    bool fenced = c->fenced || (from < m->count && m->items[from].piece->fenced);
+    if (fenced && priority != PRIORITY_WARM)
         return from < m->count ? error_set(-ENODATA, "cache: not cached, and nothing is fetched for a reader") : 0;
     while (from < m->count || ahead_count) {
         const struct cache_piece *first = from < m->count ? m->items[from].piece : ahead;

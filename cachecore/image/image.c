@@ -36,6 +36,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     const struct node_cache_config nodes = {
         .cache = config->cache,
         .store = config->store,
+        .fenced = config->fenced,
         .manifest = &img->manifest,
         .memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT,
     };
@@ -155,6 +156,7 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
                                                      .offset = offset,
                                                      .len = len,
                                                      .quota = b->img->config.quota,
+                                                     .fenced = b->img->config.fenced,
                                                      .dst = dst,
                                                      .served = &b->served};
     return rc;
@@ -232,7 +234,7 @@ static int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
     return error_set(-EIO,
-                     "the bytes at offset %llu are not cached, and this server is in cache-only mode (fence=warmed); "
+                     "the bytes at offset %llu are not cached, and this image is in cache-only mode (fence=warmed); "
                      "'granary ls IMAGE --at %llu' names the file, 'granary warm' caches it",
                      (unsigned long long)off, (unsigned long long)off);
 }

@@ -33,6 +33,7 @@ struct image_config {
     const struct manifest *manifest; /* verified by the caller; copied */
     size_t index_memory;             /* bytes of decoded index nodes kept in memory; 0: 64 MiB */
     unsigned quota;                  /* cache_quota that its chunks are charged to */
+    bool fenced;                     /* cache-only mode; without readahead */
     struct histogram *latency;       /* of image_read, in µs; shared by images; not owned; NULL: not measured */
     struct slow_reads *slow;         /* likewise: the log of slow reads */
     uint32_t readahead;              /* the most bytes fetched ahead of a sequential reader; 0: no readahead */

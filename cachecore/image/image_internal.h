@@ -40,6 +40,7 @@ struct node_cache_config {
     struct store *store;
     const struct manifest *manifest;
     size_t memory; /* bytes of decoded nodes kept; nodes in use may exceed it */
+    bool fenced;   /* as in image_config */
 };
 
 /* -ENOMEM. */

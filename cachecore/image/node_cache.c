@@ -238,8 +238,11 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
     CLEANUP_FREE uint8_t *data = malloc(child->len);
     if (!data)
         return error_no_memory();
-    const struct cache_piece piece = {
-        .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
+    const struct cache_piece piece = {.ref = index_child_ref(child),
+                                      .store = nc->config.store,
+                                      .len = child->len,
+                                      .fenced = nc->config.fenced,
+                                      .dst = data};
     rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, PRIORITY_DEMAND);
     return rc ? rc : make_node(nc, child, place, data, child->len, out);
 }

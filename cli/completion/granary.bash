@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
+_granary_verbs="build join images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -12,6 +12,7 @@ _granary_options() {
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
             "--parent --part --trust --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
+        join) echo "--at --trust --tmpdir --endpoint --timeout --strict-tags --json --quiet";;
         images) echo "--endpoint --timeout --all --json";;
         rm) echo "--endpoint --timeout --json";;
         inspect) echo "--trust --endpoint --timeout --json --quiet";;
@@ -26,7 +27,7 @@ _granary_options() {
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --mkdir --foreground --follow --poll --keep-versions --hook --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;
@@ -78,8 +79,8 @@ _granary() {
         --peer-keep) mapfile -t COMPREPLY < <(compgen -W "all hot none" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --peer-key | --peer-tls | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --listen | --metrics | --count | --seconds | --interval | --threads | \
+        --cache | --peer-key | --peer-tls | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

@@ -313,6 +313,7 @@ static int build(const struct build_values *v, const char *url, const struct bui
         return rc;
     struct progress progress;
     progress_init(&progress, "build", v->quiet);
+    progress.json = v->json;
     const struct source_overrides *o = &source->override;
     struct provenance provenance = {.tool = "granary " GRANARY_VERSION};
     build_source_note(url, &v->source, &provenance);

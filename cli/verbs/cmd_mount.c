@@ -1,4 +1,4 @@
-/* granary mount IMAGE DIR, granary umount DIR, granary keep DEVICE
+/* granary mount IMAGE DIR, granary keep DEVICE
  *
  *   environment -> options -> directory, kernel -> store: resolve the image -> mount_image (attach/mount) -> print
  *                                                                                         --foreground: mount_hold
@@ -18,22 +18,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/attach.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/text.h"
-#include "cli/server_options.h"
-#include "cli/servers.h"
-#include "cli/verbs/verbs.h"
+#include "cli/verbs/cmd_mount.h"
 #include "format/export_table.h"
 
 /* ---- how long readers of a kernel nbd device wait: options of mount and keep ---- */
-
-/* Seconds; UINT64_MAX: not given, as 0 is a valid --dead-timeout. */
-struct keep_times {
-    uint64_t timeout_s, dead_s;
-};
 
 /* clang-format off */
 #define KEEP_TIMES_UNSET {UINT64_MAX, UINT64_MAX}
@@ -62,27 +53,7 @@ static int keep_times_check(const struct keep_times *t)
     return 0;
 }
 
-/* Replace the times that were given. */
-static void keep_times_apply(const struct keep_times *t, unsigned *timeout_s, unsigned *dead_s)
-{
-    if (t->timeout_s != UINT64_MAX)
-        *timeout_s = (unsigned)t->timeout_s;
-    if (t->dead_s != UINT64_MAX)
-        *dead_s = (unsigned)t->dead_s;
-}
-
 /* ---- mount ---- */
-
-struct mount_values {
-    struct server_values server;
-    const char *socket;
-    uint64_t connections;
-    struct keep_times times;
-    const char *env_file, *keys_file;
-    enum option_switch fuse, join, noexec;
-    bool mkdir, foreground, json;
-    bool joins; /* no option: none of the server's was given */
-};
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
 
@@ -107,61 +78,15 @@ static const struct option_row rows[] = {
      "NAME=VALUE lines for the environment: credentials, the S3 server"},
     {OPTION_TEXT, 0, "keys", "FILE", AT(keys_file),
      "S3 keys of this mount's own; for a directory that IMAGE is mounted on: its new keys"},
+    {OPTION_FLAG, 0, "follow", NULL, AT(follow),
+     "DIR/current shows the newest version of IMAGE, a tag; DIR/@DIGEST has each version that is alive"},
+    {OPTION_DURATION, 0, "poll", "TIME", AT(poll_s), "with --follow: how often the tag is read (default 30s)"},
+    {OPTION_NUMBER, 0, "keep-versions", "N", offsetof(struct mount_values, keep_versions), 2, FOLLOW_VERSIONS_MAX,
+     "with --follow: how many versions are alive at most (default 3)"},
+    {OPTION_TEXT, 0, "hook", "PROGRAM", AT(hook), "with --follow: runs after each switch; its environment says which"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
-
-/* Return the server's cache directories, [{path, size}]; NULL: the server does not answer. */
-static json_t *caches_of(const struct mount_state *s)
-{
-    json_t *status = NULL, *dir, *out;
-    size_t i;
-    if (!*s->control || control_status(s->control, &status))
-        return NULL;
-    out = json_array();
-    json_array_foreach(json_object_get(status, "cache_directories"), i, dir)
-    {
-        json_array_append_new(
-            out, json_pack("{s:O,s:O}", "path", json_object_get(dir, "path"), "size", json_object_get(dir, "size")));
-    }
-    json_decref(status);
-    return out;
-}
-
-/* A mount without a disk cache works, but fetches again what leaves memory; users should know. */
-static void print_caches(json_t *caches)
-{
-    size_t i;
-    json_t *dir;
-    if (!json_array_size(caches))
-        printf("cache: none on disk: what leaves memory is fetched again; --cache DIR:SIZE keeps it\n");
-    json_array_foreach(caches, i, dir)
-    {
-        char size[TEXT_SIZE_MAX];
-        fputs(i ? ", " : "cache: ", stdout);
-        print_text(server_status_text(dir, "path"));
-        printf(", %s%s", text_format_size(control_number(dir, "size"), size),
-               i + 1 == json_array_size(caches) ? "\n" : "");
-    }
-}
-
-/* Print what was made, as text or JSON. */
-static int print_mounted(const struct mount_values *v, const struct mount_state *s)
-{
-    json_t *caches = caches_of(s);
-    if (v->json)
-        return print_json(json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir", json_lossy(s->dir), "image",
-                                    json_lossy(s->image), "digest", print_json_digest(&s->digest), "content_root",
-                                    print_json_digest(&s->content_root), "method", s->method, "device", s->device,
-                                    "socket", json_lossy(s->socket), "control", json_lossy(s->control), "server_pid",
-                                    (json_int_t)s->server.pid, "caches", caches ? caches : json_null()));
-    printf("%s is mounted on %s (%s, %s)\n", s->image, s->dir, strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd",
-           s->device);
-    if (caches)
-        print_caches(caches);
-    json_decref(caches);
-    return 0;
-}
 
 /* Keys that were given for this mount. */
 struct own_keys {
@@ -183,48 +108,19 @@ static void own_keys_release(struct own_keys *k)
 }
 #define CLEANUP_OWN_KEYS CLEANUP(own_keys_release) struct own_keys
 
-/* The server gets the image by digest: it, and each restart of it, serves exactly this image. A process that stays with
- * the mount does not keep the keys. */
-static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
-                  const struct manifest *m, const struct bytes *resolved, struct own_keys *keys,
-                  const string_list *words)
+/* Mount, print, and stay if asked to. A process that stays with the mount does not keep the keys. */
+static int attach(const struct mount_values *v, const struct invocation *inv, const struct mount_resolved *image,
+                  struct own_keys *keys, const string_list *words)
 {
     struct mount_state state;
-    struct mount_config config = {.dir = inv->operands[1],
-                                  .image = inv->operands[0],
-                                  .pinned = pin->text,
-                                  .resolved = resolved,
-                                  .keys = keys->keys ? &keys->text : NULL,
-                                  .export_name = pin->ref.name,
-                                  .fs = manifest_fs_name(m->fs),
-                                  .digest = pin->ref.digest,
-                                  .content_root = m->content_root,
-                                  .size = m->size,
-                                  .metadata_offset = m->metadata_offset,
-                                  .metadata_len = m->metadata_len,
-                                  .front_len = m->front_len,
-                                  .socket = v->socket,
-                                  .server_options = (const char *const *)words->items,
-                                  .server_option_count = words->len,
-                                  .joins = v->joins,
-                                  .starts_none = v->join == SWITCH_YES,
-                                  .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
-                                  .noexec = v->noexec == SWITCH_YES,
-                                  .fuse = v->fuse == SWITCH_YES,
-                                  .connections = (unsigned)v->connections,
-                                  .timeout_s = DEVICE_NBD_TIMEOUT_S,
-                                  .dead_s = DEVICE_NBD_DEAD_S,
-                                  .cancel = interrupt_watch()};
-    keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
-    int rc = mount_image(&config, &state);
+    int rc = mount_make(v, image, words, inv->operands[1], &state);
     own_keys_wipe(keys);
-    if (rc)
-        return rc;
-    rc = print_mounted(v, &state);
+    if (!rc)
+        rc = mount_print(v, &state, NULL);
     if (rc || !v->foreground)
         return rc;
     (void)fflush(stdout); /* main reports a failed write at the end */
-    return mount_hold(&state, config.cancel);
+    return mount_hold(&state, interrupt_watch());
 }
 
 /* What the [mount] section of the configuration file may say. */
@@ -284,8 +180,7 @@ void mount_take_nbd_config(struct mount_values *v, const struct mount_values *fi
         v->times.dead_s = file->times.dead_s;
 }
 
-/* mount(2) and nbd need CAP_SYS_ADMIN. The check names the remedy before anything else fails. */
-static int need_root(const char *verb)
+int need_root(const char *verb)
 {
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
 }
@@ -334,7 +229,9 @@ static int resolve_and_attach(const struct mount_values *v, const struct invocat
         rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
     if (!rc)
         rc = resolver_hand(pinner.resolver, &resolved);
-    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved, keys, words);
+    const struct mount_resolved image = {
+        .pin = &pin, .manifest = &manifest, .table = &resolved, .keys = keys->keys ? &keys->text : NULL};
+    return rc ? rc : attach(v, inv, &image, keys, words);
 }
 
 /* Give new keys to a mount that is there. *out_done: it is; else there is none yet. */
@@ -347,7 +244,27 @@ static int replace_keys(const struct mount_values *v, const struct invocation *i
     if (rc)
         return rc == -ENOENT ? 0 : rc;
     log_info("%s has new keys", state.dir);
-    return print_mounted(v, &state);
+    return mount_print(v, &state, NULL);
+}
+
+/* Return an option of a server other than --fence that was given; NULL: none. */
+static const char *given_beside_fence(const struct mount_values *v)
+{
+    struct server_values others = v->server;
+    others.fence = NULL;
+    return server_options_given(&others, v->socket);
+}
+
+/* A mount that only joins a server may have a fence, by itself; what the file says of the fence is the server's. */
+static int take_fence(struct mount_values *v, const char *given)
+{
+    if (v->join != SWITCH_YES)
+        return 0;
+    if (given && strcmp(given, "none") != 0 && strcmp(given, "warmed") != 0)
+        return options_wrong("--fence is none or warmed, not '%s'", given);
+    v->fenced = given && !strcmp(given, "warmed");
+    v->server.fence = NULL;
+    return 0;
 }
 
 /* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
@@ -356,6 +273,7 @@ static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server, v->socket);
+    const char *other = given_beside_fence(v), *fence = v->server.fence;
     int rc = v->env_file ? need_root("mount") : 0;
     if (!rc && v->env_file)
         rc = env_file_load(v->env_file);
@@ -375,15 +293,18 @@ static int run_mount(const struct invocation *inv)
         rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;
-    if (take_config(v, &file) || server_options_check(&v->server) || keep_times_check(&v->times))
+    if (take_config(v, &file) || take_fence(v, fence) || server_options_check(&v->server) ||
+        keep_times_check(&v->times))
         return CLI_USAGE;
-    if (v->join == SWITCH_YES && given)
-        return options_wrong("--%s is the server's: a mount that only joins a server cannot have it", given);
+    if (v->join == SWITCH_YES && other)
+        return options_wrong("--%s is the server's: a mount that only joins a server cannot have it", other);
     if (v->fuse == SWITCH_YES && keep_times_given(&v->times))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
-    v->joins = !v->socket && !given;
+    if (mount_follow_check(v, inv->operands[0]))
+        return CLI_USAGE;
+    v->joins = !v->socket && (v->join == SWITCH_YES || !given);
     CLEANUP_OWN_KEYS keys = {.text = BYTES_INIT(S3_KEYS_TEXT_MAX)};
     bool done = false;
     rc = need_root("mount");
@@ -395,7 +316,7 @@ static int run_mount(const struct invocation *inv)
         return rc;
     if (v->mkdir)
         rc = io_mkdirs(inv->operands[1]);
-    if (!rc)
+    if (!rc && !mount_follow_continues(v, inv->operands[1]))
         rc = mount_check_dir(inv->operands[1]);
     if (!rc)
         rc = choose_method(v, file.fuse == SWITCH_YES);
@@ -403,7 +324,7 @@ static int run_mount(const struct invocation *inv)
         mount_take_nbd_config(v, &file);
     if (rc)
         return rc;
-    return resolve_and_attach(v, inv, &keys, &words);
+    return v->follow ? mount_follow(v, inv, &words) : resolve_and_attach(v, inv, &keys, &words);
 }
 
 const struct verb verb_mount = {
@@ -415,54 +336,12 @@ const struct verb verb_mount = {
     .details =
         "Starts a server, or adds the image to the one of mounts with the same options, attaches a block device to\n"
         "it, kept alive by 'granary keep' when the server ends and comes back, and mounts that ro,nodev,nosuid.\n"
+        "With --follow a process stays that does the same for each new version of a tag, once its changes are cached.\n"
         "'granary umount DIR' takes everything down again, the server with the last of its mounts.",
     .options = rows,
     .values_size = sizeof(struct mount_values),
     .defaults = &defaults,
     .run = run_mount,
-};
-
-/* ---- umount ---- */
-
-struct umount_values {
-    bool force, json;
-};
-
-static const struct option_row umount_rows[] = {
-    {OPTION_FLAG, 0, "force", NULL, offsetof(struct umount_values, force), 0, 0,
-     "fail what still reads there with EIO: for mounts whose server is gone"},
-    {OPTION_FLAG, 0, "json", NULL, offsetof(struct umount_values, json), 0, 0, "print one JSON object"},
-    {0},
-};
-
-/* Nothing mounted is success, so that scripts can repeat it. */
-static int run_umount(const struct invocation *inv)
-{
-    const struct umount_values *v = inv->values;
-    const char *dir = inv->operands[0];
-    bool removed;
-    int rc = need_root("umount");
-    if (!rc)
-        rc = mount_remove(dir, v->force, &removed);
-    if (rc)
-        return rc;
-    if (v->json)
-        return print_json(json_pack("{s:o,s:b}", "dir", json_lossy(dir), "unmounted", (int)removed));
-    if (!removed)
-        log_info("%s is not mounted", dir);
-    return 0;
-}
-
-const struct verb verb_umount = {
-    .name = "umount",
-    .operands = "DIR",
-    .min_operands = 1,
-    .max_operands = 1,
-    .summary = "Undo 'granary mount': the mount, its device, its server",
-    .details = "Where nothing is mounted any more, what is left of it is cleaned up, and the exit code is 0.",
-    .options = umount_rows,
-    .values_size = sizeof(struct umount_values),
-    .run = run_umount,
 };
 
 /* ---- keep ---- */

@@ -123,6 +123,8 @@ static void print_traffic(json_t *export)
             printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i].shown);
     }
     putchar('\n');
+    if (!strcmp(server_status_text(export, "fence"), "warmed"))
+        printf("    cache-only mode: reads of what is not cached fail\n");
     if (control_number(export, "fence_refusals"))
         printf("    %llu reads refused in cache-only mode\n",
                (unsigned long long)control_number(export, "fence_refusals"));
@@ -172,6 +174,26 @@ static void print_waiting(json_t *export)
     print_text(json_string_value(json_object_get(export, "name")));
     printf("  waits for its keys; its reads wait\n");
     print_each(export, "mounts", NULL, print_mount);
+}
+
+/* A directory that follows a tag: what it shows, why not what the tag names, who follows. */
+static void print_followed(json_t *followed)
+{
+    size_t versions = json_array_size(json_object_get(followed, "versions"));
+    char n[TEXT_COUNT_MAX], times[TEXT_COUNT_MAX];
+    printf("  ");
+    print_text(server_status_text(followed, "dir"));
+    printf("  ");
+    print_text(server_status_text(followed, "image"));
+    printf(", %s\n    %s, %s", server_status_text(followed, "digest"), text_format_count(versions, "version", n),
+           text_format_count(control_number(followed, "switches"), "change", times));
+    if (json_is_string(json_object_get(followed, "switched")))
+        printf(", the last at %s", server_status_text(followed, "switched"));
+    putchar('\n');
+    if (json_object_get(followed, "reason"))
+        printf("    stays as it is: %s\n", server_status_text(followed, "reason"));
+    if (!json_is_integer(json_object_get(followed, "follower")))
+        puts("    nobody follows the tag: give the command that mounted it again");
 }
 
 static void print_directory(json_t *dir)
@@ -288,6 +310,7 @@ static void print_status(json_t *status, bool verbose)
     puts("exports");
     print_each(status, "exports", NULL, print_export);
     print_each(status, "waiting_exports", NULL, print_waiting);
+    print_each(status, "followed", "followed tags", print_followed);
     print_each(status, "cache_directories", "cache directories", print_directory);
     print_each(status, "stores", "stores", print_store);
     print_each(status, "l2", "shared cache proxies", print_proxy);

@@ -205,17 +205,20 @@ static int print(const struct recording *r)
     return 0;
 }
 
-/* A mount point is named to the server by its image's digest: its export may have another name. */
+/* A mount point is named to the server by its image's digest, and by its export as far as the mount knows that: several
+ * exports may have the image. */
 static int cmd_trace_run(const struct invocation *inv)
 {
     const struct record_values *v = inv->values;
     const char *target = inv->operands[0];
-    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
+    char control[PATH_MAX];
+    struct control_mounted m;
+    control_target_mounted(v->export ? NULL : target, &m);
     struct recording r = {
         .v = v,
         .control = control,
         .file = inv->operands[1],
-        .params = {"export", v->export, "digest", v->export ? NULL : control_target_digest(target, digest), NULL},
+        .params = {"export", *m.export ? m.export : v->export, "digest", *m.digest ? m.digest : NULL, NULL},
         .interrupted = interrupt_watch(),
         .until_ms = v->for_s ? clock_now_ms() + v->for_s * 1000 : 0,
         .entries = BYTES_INIT((size_t)TRACE_CHUNKS_MAX * TRACE_ENTRY_SIZE)};

@@ -254,7 +254,7 @@ static int make_list(const struct warm_values *v, struct bytes *out)
     return rc;
 }
 
-/* Have the server warm an export, or the image with that digest, and print its progress. */
+/* Have the server warm an export, by its name or its image's digest or both, and print its progress. */
 static int warm_export(const struct warm_values *v, const char *control, const char *export, const char *digest,
                        const struct bytes *list)
 {
@@ -264,12 +264,9 @@ static int warm_export(const struct warm_values *v, const char *control, const c
                        : v->trace      ? "trace"
                        : v->files_from ? "files"
                                        : "globs";
-    const char *const params[] = {"what",    what,
-                                  "export",  export,
-                                  "digest",  export ? NULL : digest,
-                                  "dry",     v->dry ? "1" : NULL,
-                                  "bwlimit", v->bwlimit,
-                                  "cluster", v->cluster ? "1" : NULL,
+    const char *const params[] = {"what",    what,       "export",  export,
+                                  "digest",  digest,     "dry",     v->dry ? "1" : NULL,
+                                  "bwlimit", v->bwlimit, "cluster", v->cluster ? "1" : NULL,
                                   NULL};
     progress_init(&a.progress, "warm", v->quiet);
     a.progress.json = v->json;
@@ -309,19 +306,22 @@ static int warm_image(const struct warm_values *v, const char *control, const st
     return error_restore(&first);
 }
 
-/* A mount point is named to the server by its image's digest: the export's name there may be another than the
- * image's. */
+/* A mount point is named to the server by its image's digest, and by its export as far as the mount knows that: several
+ * exports may have the image. */
 static int warm_by_control(const struct warm_values *v, const char *target)
 {
     CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
-    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
+    char control[PATH_MAX];
+    struct control_mounted m;
     int rc = control_target_find(target, control, sizeof control);
     if (!rc)
         rc = make_list(v, &list);
     if (rc)
         return rc;
-    return v->image ? warm_image(v, control, &list)
-                    : warm_export(v, control, v->export, control_target_digest(target, digest), &list);
+    if (v->image)
+        return warm_image(v, control, &list);
+    control_target_mounted(v->export ? NULL : target, &m);
+    return warm_export(v, control, *m.export ? m.export : v->export, *m.digest ? m.digest : NULL, &list);
 }
 
 /* ---- by NBD ---- */

@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 
-extern const struct verb verb_build, verb_images, verb_inspect, verb_leave, verb_ls, verb_diff, verb_verify,
+extern const struct verb verb_build, verb_join, verb_images, verb_inspect, verb_leave, verb_ls, verb_diff, verb_verify,
     verb_export, verb_copy, verb_tag, verb_sign, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount,
     verb_keep, verb_upgrade, verb_status, verb_top, verb_cache, verb_warm, verb_trace, verb_config, verb_doctor,
     verb_bench, verb_help;
@@ -27,6 +27,10 @@ GR_MUST_CHECK int mount_check_config(const struct config *c);
 struct mount_values;
 GR_MUST_CHECK int mount_read_config(const struct config *c, struct mount_values *out);
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
+
+/* Check that root runs the verb; -EPERM names the remedy, before anything else fails: mount(2) and nbd need
+ * CAP_SYS_ADMIN. */
+GR_MUST_CHECK int need_root(const char *verb);
 
 /* Check every section of a file. CLI_USAGE, with a sentence. */
 GR_MUST_CHECK int config_check_sections(const struct config *c);

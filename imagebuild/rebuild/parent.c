@@ -17,14 +17,32 @@
 #include "repository/read/chunk_read.h"
 #include "repository/repository.h"
 
-/* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
-static int check_geometry(const struct parent *p, const struct manifest *m, bool *out_other)
+/* As parent_refused, for an image's tag and manifest. A join has no --parent that could be left out. */
+static int image_refused(const struct parent *p, const struct parent_image *image, int code)
 {
-    const struct parent_config *c = &p->config;
+    if (!p->config.whole)
+        return parent_refused(code);
+    return error_prefix(code, "join: %s:%s", image->found.name, image->found.tag);
+}
+
+/* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
+static int check_geometry(struct parent *p, const struct parent_image *image, bool *out_other)
+{
+    struct parent_config *c = &p->config;
+    const struct manifest *m = &image->manifest;
     const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->images->manifest.chunk_size;
+    if (c->whole)
+        c->fs = p->images->manifest.fs;
     *out_other = m->fs != c->fs || m->chunk_size != chunk_size;
     if (!*out_other || !c->must_be)
         return 0;
+    if (c->whole)
+        return error_set(
+            -EINVAL,
+            "join: %s:%s is %s with chunks of %u bytes, the first image is %s with chunks of %u; build one "
+            "of them anew like the other",
+            image->found.name, image->found.tag, manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(c->fs),
+            chunk_size);
     return error_set(-EINVAL,
                      "build: the parent image is %s with chunks of %u bytes, to be built is %s with chunks of %u: give "
                      "the same, or --parent none",
@@ -83,16 +101,18 @@ static int find_image(struct parent *p, size_t i)
     if (rc == -ENOENT && !c->must_be)
         rc = find_newest(p);
     if (rc)
-        return rc == -EBADMSG ? parent_refused(rc) : rc;
+        return rc == -EBADMSG ? image_refused(p, image, rc) : rc;
     rc = check_signature(p, image);
     if (rc == -EBADMSG || rc == -ENOENT) /* about the tag */
-        return parent_refused(rc);
+        return image_refused(p, image, rc);
     if (!rc)
         rc = repository_manifest(c->store, &image->digest, &image->manifest);
     if (p->is_newest && is_unusable(rc)) {
         do_without(p);
         return 1;
     }
+    if (rc && c->whole)
+        return image_refused(p, image, rc);
     return rc && rc != -ECANCELED ? parent_failed(rc) : rc;
 }
 
@@ -103,7 +123,7 @@ static int lay_out(struct parent *p)
     p->manifest = p->images->manifest;
     if (p->image_count == 1)
         return 0;
-    if (p->manifest.fs != MANIFEST_EROFS)
+    if (p->manifest.fs != MANIFEST_EROFS && !p->config.whole)
         return error_set(-ENOTSUP, "build: an image of %s cannot be built upon several parents, only one of erofs can",
                          manifest_fs_name(p->manifest.fs));
     for (size_t i = 1; i < p->image_count; i++) {
@@ -138,14 +158,14 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     for (size_t i = 0; i < config->image_count && !rc && !*out_other; i++) {
         rc = find_image(p, i);
         if (!rc)
-            rc = check_geometry(p, &p->images[i].manifest, out_other);
+            rc = check_geometry(p, &p->images[i], out_other);
     }
     if (rc == PARENT_DAMAGED)
         *out = steal_ptr(&p);
     if (rc || *out_other)
         return GR_MIN(rc, 0);
     rc = lay_out(p);
-    if (!rc)
+    if (!rc && !config->whole)
         rc = live_map_new(p->manifest.size, p->manifest.chunk_size, &p->live);
     if (!rc)
         *out = steal_ptr(&p);
@@ -307,14 +327,20 @@ int parent_plan(struct parent *p, struct nodes **nodes)
 
 struct sink_parent parent_sink(struct parent *p)
 {
-    return (struct sink_parent){.store = p->config.store,
-                                .manifest = &p->manifest,
-                                .images = p->images,
-                                .image_count = p->image_count,
-                                .kept = live_map_kept,
-                                .kept_all = live_map_kept_all,
-                                .arg = p->live,
-                                .damaged = &p->damage.packs};
+    struct sink_parent sink = {.store = p->config.store,
+                               .manifest = &p->manifest,
+                               .images = p->images,
+                               .image_count = p->image_count,
+                               .kept = live_map_kept,
+                               .kept_all = live_map_kept_all,
+                               .arg = p->live,
+                               .damaged = &p->damage.packs};
+    if (!p->config.whole)
+        return sink;
+    sink.kept = parent_whole_kept;
+    sink.kept_all = parent_whole_kept_all;
+    sink.arg = p;
+    return sink;
 }
 
 /* ------------------------------------------------------------------ scrubbing */

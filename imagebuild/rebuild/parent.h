@@ -8,6 +8,10 @@
  *   -> parent_plan -> parent_sink, sink_new -> parent_scrub -> content_writer_run with `live` and `source`
  *   -> parent_hold, before publishing -> parent_free
  *
+ * In a join, all file data of all images stays, and nothing is planned (parent_whole.c):
+ *
+ *   parent_open with `whole` -> fs_*_new -> parent_whole_place -> parent_sink, sink_new -> parent_hold -> parent_free
+ *
  * One thread. If the manifest, index or catalog of the parent is damaged, functions return PARENT_DAMAGED. Other
  * errors of the parent's objects name --parent none as the remedy.
  */
@@ -44,6 +48,8 @@ struct parent_config {
      * this is false and the image does not exist, the newest image of its name from this source is taken
      * (lineage_newest). If there is none, or it differs or is not signed, the build has no parent. */
     bool must_be;
+    /* All file data of the images stays: `live` is NULL, and fs is that of the first image. Needs must_be. */
+    bool whole;
     enum manifest_fs fs; /* of the image to be built */
     uint32_t chunk_size; /* of the image to be built; 0: the parent's */
     /* Compaction budget: a percentage of the kept bytes, plus a number of bytes. Counted in whole blocks. */
@@ -85,7 +91,7 @@ struct parent {
     bool is_newest;              /* the image is the newest one, not config.images[0] */
     struct tag tag;              /* of the last image; zero if a digest named it, or for a checkpoint */
     struct manifest manifest;    /* the image's; of several images: only filesystem and sizes, of all together */
-    struct live_map *live;       /* blocks of kept files */
+    struct live_map *live;       /* blocks of kept files; NULL: config.whole */
     struct parent_damage damage; /* set by parent_look: packs that the store lacks, so their files cannot stay */
     struct source *source;       /* reads NODE_MOVE files; NULL: none are moved */
     struct plan_counts plan;
@@ -96,8 +102,8 @@ struct parent {
 };
 
 /* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
- * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs; PARENT_DAMAGED:
- * *out has nothing but the image's name; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
+ * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs, nor whole;
+ * PARENT_DAMAGED: *out has nothing but the image's name; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
 GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */
@@ -124,6 +130,20 @@ GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
 /* Return the parent that the new image's tags name: this one, or its own parent if nothing changed; zero if it is
  * several images. */
 struct digest parent_of_tag(const struct parent *p, const struct digest *image);
+
+/* ---- a parent of which everything stays (parent_whole.c) ---- */
+
+/* Lay the images end to end, the first file data at `begin` or later and the last before `end`; limit: `end` in words.
+ * Once. -EFBIG: there is not enough room; -EBADMSG: a chunk of an image holds file data beside something else;
+ * PARENT_DAMAGED: an index is; others come from the store and step. */
+GR_MUST_CHECK int parent_whole_place(struct parent *p, uint64_t begin, uint64_t end, const char *limit);
+/* Return the address after all file data. */
+uint64_t parent_whole_end(const struct parent *p);
+/* Return the bytes that the images need at most where they are laid end to end. */
+uint64_t parent_whole_size(const struct parent *p);
+/* sink_parent.kept and kept_all; parent: the struct parent. */
+bool parent_whole_kept(void *parent, uint64_t chunk);
+bool parent_whole_kept_all(void *parent, uint64_t first, uint64_t count);
 
 /* For a failure to read an object that describes the parent: PARENT_DAMAGED for -ENOENT and -EBADMSG, with the thread's
  * sentence as it is; else parent_refused. */

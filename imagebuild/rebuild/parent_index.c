@@ -74,14 +74,16 @@ void parent_index_free(struct parent_index *p)
     free(p);
 }
 
-/* Return the image that has a leaf, and make *leaf the leaf's number there. */
+/* Return the image that has a leaf, and make *leaf the leaf's number there. A leaf before the first image gets a number
+ * that no image has. */
 static const struct parent_image *image_of(const struct parent_index *p, uint64_t *leaf)
 {
     const uint64_t bytes = (uint64_t)p->manifest.chunk_size * INDEX_FANOUT;
     size_t i = p->count - 1;
     while (i && *leaf < p->images[i].begin / bytes)
         i--;
-    *leaf -= p->images[i].begin / bytes;
+    const uint64_t first = p->images[i].begin / bytes;
+    *leaf = *leaf < first ? UINT64_MAX : *leaf - first;
     return &p->images[i];
 }
 

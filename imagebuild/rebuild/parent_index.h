@@ -7,6 +7,8 @@
  *   image 0: | leaf 0 | leaf 1 | leaf 2..|
  *   image 1:                             | leaf 0 | leaf 1..|
  *   parent:  | leaf 0 | leaf 1 | leaf 2  | leaf 3 | leaf 4..|
+ *
+ * The first need not begin at 0: in a join of ext4 it lies after the new image's front.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H

@@ -57,9 +57,9 @@ int source_set_known(struct source *s, const struct source_known *known)
     return s->ops->set_known ? s->ops->set_known(s, known) : 0;
 }
 
-bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size)
+bool source_name_origin(struct source *s, const struct source_entry *e, char *out, size_t size)
 {
-    return s->ops->name_shard && s->ops->name_shard(s, validator, len, out, size);
+    return s->ops->name_origin && s->ops->name_origin(s, e, out, size);
 }
 
 int source_read(struct source *s, const struct source_read *read)

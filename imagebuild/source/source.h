@@ -76,6 +76,10 @@ struct source_entry {
      * attributes but the path. SOURCE_NO_MEMBER: the archive has no such entry; `target` is the name that it gives.
      * 0: not a hard link. */
     uint64_t link_to;
+    /* Regular files of images that are joined: the address in the new image at which the data lies already, and its
+     * SHA-256. address 0: it does not. */
+    uint64_t address;
+    struct digest sha256;
 };
 #define SOURCE_NO_MEMBER UINT64_MAX
 
@@ -145,9 +149,9 @@ struct source_ops {
      * get this call before any of them is listed, because `suffice` needs all answers. What known->arg points to must
      * live until list returns. NULL: nothing can be skipped. */
     int (*set_known)(struct source *s, const struct source_known *known);
-    /* Copy the name of the shard that a member's validator belongs to into out, truncated to size. Return false if the
-     * listing had no such shard. NULL: the source has no shards. */
-    bool (*name_shard)(struct source *s, const char *validator, size_t len, char *out, size_t size);
+    /* Copy the name of the shard, or of the joined image, that a listed entry is from into out, truncated to size. Only
+     * the entry's validator and link_dev are set. Return false if it is from none. NULL: the source has neither. */
+    bool (*name_origin)(struct source *s, const struct source_entry *e, char *out, size_t size);
     /* Read exactly len bytes of the wanted version. -ESTALE: the source has another version now, or the file ended
      * early; -ENOENT: it is gone; -EAGAIN, -ETIMEDOUT: the source's own retries were used up. Any thread. */
     int (*read)(struct source *s, const struct source_read *read);
@@ -220,7 +224,7 @@ bool source_streams(const struct source *s);
 /* Return whether source_set_known has an effect. */
 bool source_can_know(const struct source *s);
 int source_set_known(struct source *s, const struct source_known *known);
-bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size);
+bool source_name_origin(struct source *s, const struct source_entry *e, char *out, size_t size);
 int source_read(struct source *s, const struct source_read *read);
 int source_stat(struct source *s, const char *path, size_t path_len, struct source_version *out);
 void source_cancel(struct source *s);

@@ -151,11 +151,11 @@ static int join_set_known(struct source *base, const struct source_known *known)
     return rc;
 }
 
-static bool join_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+static bool join_name_origin(struct source *base, const struct source_entry *e, char *out, size_t size)
 {
     struct source_join *s = join_of(base);
     for (size_t i = 0; i < s->count; i++)
-        if (source_name_shard(s->parts[i].source, validator, len, out, size))
+        if (source_name_origin(s->parts[i].source, e, out, size))
             return true;
     return false;
 }
@@ -228,7 +228,7 @@ int source_join_open(const struct source_part *parts, size_t count, struct sourc
                                           .counts = join_counts,
                                           .streams = join_streams,
                                           .set_known = join_set_known,
-                                          .name_shard = join_name_shard,
+                                          .name_origin = join_name_origin,
                                           .read = join_read,
                                           .stat = join_stat,
                                           .cancel = join_cancel,

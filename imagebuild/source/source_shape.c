@@ -172,9 +172,9 @@ static int shape_set_known(struct source *base, const struct source_known *known
     return source_set_known(shape_of(base)->inner, known);
 }
 
-static bool shape_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+static bool shape_name_origin(struct source *base, const struct source_entry *e, char *out, size_t size)
 {
-    return source_name_shard(shape_of(base)->inner, validator, len, out, size);
+    return source_name_origin(shape_of(base)->inner, e, out, size);
 }
 
 static int shape_read(struct source *base, const struct source_read *r)
@@ -239,7 +239,7 @@ int source_shape_open(struct source *inner, const struct source_shape *shape, st
                                           .counts = shape_counts,
                                           .streams = shape_streams,
                                           .set_known = shape_set_known,
-                                          .name_shard = shape_name_shard,
+                                          .name_origin = shape_name_origin,
                                           .read = shape_read,
                                           .stat = shape_stat,
                                           .cancel = shape_cancel,

@@ -120,13 +120,13 @@ static int tar_set_known(struct source *base, const struct source_known *known)
 }
 
 /* Find the shard whose key the validator begins with. */
-static bool tar_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+static bool tar_name_origin(struct source *base, const struct source_entry *e, char *out, size_t size)
 {
     struct source_tar *s = tar_of(base);
     char key[SOURCE_SHARD_KEY_LEN + 1];
-    for (size_t i = 0; len >= SOURCE_SHARD_KEY_LEN && i < s->set.shards.len; i++) {
+    for (size_t i = 0; e->validator_len >= SOURCE_SHARD_KEY_LEN && i < s->set.shards.len; i++) {
         const struct shard *shard = &s->set.shards.items[i];
-        if (shard_key(&s->choice, shard, key) || memcmp(key, validator, SOURCE_SHARD_KEY_LEN) != 0)
+        if (shard_key(&s->choice, shard, key) || memcmp(key, e->validator, SOURCE_SHARD_KEY_LEN) != 0)
             continue;
         snprintf(out, size, "%s", shard->path);
         return true;
@@ -170,7 +170,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
                                           .counts = tar_counts,
                                           .streams = tar_streams,
                                           .set_known = tar_set_known,
-                                          .name_shard = tar_name_shard,
+                                          .name_origin = tar_name_origin,
                                           .read = tar_read,
                                           .stat = tar_stat,
                                           .cancel = tar_cancel,

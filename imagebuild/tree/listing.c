@@ -73,8 +73,9 @@ int listing_skip(struct listing *l, const char *path, size_t len, const char *wh
 {
     int shown = (int)GR_MIN(len, 300u);
     if (!l->options.skip_bad_names)
-        return error_set(-EINVAL, "%s: '%.*s'; rename it, or leave such names out with --skip-bad-names", why, shown,
-                         path);
+        return error_set(-EINVAL, "%s: '%.*s'; %s", why, shown, path,
+                         l->options.remedy ? l->options.remedy
+                                           : "rename it, or leave such names out with --skip-bad-names");
     l->stats.names_skipped++;
     if (l->warnings++ < WARNINGS_MAX)
         log_warning("left out: %s: '%.*s'%s", why, shown, path,

@@ -20,7 +20,8 @@ struct listing_options {
     bool keep_special; /* else setuid and setgid bits are cleared; devices, FIFOs and sockets are skipped and counted */
     const char *dir;   /* for temporary files; as in struct scratch_config */
     struct listing_directory directory;
-    struct source *source; /* names the shards of two entries with the same path, for messages; NULL: not named */
+    struct source *source; /* names the origins of two entries with the same path, for messages; NULL: not named */
+    const char *remedy;    /* what to do about a path that is refused; NULL: rename it, or skip_bad_names */
     size_t sort_memory;    /* bytes; 0: SORTER_MEMORY_DEFAULT */
 };
 
@@ -51,7 +52,7 @@ DEFINE_CLEANUP(listing, struct listing *, listing_free)
  * -EINVAL: see skip_bad_names, or the attributes are malformed; -ENOMEM; errors of the sorter. */
 GR_MUST_CHECK int listing_add(struct listing *l, const struct source_entry *e);
 
-/* Where file data lies that was written into the image while its path was listed. */
+/* Where file data lies that is in the image already: written while its path was listed, or taken over in a join. */
 struct listing_written {
     uint64_t address;
     struct digest content;

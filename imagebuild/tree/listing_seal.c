@@ -96,19 +96,21 @@ static bool is_later(const struct listing_record *a, const struct listing_record
     return a->member != b->member ? a->member > b->member : a->link_ino > b->link_ino;
 }
 
-/* Name the shard that a record's file is a member of, for a message. */
-static bool name_shard(const struct sealer *s, const struct listing_record *r, const uint8_t *value, char out[120])
+/* Name the shard or image that a record's file is from, for a message. */
+static bool name_origin(const struct sealer *s, const struct listing_record *r, const uint8_t *value, char out[120])
 {
     struct source *source = s->listing->options.source;
-    return source && source_name_shard(source, (const char *)value + sizeof *r, r->validator_len, out, 120);
+    const struct source_entry e = {
+        .validator = (const char *)value + sizeof *r, .validator_len = r->validator_len, .link_dev = r->link_dev};
+    return source && source_name_origin(source, &e, out, 120);
 }
 
-/* Report that a path was listed twice, with the shards if the source knows them. */
+/* Report that a path was listed twice, with the shards or images if the source knows them. */
 static int listed_twice(struct sealer *s, const struct listing_record *a, const uint8_t *a_value,
                         const struct listing_record *b, const uint8_t *b_value)
 {
     char why[300] = "a path is listed twice", one[120], other[120];
-    if (name_shard(s, a, a_value, one) && name_shard(s, b, b_value, other))
+    if (name_origin(s, a, a_value, one) && name_origin(s, b, b_value, other))
         snprintf(why, sizeof why, "a path is listed twice, in %s and in %s", one, other);
     return listing_skip(s->listing, (const char *)s->path.data, s->path.len, why);
 }

@@ -359,3 +359,22 @@ bool xattr_next(const uint8_t **p, const uint8_t *end, struct xattr *out)
     }
     return false;
 }
+
+int xattr_append(struct bytes *out, const struct xattr *x)
+{
+    const struct prefix *prefix = NULL;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes) && !prefix; i++)
+        prefix = prefixes[i].number == x->prefix ? &prefixes[i] : NULL;
+    if (!prefix || strlen(prefix->text) + x->name_len > UINT16_MAX || x->value_len > UINT32_MAX)
+        return error_set(-EBADMSG, "an extended attribute has a prefix of number %u, or too long a name", x->prefix);
+    uint8_t *head;
+    int rc = bytes_extend(out, 6, &head);
+    if (rc)
+        return rc;
+    le16_put(head, (uint16_t)(strlen(prefix->text) + x->name_len));
+    le32_put(head + 2, (uint32_t)x->value_len);
+    rc = bytes_append(out, prefix->text, strlen(prefix->text));
+    if (!rc)
+        rc = bytes_append(out, x->name, x->name_len);
+    return rc ? rc : bytes_append(out, x->value, x->value_len);
+}

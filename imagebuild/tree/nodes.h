@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/digest.h"
 #include "base/spill/scratch.h"
 
@@ -100,5 +101,8 @@ struct xattr {
 /* Take the next attribute off a sequence as struct node has it; false: its end. Pointers lead into the sequence.
  * Names without a known prefix are skipped; the listing lets none through. */
 bool xattr_next(const uint8_t **p, const uint8_t *end, struct xattr *out);
+
+/* Append an attribute to such a sequence. -EBADMSG: there is no prefix of this number; -EMSGSIZE, -ENOMEM. */
+GR_MUST_CHECK int xattr_append(struct bytes *out, const struct xattr *x);
 
 #endif

@@ -36,10 +36,11 @@ void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, siz
     uint8_t *p = out;
     for (uint64_t end = off + len; off < end;) {
         uint64_t chunk = off / img->chunk_size, n = GR_MIN(end, (chunk + 1) * img->chunk_size) - off;
+        uint64_t number = img->from ? img->from(chunk) : chunk;
         if (img->hole && img->hole(chunk))
             memset(p, 0, n);
         else
-            words_fill(word_at, img, off, p, n);
+            words_fill(word_at, img, off + (number - chunk) * img->chunk_size, p, n);
         p += n;
         off += n;
     }

@@ -12,8 +12,9 @@ struct image_fake {
     uint64_t seed; /* other seeds, other bytes */
     uint64_t size; /* a multiple of 4096 */
     uint32_t chunk_size;
-    uint64_t pack_chunks;         /* chunks a pack; 0: 16 */
-    bool (*hole)(uint64_t chunk); /* NULL: no holes */
+    uint64_t pack_chunks;             /* chunks a pack; 0: 16 */
+    bool (*hole)(uint64_t chunk);     /* NULL: no holes */
+    uint64_t (*from)(uint64_t chunk); /* a chunk has the bytes that this number stands for; NULL: its own */
     /* The catalog, in order; none: the manifest names one that is not there. */
     const struct catalog_entry *entries;
     size_t entry_count;

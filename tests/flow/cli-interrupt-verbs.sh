@@ -40,7 +40,7 @@ interrupted() {
     local name=$1 signal status kept
     shift
     case $name in
-    build) kept=": what was stored is used by the next run" ;;
+    build | join) kept=": what was stored is used by the next run" ;;
     copy) kept=": what was copied stays, and the next run sends the rest" ;;
     export) kept=": FILE was not written, and a file that was there is as it was; a stream is incomplete" ;;
     unnest) kept=": nothing is lost, and the next run goes on" ;;
@@ -83,6 +83,7 @@ verify --against s3://lake/in $W/store/one
 build --add more=s3://lake/in $W/tree $W/store/two
 build $W/tree s3://lake/built/one
 build s3://lake/in $W/store/two
+join s3://lake/store/one s3://lake/store/two
 warm --all $W/control.sock
 status $W/control.sock
 cache-ls --control $W/control.sock

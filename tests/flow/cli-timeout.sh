@@ -17,7 +17,7 @@ mkdir "$W/tree"
 echo file >"$W/tree/file"
 i=s3://bucket/store/faces
 lookups=("images s3://bucket/store" "ls $i" "inspect $i" "tag $i v2" "rm $i:v1" "diff $i $i:v1" "sign $i:v1 --message" "bench $i")
-others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "gc s3://bucket/store"
+others=("build $W/tree $i" "verify $i" "export $i $W/image" "copy $i $W/elsewhere" "join $i $i-joined" "gc s3://bucket/store"
     "serve $i --socket $W/nbd.sock --cache none")
 [ "$(id -u)" != 0 ] || others+=("mount $i $W/mounted --mkdir --cache none")
 

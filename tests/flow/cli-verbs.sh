@@ -143,7 +143,7 @@ expect 2 "'ls' has no commands; 'granary help ls' shows its options" "$GRANARY" 
 expect 2 "unknown option --timeuot; did you mean --timeout?" "$GRANARY" images --timeuot 3 "$store"
 expect 2 "unknown option --frobnicate; 'granary help images' lists" "$GRANARY" images --frobnicate "$store"
 expect 0 "no differences" "$GRANARY" diff "$store/set:v1" "$store/set:v1"
-expect 2 "unknown verb 'frobnicate'; there are build, images" "$GRANARY" frobnicate
+expect 2 "unknown verb 'frobnicate'; there are build, join" "$GRANARY" frobnicate
 expect 2 "unknown option --frob" "$GRANARY" build --frob a b
 expect 2 "unexpected operand" "$GRANARY" inspect a b
 expect 2 "chunk-size" "$GRANARY" build --chunk-size 100000 "$W/tree" "$store/x"
@@ -183,6 +183,7 @@ while read -r words; do
 done <<END
 build $W/tree $nobody/x
 copy $store/set:v1 $nobody
+join $nobody/x:a $nobody/y
 tag $nobody/x:a b
 rm $nobody/x:a
 gc $nobody
@@ -265,6 +266,7 @@ json() {
 }
 json build "$W/other" "$odd/other:v1"
 json copy -q "$store/set:v1" "$odd/copied:v1"
+json join -q "$odd/copied:v1" "$odd/joined:v1"
 for words in images "tag $odd/set:v1 odd" "rm $odd/set:odd" 'gc -n' 'unnest -n' "inspect $odd/set:v1" "verify --deep $odd/set:v1"; do
     [[ $words = *$odd* ]] || words="$words $odd"
     # shellcheck disable=SC2086 # words

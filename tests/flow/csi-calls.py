@@ -192,6 +192,24 @@ for name, code in (('stage', 'INTERNAL'), ('publish', 'FAILED_PRECONDITION'), ('
     check('no secret in the sentence: ' + sentence, 'hunter2' not in sentence)
 check('nothing is mounted', not mounts() and not os.path.exists(target))
 
+step('capabilities that no image has, in every call that has one')
+with_capability = {'CreateVolume': lambda c: driver.create(parameters={'image': image}, cap=c),
+                   'NodeStageVolume': lambda c: driver.stage('v', staging, attributes, cap=c),
+                   'NodePublishVolume': lambda c: driver.publish('v', staging, target, cap=c),
+                   'an inline volume': lambda c: driver.publish('v', '', target, cap=c, attributes=inline)}
+wrong = ((capability(kind=None), 'access_type'), (capability(kind=1), 'Filesystem'), (capability(None), 'access_mode'),
+         (capability(0), 'access_mode'), (field(2, '') + field(3, ''), 'access_mode'), (capability(flags=['rw']), 'mountOptions'),
+         (capability(flags=['']), 'mountOptions'), (capability(group='1000'), 'volume_mount_group'),
+         *((capability(fs_type=t), 'fsType') for t in ('xfs', 'EROFS', 'erofs ', '../ext4', 'ext4\nforged', b'\xff', 'x' * 5000, '%n')))
+for cap, text in wrong:
+    for name, call in with_capability.items():
+        expect(f'{name} with {cap[:40]!r}', call(cap), 'INVALID_ARGUMENT', text)
+    reply = fields(expect(f'to validate {cap[:40]!r}', driver.call(validate, field(1, first[0]) + field(3, cap)), 'OK'))
+    check(f'not confirmed, with the sentence: {reply}', list(reply) == [2] and text.encode() in reply[2][0])
+for fs_type in ('erofs', 'ext4'):
+    expect('a filesystem that images have', driver.create(parameters={'image': image}, cap=capability(fs_type=fs_type)), 'OK')
+check('nothing is mounted', not mounts() and not os.path.exists(target))
+
 step('a mount that fails leaves nothing')
 sentence = expect('no such image', driver.stage('v', staging, {'image': other + '-missing'}), 'INTERNAL', '-missing')
 check('the sentence is that of granary mount: ' + sentence, not sentence.startswith('granary') and '\n' not in sentence)

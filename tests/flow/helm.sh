@@ -60,6 +60,11 @@ holds "the policy is in force" '.[] | select(.kind == "ValidatingAdmissionPolicy
 holds "no capability" "$containers | map(select(.name == \"labels\" or .name == \"bench\")) | length == 2 and all(.securityContext.capabilities.drop == [\"ALL\"])"
 holds "what was measured is read" "$containers | map(select(.name == \"labels\").args | contains([\"--measured=/scratch/1.json\"])) == [true]"
 holds "pods of the claim prefer the image" '.[] | select(.kind == "MutatingAdmissionPolicy").spec | .failurePolicy == "Ignore" and (.mutations[0].jsonPatch.expression | contains("granary.io/cached.faces"))'
+for term in 'health", operator: "NotIn", values: ["failing"]' 'disk-mib-per-s", operator: "NotIn", values: ["0","1","2","4","8","16","32","64"]' \
+    'link-mib-per-s", operator: "NotIn", values: ["0",' 'cache-free-gib", operator: "NotIn", values: ["0"]'; do
+    jq -e --arg term "granary.io/$term" '.[] | select(.kind == "MutatingAdmissionPolicy").spec.mutations[0].jsonPatch.expression | contains($term)' \
+        "$W/objects.json" >"$W/null" || fail "pods of the claim do not avoid: $term"
+done
 render --set labels.enabled=true,labels.nfd=true || fail "$(cat "$W/helm.err")"
 [ "$(kinds)" = "CSIDriver=1 ConfigMap=1 DaemonSet=3 ServiceAccount=2" ] || fail "objects: $(kinds)"
 holds "no token with node-feature-discovery" "$pods | all(.automountServiceAccountToken == false)"
@@ -71,14 +76,18 @@ jq -r '.[] | select(.metadata.name == "granary-conf").data["granary.conf"]' "$W/
 GRANARY_CONFIG=$W/granary.conf "$GRANARY" config check >"$W/said" 2>&1 || fail "$(cat "$W/said")"
 holds "what goes back is not built by the clock" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-voices").spec.suspend'
 holds "what is not, is" '.[] | select(.kind == "CronJob" and .metadata.name == "granary-faces").spec.suspend == false'
-holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity'
+holds "a pod a node" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 3 and .completionMode == "Indexed" and .template.spec.affinity.podAntiAffinity and (.template.spec.initContainers[0].env | any(.name == "PARTS" and .value == "2"))'
+holds "the trace is where granary warm looks for it" '.[] | select(.metadata.name == "granary-faces" and .kind == "CronJob").spec.jobTemplate.spec.template.spec | (.containers[0] | .args == ["--trace", "/trace/faces.trace"] and (.volumeMounts | any(.name == "trace" and .mountPath == "/trace" and .readOnly))) and (.volumes | any(.name == "trace" and .configMap.name == "faces-trace"))'
+holds "parts are built by as many pods" '.[] | select(.metadata.name == "granary-voices" and .kind == "CronJob").spec.jobTemplate.spec | .completions == 4 and .parallelism == 4 and (.template.spec.topologySpreadConstraints | length == 1) and (.template.spec.initContainers[0].env | any(.name == "PARTS" and .value == "4"))'
+holds "what images may take of the cache" '.[] | select(.metadata.name == "granary-server").spec.template.spec.containers[0].args | .[-2:] == ["--quota=faces:50G", "--quota=voices.v2:512M"]'
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
+holds "a volume has the keys of its namespace" '[.[] | select(.kind == "PersistentVolume").spec | .claimRef.namespace as $n | .csi | [.nodeStageSecretRef, .nodePublishSecretRef] == [{namespace: $n, name: "4711"}, {namespace: $n, name: "4711"}]] == [true, true]'
 holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
 holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-driver").spec.template.spec.containers[0].args | .[1:] == ["driver", "--inline-stores", "s3://lake/images"]'
 holds "no token is mounted by itself" "$pods | all(.automountServiceAccountToken == false)"
 holds "only the provisioner has one" "$containers | map(select(.volumeMounts | any(.name == \"token\")).name) == [\"provisioner\"]"
 holds "the controller has no capability" "$pods | map(select(.serviceAccountName == \"granary-controller\"))[0] | .securityContext.runAsNonRoot and (.containers | all(.securityContext.capabilities.drop == [\"ALL\"]))"
-holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true"}'
+holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true", "csi.storage.k8s.io/node-stage-secret-name": "1e3", "csi.storage.k8s.io/node-stage-secret-namespace": "${pvc.namespace}", "csi.storage.k8s.io/node-publish-secret-name": "1e3", "csi.storage.k8s.io/node-publish-secret-namespace": "${pvc.namespace}"}'
 jq -r '.[] | select(.metadata.name == "granary-faces" and .kind == "ConfigMap").data["dataset.sh"]' "$W/objects.json" |
     diff -B "$CHART/files/dataset.sh" - || fail "the script is another one in its ConfigMap"
 
@@ -89,16 +98,23 @@ refused() {
     grep -qE -- "$1" "$W/helm.err" || fail "${*:2} is told: $(cat "$W/helm.err")"
 }
 refused "at '/cache/size': 'lots' does not match" --set cache.size=lots
+refused "at '/server/quotas/faces': 'all' does not match" --set server.quotas.faces=all
+refused "at '/server/quotas/faces': '8M' does not match" --set server.quotas.faces=8M
 refused "additional properties 'cahce' not allowed" --set cahce.size=1G
 refused "properties 'build' required, if 'warm' exists" --set-json 'datasets={"f":{"image":"s3://b/f","warm":{"nodes":1,"options":["--all"]}}}'
 refused "needs Kubernetes 1.30" --set labels.enabled=true --kube-version 1.29.0
 refused "needs Kubernetes 1.36" "${cached[@]}" --kube-version 1.35.0
 refused "too long for a label" --set "datasets.f.image=s3://b/$(printf 'x%.0s' {1..57}),datasets.f.preferCached=true"
+refused "at '/datasets/f/build/parts'" --set datasets.f.image=s3://b/f,datasets.f.build.source=s3://a,datasets.f.build.schedule=@daily,datasets.f.build.parts=0
+refused "datasets.f: build.parts is more than warm.nodes" --set-json 'datasets={"f":{"image":"s3://b/f","build":{"source":"s3://a","schedule":"@daily","parts":3},"warm":{"nodes":2,"options":["--all"]}}}'
+refused "at '/datasets/f/warm/traceVolume'" --set-json 'datasets={"f":{"image":"s3://b/f","build":{"source":"s3://a","schedule":"@daily"},"warm":{"nodes":1,"options":["--all"],"traceVolume":{}}}}'
 refused "at '/labels/minShare'" --set labels.minShare=0
 refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
+render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed || fail "a volume may not have a fence: $(cat "$W/helm.err")"
 refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
+refused "at '/datasets/f/keysSecret': 'a/b' does not match" --set datasets.f.image=s3://b/f,datasets.f.keysSecret=a/b
 refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f
 refused "at '/kubeletDir': '/var/lib/kubelet/' does not match" --set kubeletDir=/var/lib/kubelet/
 refused "at '/driver/inlineStores/0'" --set 'driver.inlineStores={lake}'

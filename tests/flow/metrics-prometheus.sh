@@ -47,6 +47,13 @@ sed 's/^granary_build_info{version=/granary_build_info{version:/' "$W/document" 
 ! promtool check metrics <"$W/broken" >"$W/promtool" 2>&1 || fail "promtool says yes to anything"
 promtool check rules "$GRANARY_SOURCE/deploy/prometheus/granary.rules.yml" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
 
+echo "== each alert fires when it should, and not when all is well"
+tests=("$GRANARY_SOURCE"/tests/data/granary.rules*.test.yml)
+promtool test rules "${tests[@]}" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
+sed "s|\.\./\.\./deploy/prometheus/granary.rules.yml|$W/rules.yml|" "${tests[0]}" >"$W/rules.test.yml"
+sed 's/for: 6h/for: 9h/' "$GRANARY_SOURCE/deploy/prometheus/granary.rules.yml" >"$W/rules.yml"
+! promtool test rules "$W/rules.test.yml" >"$W/promtool" 2>&1 || fail "promtool takes an alert that comes late"
+
 echo "== a server whose export has an odd name"
 odd=$(printf 'a"b\\c\xff')
 serve_unix "$W/odd.sock" "image=$odd=$W/store/one" memory=16M metrics=127.0.0.1:0

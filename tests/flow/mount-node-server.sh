@@ -7,7 +7,7 @@
 needs_fuse
 
 extra_cleanup() {
-    for d in one two own; do "$GRANARY" umount --force "$W/$d" 2>"$W/null"; done
+    for d in one two own strict; do "$GRANARY" umount --force "$W/$d" 2>"$W/null"; done
     umount -l /run/granary/fuse 2>"$W/null"
 }
 mkdir -p /run/granary/fuse "$W"/{one,two,own,tree1,tree2}
@@ -74,6 +74,29 @@ warm_two || fail "$(cat "$W/warm.err")"
 [ "$(exports)" = '["one","two"]' ] || fail "warming changed the exports of mounts: $(exports)"
 "$GRANARY" mount --fuse --json --memory 32M "$W/store/one" "$W/own" >"$W/own.json"
 [ "$(jq -r .control "$W/own.json")" != /run/granary/fuse.control ] || fail "a mount with options of a server joined one without them"
+
+echo "== a mount in cache-only mode by itself, beside one of the same image that is not"
+strict() { GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --mkdir "$@" "$W/store/one" "$W/strict" >"$W/strict.out" 2>"$W/mount.err"; }
+! strict --fence often || fail "a fence that there is not"
+grep -q -- "--fence is none or warmed, not 'often'" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+! strict --fence warmed --memory 32M || fail "joined with an option of a server"
+"$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/null"
+strict --fence warmed || fail "$(cat "$W/mount.err")"
+fenced() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map(select(.fence == "warmed").name)'; }
+[[ $(fenced) == '["one@'*'-warmed"]' ]] || fail "behind a fence: $(fenced)"
+! cat "$W/strict/file" >"$W/null" 2>&1 || fail "it is fetched for a reader"
+"$GRANARY" status /run/granary/fuse >"$W/status" && [ "$(grep -c '^    cache-only mode' "$W/status")" = 1 ] || fail "status: $(cat "$W/status")"
+"$GRANARY" warm --json --all "$W/strict" >"$W/warm.json" 2>"$W/warm.err" || fail "it is not warmed: $(cat "$W/warm.err")"
+jq -e '.warmed_bytes > 900000 and (.export | endswith("-warmed"))' "$W/warm.json" >"$W/null" || fail "$(cat "$W/warm.json")"
+cmp "$W/tree1/file" "$W/strict/file" || fail "what is warm cannot be read"
+"$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/null"
+forget_pages "$W/one/file"
+cmp "$W/tree1/file" "$W/one/file" || fail "the other mount is behind the fence, too"
+"$GRANARY" umount "$W/strict"
+[ "$(exports)" = '["one","two"]' ] || fail "an export is left: $(exports)"
+strict --fence none || fail "$(cat "$W/mount.err")"
+[ "$(exports)" = '["one","two"]' ] || fail "no fence is another export: $(exports)"
+"$GRANARY" umount "$W/strict"
 
 echo "== the front end dies while one is read"
 kill -9 "$(pgrep -P "$SERVE")"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # The container image from its build to a read: built twice it is the same bytes, its SBOM names exactly the packages
-# that dpkg has in it, and it has its labels. skopeo, podman and containerd take it. Run by crun as Kubernetes would
-# (another user than root, no capability, a root that cannot be written), it builds an image of a tree and serves it
-# over a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a data set.
+# that dpkg has in it, by which a later image is pinned, and it has its labels. skopeo, podman and containerd take it. Run
+# by crun as Kubernetes would (another user than root, no capability, a root that cannot be written), it builds an image of
+# a tree and serves it over a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a
+# data set.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
@@ -22,12 +23,21 @@ echo "== two builds, by different settings, give the same bytes"
 make_debs "$W/one"
 "$GRANARY_SOURCE/tools/oci-image" "$W/one" || fail "the first build"
 make_debs "$W/the-same-again"
-(umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 "$GRANARY_SOURCE/tools/oci-image" "$W/the-same-again") || fail "the second build"
 version=$(dpkg-parsechangelog -l "$GRANARY_SOURCE/debian/changelog" -S Version)
 name=granary-$version-$(dpkg --print-architecture)
+sbom=$W/one/$name.spdx.json
+(umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 "$GRANARY_SOURCE/tools/oci-image" "$W/the-same-again" "$sbom") || fail "the second build"
 for file in "$name.oci.tar" "$name.spdx.json"; do
     cmp "$W/one/$file" "$W/the-same-again/$file" || fail "two builds differ"
 done
+
+echo "== pinned by an SBOM: a version that there is not any more gives no image"
+make_debs "$W/pinned"
+jq '(.packages[] | select(.name == "jq")).versionInfo = "0.1-1"' "$sbom" >"$W/old.spdx.json"
+! "$GRANARY_SOURCE/tools/oci-image" "$W/pinned" "$W/old.spdx.json" >"$W/said" 2>&1 || fail "another version of jq is taken"
+grep -q '^< jq 0.1-1$' "$W/said" && grep -q "than $W/old.spdx.json names" "$W/said" || fail "$(cat "$W/said")"
+[ ! -e "$W/pinned/$name.oci.tar" ] || fail "an image is there"
+! "$GRANARY_SOURCE/tools/oci-image" "$W/pinned" "$W/config" >"$W/said" 2>&1 || fail "a file that is not there"
 mkdir "$W/layout"
 tar -x -f "$W/one/$name.oci.tar" -C "$W/layout"
 
@@ -71,7 +81,6 @@ umoci unpack --image "$W/layout:$version" "$W/bundle" >"$W/unpack.log" 2>&1 || f
 for program in libexec/granary/fluid-{mount,worker} bin/{awk,find,jq,sed}; do # which Fluid's pods run
     [ -x "$W/bundle/rootfs/usr/$program" ] || fail "the image has no $program"
 done
-sbom=$W/one/$name.spdx.json
 jq -e --arg digest "${digest#sha256:}" '
     (.packages | map(.SPDXID)) as $ids
     | .spdxVersion == "SPDX-2.3" and .dataLicense == "CC0-1.0" and .SPDXID == "SPDXRef-DOCUMENT" and (.name | length > 0)

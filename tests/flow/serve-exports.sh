@@ -126,3 +126,31 @@ rm -r "$W/cache"
 serve
 [ "$(names)" = '["one"]' ] || fail "exports without the store: $(names)"
 grep -q "export 'two', noted in .*is not served any more" "$W/serve.err" || fail "nothing is said of it: $(cat "$W/serve.err")"
+
+echo "== a quota of an image that is added later"
+kill_server
+mkdir "$W/big"
+head -c 30000000 /dev/urandom >"$W/big/file"
+"$GRANARY" build -q "$W/big" "$W/store/big" >"$W/built"
+background "$GRANARY" serve --socket "$W/nbd.sock" --cache "$W/cache2:64M" --quota big:16M --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
+wait_for 60 listens "$control"
+ask PUT /exports/big image="$W/store/big" >"$W/answer"
+"$GRANARY" export -q "$W/store/big" "$W/big.img"
+reads_as big "$W/big.img" || fail "it is another image"
+used() { ask GET /status | jq .counters.granary_cache_used_bytes; }
+# The cache writes after the reads.
+wait_for 60 eval '[ "$(used)" -gt 14000000 ]'
+reads_as big "$W/big.img" || fail "it is another image"
+wait_for 60 eval '[ "$(ask GET /status | jq .counters.granary_cache_fill_queue_bytes)" = 0 ]'
+[ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"
+
+echo "== an export in cache-only mode, beside one of the same image that is not"
+ask PUT /exports/warmed image="$W/store/big" fence=warmed >"$W/answer"
+jq -se '.[-1].result.ok' "$W/answer" >"$W/null" || fail "PUT: $(cat "$W/answer")"
+"$GRANARY" cache evict -q --all --control "$control" >"$W/null"
+! nbdcopy "$(uri warmed)" null: 2>"$W/err" || fail "it is fetched for a reader"
+[ "$(ask GET /status | jq -c '.exports | map([.name, .fence, .fence_refusals > 0])')" = '[["big","none",false],["warmed","warmed",true]]' ] ||
+    fail "exports: $(ask GET /status | jq -c .exports)"
+reads_as big "$W/big.img" || fail "the other is behind the fence, too"
+ask PUT /exports/other image="$W/store/big" fence=often >"$W/answer"
+grep -q 'fence= is none or warmed' "$W/answer" || fail "fence=often: $(cat "$W/answer")"

@@ -1,9 +1,11 @@
 #!/bin/bash
 # The Helm chart in a real cluster, by FUSE and with a real S3 server: what the API server thinks of every part of it; 20
-# pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, and
-# the server's front end killed; the Job of a data set builds, warms and moves the tag, and one that fails says why; the
-# node is drained; new volumes have the new version, and the earlier one again; nothing is left. It prints how long a pod
-# waits for its first byte.
+# pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, the
+# server's front end, the driver and kubelet killed, and another pod evicted; the Job of a data set builds, warms and moves
+# the tag, and one that fails says why; the node is drained; new volumes have the new version, and the earlier one again;
+# a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are
+# made again read; a data set is suspended and removed; nothing is left.
+# It prints how long a pod waits for its first byte.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
@@ -50,6 +52,8 @@ phase_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ];
 no_server() { ! pgrep 'granary-[fn]' >"$W/null"; }
 is_gone() { ! kubectl get "$@" >"$W/null" 2>&1; }
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
+restarts() { part "$1" -o 'jsonpath={.items[0].status.containerStatuses[0].restartCount}'; }
+has_restarted() { [ "$(restarts "$1")" -gt "$2" ] && ready "$1"; }
 ready() { [[ $(part "$1" --no-headers 2>"$W/null") = *1/1*Running* ]]; }
 part_is_new() { ready "$1" && [ "$(part "$1" -o name)" != "$2" ]; }
 complete() { [ "$(kubectl -n "$1" get job "$2" -o jsonpath='{.status.conditions[?(@.type=="Complete")].status}')" = True ]; }
@@ -86,6 +90,7 @@ since() { echo "$1 $(date -d "$(kubectl logs --timestamps "$2" | sed -n '1s/ .*/
 memory() { pgrep -x "$1" | sed 's|.*|/proc/&/status|' | xargs awk '/VmRSS/ { printf "%.1f MB", $2 / 1024 }'; }
 staged() { grep -c ' /.*/globalmount .* erofs ' /proc/self/mountinfo; }
 no_pod_in() { [ -z "$(kubectl -n "$1" get pods -o name)" ]; }
+one_staged() { [ "$(staged)" = 1 ]; }
 nothing_staged() { ! staged >"$W/null"; }
 # no_pods: they are deleted, and no volume is mounted
 no_pods() {
@@ -113,7 +118,7 @@ image: {repository: docker.io/local/granary, tag: "1", pullPolicy: Never}
 kubeletDir: $KUBELET_DIR
 cache: {hostPath: $W/cache, size: 200M}
 env: {AWS_ENDPOINT_URL: "$AWS_ENDPOINT_URL", AWS_REGION: $AWS_REGION}
-server: {fuse: true}
+server: {fuse: true, quotas: {faces: 100M}}
 driver: {priorityClassName: "", inlineStores: ["s3://lake/images"]}
 datasets:
   faces:
@@ -121,6 +126,8 @@ datasets:
     namespaces: [default]
     build: {source: s3://raw, schedule: "0 2 * * *"}
     warm: {nodes: 1, options: ["--all"]}
+  strict: {image: $image, namespaces: [default], mountOptions: {fence: warmed}}
+  halves: {image: s3://lake/images/halves, build: {source: s3://raw, schedule: "0 3 * * *", parts: 2}}
 YAML
 "$GRANARY" build -q s3://raw $image:current >"$W/built"
 
@@ -198,6 +205,40 @@ echo "== the server's front end is killed"
 kill -9 "$(pgrep -o -x granary-fuse)"
 reads_on reader
 
+echo "== the driver is killed"
+before=$(restarts driver)
+kill -9 "$(pgrep -x granary-csi)"
+becomes has_restarted driver "$before"
+reads_on reader
+
+echo "== kubelet is killed, and a pod comes afterwards"
+kill -9 "$KUBELET"
+wait_for 60 gone "$KUBELET"
+kubelet_start
+becomes kubectl logs reader >"$W/null"
+reads_on reader
+pod after "$sums"
+becomes phase_is after Succeeded
+kubectl logs after | diff - <(echo "$want") || fail "wrong byte after kubelet was killed"
+[ "$(staged)" = 1 ] || fail "not one mount for all pods"
+phase_is reader Running || fail "kubelet has ended the reader"
+
+echo "== kubelet evicts a pod, whose volume is unmounted; the others read on"
+kubectl apply -f - >"$W/null" <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec: $(pod_spec 'cat /data/hello; dd if=/dev/zero of=/room/full bs=1048576 count=8; sleep 3600' |
+    sed 's|volumeMounts: \[|&{name: room, mountPath: /room}, |; s|volumes: \[|&{name: room, emptyDir: {sizeLimit: 1Mi}}, |')
+YAML
+evicted() { [ "$(kubectl get pod greedy -o jsonpath='{.status.phase} {.status.reason}')" = "Failed Evicted" ]; }
+becomes evicted
+uid=$(kubectl get pod greedy -o jsonpath='{.metadata.uid}')
+not_published() { ! grep -q "/pods/$uid/volumes/kubernetes.io~csi/" /proc/self/mountinfo; }
+becomes not_published
+reads_on reader
+kubectl delete pod greedy after >"$W/null"
+
 echo "== the Job builds, warms and moves the tag"
 before=$(digest_of $image:current)
 echo new >"$W/new"
@@ -210,6 +251,12 @@ jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | from
     fail "the build's message: $(jq '.items[0].status.initContainerStatuses' "$W/pods.json")"
 kubectl -n granary logs job/now -c warm | grep '^{' | jq -se 'map(select(.cached_bytes? and .cached_bytes == .bytes)) | length == 1' >"$W/null" ||
     fail "the warming's log: $(kubectl -n granary logs job/now -c warm)"
+kubectl -n granary logs job/now -c build | grep '^{"progress"' | jq -se 'last.progress | .files_done == .files_total and
+    .bytes_done == .bytes_total and has("phase") and has("bytes_per_s") and has("seconds_left")' >"$W/null" ||
+    fail "the build's progress: $(kubectl -n granary logs job/now -c build)"
+kubectl -n granary logs job/now -c warm | grep '^{"progress"' | jq -se 'last.progress | .phase == "warming" and .bytes_total > 0
+    and .bytes_done == .bytes_total and .files_done == .files_total and has("bytes_per_s") and has("seconds_left")' >"$W/null" ||
+    fail "the warming's progress: $(kubectl -n granary logs job/now -c warm)"
 reads_on reader
 
 echo "== a Job that fails says why in its termination message, which kubelet takes from the end of the log"
@@ -224,6 +271,30 @@ becomes has_failed
 tail -1 "$W/said" | grep '^granary: build: .*nowhere' >"$W/null" || fail "the message: $(cat "$W/said")"
 [ "$(digest_of $image:current)" = "$after" ] || fail "the tag moved"
 kubectl -n granary delete job broken >"$W/null"
+
+echo "== a volume in cache-only mode has what is warm, and nothing else; the other volume of the image has all"
+strict='persistentVolumeClaim: {claimName: strict, readOnly: true}'
+cp "$W/new" "$W/tree/new"
+pod warmed "$sums" "$strict"
+becomes phase_is warmed Succeeded
+kubectl logs warmed | diff - <(cd "$W/tree" && find . -type f | sort | xargs sha256sum | sha256sum) || fail "wrong byte behind the fence"
+kubectl delete pod warmed >"$W/null"
+becomes one_staged # of the reader; with the mount goes its page cache
+"$GRANARY" cache evict -q --all --control /run/granary/fuse.control >"$W/said" 2>&1 || fail "$(cat "$W/said")"
+pod refused 'cat /data/d/* >/dev/null 2>&1 || echo refused' "$strict"
+becomes phase_is refused Succeeded
+[ "$(kubectl logs refused)" = refused ] || fail "it is fetched for a pod behind the fence"
+kubectl delete pod refused >"$W/null"
+reads_on reader
+
+echo "== two pods build a part each, and one joins them"
+kubectl -n granary create job --from=cronjob/granary-halves halves >"$W/null"
+becomes complete granary halves
+[ "$(kubectl -n granary get pods -l batch.kubernetes.io/job-name=halves -o name | wc -l)" = 2 ] || fail "not two pods"
+kubectl -n granary get pods -l batch.kubernetes.io/job-name=halves,batch.kubernetes.io/job-completion-index=0 -o json |
+    jq -e '.items[0].status.initContainerStatuses[0].state.terminated.message | fromjson | .bytes_read == 0 and .counts.files == 302 and .rebuild.parents == 2' >"$W/null" ||
+    fail "the join: $(kubectl -n granary logs -l batch.kubernetes.io/job-name=halves -c build)"
+"$GRANARY" diff --exit-code $image:current s3://lake/images/halves:current >"$W/said" 2>&1 || fail "another tree: $(cat "$W/said")"
 
 echo "== the node is drained: its pods end, driver and server stay"
 kubectl drain node1 --ignore-daemonsets --delete-emptydir-data --force --timeout=600s >"$W/said" 2>&1 || fail "$(cat "$W/said")"
@@ -245,6 +316,42 @@ becomes phase_is third Succeeded
 kubectl logs third | diff - <(echo "$want") || fail "the pod has another version"
 no_pods
 
+echo "== the whole server is killed: reads by FUSE fail, as the page says; pods that are made again read"
+pod victim "$endless"
+becomes phase_is victim Running
+reads_on victim
+before=$(restarts server)
+kill -9 "$(pgrep -o -f '^granary serve --fuse')"
+forget_pages "$(awk '/ \/.*\/globalmount .* erofs / { print $5; exit }' /proc/self/mountinfo)"/d/*
+could_not_read() { kubectl logs victim | grep ERROR >"$W/null"; }
+becomes could_not_read
+becomes has_restarted server "$before"
+no_pods
+pod fourth "$sums"
+becomes phase_is fourth Succeeded
+kubectl logs fourth | diff - <(echo "$want") || fail "wrong byte after the server was killed"
+no_pods
+
+echo "== a data set is suspended by values, and goes on"
+suspended() { kubectl -n granary get cronjob granary-faces -o jsonpath='{.spec.suspend}'; }
+upgrade --set datasets.faces.suspend=true
+[ "$(suspended)" = true ] || fail "it is built by the clock"
+upgrade
+[ "$(suspended)" = false ] || fail "it is not built by the clock"
+
+echo "== it is removed by values: pods read on, the claim goes with the last of them, the image stays"
+pod last "$endless"
+becomes phase_is last Running
+sed '/^datasets:/,$d' "$W/values.yaml" >"$W/none.yaml"
+helm upgrade granary "$CHART" -f "$W/none.yaml"
+is_gone -n granary cronjob granary-faces || fail "the CronJob is left"
+reads_on last
+! is_gone pvc faces || fail "the claim of a running pod is gone"
+no_pods
+becomes is_gone pvc faces
+becomes is_gone pv granary-faces-default
+"$GRANARY" inspect "$image:current" >"$W/null" || fail "the image is gone"
+
 echo "== the server of kernel nbd starts without any capability"
 server=$(part server -o name)
 upgrade --set server.fuse=false
@@ -256,4 +363,4 @@ helm uninstall granary --wait
 becomes no_pod_in granary
 becomes no_server
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
-is_gone pvc faces || fail "the claim is left"
+is_gone pvc faces && is_gone pvc strict || fail "a claim is left"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # The labels of nodes, and where the scheduler puts pods by them: the chart labels the real node, and a process another one,
 # by a token of the chart's service account; what the policy refuses such a token; the affinity that pods of a claim are
-# given; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods there never start. kwok
-# would say the same, and that these pods run, which the scheduler does not look at; Go would build it for minutes.
+# given; what was measured of a disk; nothing is left. Three nodes have no kubelet: a loop says that they are ready, and pods
+# there never start. kwok would say the same, and that these pods run, which the scheduler does not look at; Go would build
+# it for minutes.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
 . "$GRANARY_SOURCE/tests/kubernetes/lib-cluster.sh"
@@ -78,7 +79,8 @@ label_is() { # label_is NODE NAME VALUE: below granary.io/; "": there is none
 helm() { "$HELM" --namespace granary "$@" >"$W/helm.out" 2>&1 || fail "helm $1: $(cat "$W/helm.out")"; }
 part() { kubectl -n granary get pods -l "app.kubernetes.io/component=$1" "${@:2}"; }
 
-# pods NAME COUNT IMAGE [CLAIM]: that prefer the image, by the affinity of the example; or with the claim and none
+# pods NAME COUNT IMAGE [CLAIM [KIND]]: that prefer the image, by the affinity of the example; or with the claim and none,
+# on nodes of that kind
 pods() {
     local i volume=""
     [ -z "${4:-}" ] || volume="volumes: [{name: v, persistentVolumeClaim: {claimName: $4, readOnly: true}}]"
@@ -91,6 +93,7 @@ pods() {
             echo "  automountServiceAccountToken: false"
             echo "  containers: [{name: c, image: \"docker.io/local/busybox:1\", imagePullPolicy: Never, command: [/bin/sh, -c, 'sleep 3600']}]"
             [ -z "$volume" ] || echo "  $volume"
+            [ -z "${5:-}" ] || echo "  nodeSelector: {kind: $5}"
             echo "---"
         }
     done | kubectl apply -f - >"$W/null"
@@ -110,7 +113,9 @@ cache: {hostPath: $W/cache, size: 200M}
 server: {fuse: true, nodeSelector: {kubernetes.io/hostname: node1}}
 driver: {priorityClassName: "", nodeSelector: {kubernetes.io/hostname: node1}}
 labels: {enabled: true, interval: 1s, maxImages: 2}
-datasets: {faces: {image: /run/granary/lake/store/faces, namespaces: [default], preferCached: true}}
+datasets:
+  faces: {image: /run/granary/lake/store/faces, namespaces: [default], preferCached: true}
+  songs: {image: /run/granary/lake/store/songs, namespaces: [default], preferCached: true}
 YAML
 
 granary_image "$W/granary.tar"
@@ -157,7 +162,7 @@ label_is node1 cached.faces 100 || fail "$(kubectl get node node1 --show-labels)
 echo "== pods of the claim are given the affinity, and go there"
 pods claim 6 faces faces
 [ "$(where claim)" = node1=6 ] || fail "pods with the claim are on $(where claim)"
-kubectl get pod claim-0 -o json | jq -e '.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution | length == 3' >"$W/null" || fail "$(kubectl get pod claim-0 -o yaml)"
+kubectl get pod claim-0 -o json | jq -e '.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution | length == 6' >"$W/null" || fail "$(kubectl get pod claim-0 -o yaml)"
 
 echo "== another node, by its own token: voices are on other-1, until they are evicted"
 node_token() { kubectl -n granary create token granary-labels "${@:2}" >"$1"; }
@@ -186,6 +191,18 @@ pods avoid 10 none
 kubectl label node other-2 granary.io/health- >"$W/null"
 kubectl label node other-0 granary.io/disk-mib-per-s- >"$W/null"
 
+echo "== so are they by pods of a claim whose image is cached nowhere; and a full one"
+kubectl label node -l kind=other csi.granary.io/driver=yes >"$W/null" # as if it ran there
+label_is other-1 cache-free-gib 0 || fail "a cache of 64 MiB has room for a GiB: the test proves nothing"
+for bad in granary.io/disk-mib-per-s=32 granary.io/link-mib-per-s=8 granary.io/health=failing; do
+    name=${bad#*/} name=${name%%[-=]*}
+    kubectl label node other-0 "$bad" >"$W/null"
+    pods "songs-$name" 6 songs songs other
+    [ "$(where "songs-$name")" = other-2=6 ] || fail "$bad: pods are on $(where "songs-$name")"
+    kubectl label node other-0 "${bad%=*}-" >"$W/null"
+done
+kubectl label node -l kind=other csi.granary.io/driver- >"$W/null"
+
 echo "== what the policy allows such a token, and what not"
 node_token "$W/token" --bound-object-kind Node --bound-object-name other-0
 cluster_config "$W/bound.conf" "$(cat "$W/token")"
@@ -209,6 +226,12 @@ denied "nothing of a node but labels" bound other-0 '{"spec":{"unschedulable":tr
 denied "nothing of a node but labels" bound other-0 '{"metadata":{"annotations":{"a":"b"}}}'
 denied "too many labels" bound other-0 "$(labels "$(seq 9 | sed 's|.*|"granary.io/&":"1"|' | paste -sd,)")"
 ! KUBECONFIG=$W/bound.conf kubectl get pods >"$W/said" 2>&1 && ! KUBECONFIG=$W/bound.conf kubectl delete node other-0 >"$W/said" 2>&1 || fail "the token may do more"
+
+echo "== the cache's disk is measured when the pod starts, and the label says so"
+helm upgrade granary "$CHART" -f "$W/values.yaml" --set-json 'labels.bench=["/var/cache/granary"]'
+measured() { [[ $(kubectl get node node1 -o json | jq -r '.metadata.labels["granary.io/disk-mib-per-s"]') = [1-9]* ]]; }
+wait_for 300 measured || fail "no label: $(part labels -o name | xargs -rn1 kubectl -n granary logs --all-containers)"
+label_is node1 link-mib-per-s "" || fail "a link that nobody measured has a label"
 
 echo "== labels go with their pod, as the page says"
 kubectl -n granary delete daemonset granary-labels --cascade=foreground --timeout=120s >"$W/null"

@@ -40,8 +40,8 @@ cluster_config() {
 YAML
 }
 
-# Settings that are not a real node's: cgroups of version 1, no cgroups for classes of pods, and no
-# oom_score_adj below the shell's, which a container of CI may not set.
+# Settings that are not a real node's: cgroups of version 1, no cgroups for classes of pods, no oom_score_adj below the
+# shell's, which a container of CI may not set, and images stay on a full disk: there is no registry to pull them from.
 cluster_settings() {
     cat >"$W/containerd.toml" <<TOML
 version = 2
@@ -76,6 +76,7 @@ enforceNodeAllocatable: []
 containerRuntimeEndpoint: unix://$CONTAINERD_ADDRESS
 syncFrequency: 5s
 volumeStatsAggPeriod: 10s
+imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: 100Mi}
 resolvConf: ""
 podLogsDir: $W/podlogs

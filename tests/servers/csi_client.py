@@ -46,9 +46,10 @@ def entries(number, dictionary):
     return b''.join(field(number, field(1, k) + field(2, v)) for k, v in (dictionary or {}).items())
 
 
-def capability(mode=3, kind=2, flags=()):
-    """A VolumeCapability: MULTI_NODE_READER_ONLY, a mount (1: a block device)."""
-    return field(kind, b''.join(field(2, f) for f in flags)) + field(3, field(1, mode))
+def capability(mode=3, kind=2, flags=(), fs_type='', group=''):
+    """A VolumeCapability: MULTI_NODE_READER_ONLY, a mount (1: a block device, None: neither)."""
+    mount = (field(1, fs_type) if fs_type else b'') + b''.join(field(2, f) for f in flags) + (field(3, group) if group else b'')
+    return (field(kind, mount) if kind else b'') + (b'' if mode is None else field(3, field(1, mode)))
 
 
 class Driver:

@@ -7,7 +7,7 @@ set -euo pipefail
 command -v dpkg >/dev/null || skip "no dpkg here: packages are Debian's"
 . "$GRANARY_SOURCE/tools/packages.sh"
 # Words of here documents, of the guests' busybox, and the test cluster's own kubectl.
-NO_COMMANDS='^(as|size|write|ifconfig|route|kubectl)$'
+NO_COMMANDS='^(as|print|see|size|write|ifconfig|route|kubectl)$'
 
 # called: "WORD PACKAGE" for every word that stands where a command does in the scripts and is a program here
 called() {

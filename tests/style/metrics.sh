@@ -54,3 +54,32 @@ sed 's/granary_health ==/granary_healthy ==/' deploy/prometheus/granary.rules.ym
 mapfile -t pages < <(project_files '*.md' | grep -E '^\./docs/')
 unknown=$(unknown_in "${pages[@]}" deploy/prometheus/granary.rules.yml)
 [ -z "$unknown" ] || { echo "docs/ or the alerts name what is not in docs/reference/metrics.md: $unknown"; exit 1; }
+
+# untold RULES: the alerts that the table of docs/operations/monitoring.md lacks, and those that no test lets fire or
+# keeps silent
+untold() {
+    local alert
+    while read -r alert; do
+        grep -q "^| \`$alert\` |" docs/operations/monitoring.md || echo "monitoring.md has no $alert"
+        grep -A 1 -h "alertname: $alert\$" tests/data/granary.rules*.test.yml | grep 'exp_alerts:$' >"$bad/null" || echo "no test lets $alert fire"
+        grep -A 1 -h "alertname: $alert\$" tests/data/granary.rules*.test.yml | grep 'exp_alerts: \[\]' >"$bad/null" || echo "no test keeps $alert silent"
+    done < <(sed -n 's/^ *- alert: //p' "$1")
+}
+rules=deploy/prometheus/granary.rules.yml
+sed 's/alert: GranaryRefused/alert: GranaryRefuses/' $rules >"$bad/rules"
+[ "$(untold "$bad/rules" | wc -l)" = 3 ] || { echo "the check does not see an alert that nobody tells of"; exit 1; }
+found=$(untold $rules)
+[ -z "$found" ] || { echo "$found"; exit 1; }
+
+# lost_runbooks RULES: alerts' runbooks that are no section of a page; one a line
+lost_runbooks() {
+    local page anchor
+    while IFS='#' read -r page anchor; do
+        sed -n 's/^##* //p' "$page" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9_\n-' | grep -x -- "$anchor" >"$bad/null" || echo "$page#$anchor"
+    done < <(sed -n 's/^ *runbook: //p' "$1" | sort -u)
+}
+sed 's/#a-server-is-gone/#a-server-is-here/' $rules >"$bad/rules"
+[ "$(lost_runbooks "$bad/rules")" = "docs/operations/runbook.md#a-server-is-here" ] || { echo "the check does not see a runbook that is not there"; exit 1; }
+[ "$(grep -c '^ *runbook: ' $rules)" = "$(grep -c 'alert:' $rules)" ] || { echo "an alert of $rules has no runbook"; exit 1; }
+lost=$(lost_runbooks $rules)
+[ -z "$lost" ] || { echo "$rules: no such section: $lost"; exit 1; }

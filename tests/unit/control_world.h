@@ -20,8 +20,9 @@ enum { CONTROL_CHUNK = 64 << 10, CONTROL_CHUNKS = 40, CONTROL_FILES = 12000 };
 
 struct control_world {
     bool fenced, as_stored; /* to be set before control_world_init */
-    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16];
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16], ref[SCRATCH_MAX + 16], cache[SCRATCH_MAX + 16];
     struct image_fake img;
+    struct stack_image image;
     struct stack *stack;
     struct catalog_entry entries[CONTROL_FILES];
     struct catalog_extent extents[CONTROL_FILES];
@@ -50,10 +51,9 @@ static inline void control_world_entries(struct control_world *w)
 
 static inline void control_world_init(struct control_world *w)
 {
-    char ref[SCRATCH_MAX + 16], cache[SCRATCH_MAX + 16];
     scratch_make(w->dir);
     snprintf(w->path, sizeof w->path, "%s/control", w->dir);
-    snprintf(ref, sizeof ref, "%s/faces", w->dir);
+    snprintf(w->ref, sizeof w->ref, "%s/faces", w->dir);
     struct store_fake *fake = store_fake_new();
     control_world_entries(w);
     w->img = (struct image_fake){.seed = 1,
@@ -64,11 +64,11 @@ static inline void control_world_init(struct control_world *w)
     image_fake_put(&w->img, fake, "faces");
     image_fake_save(fake, w->dir);
     store_fake_free(fake);
-    const struct stack_image image = {.ref = ref};
-    snprintf(cache, sizeof cache, "%s/cache", w->dir);
-    const struct stack_config config = {.images = &image,
+    w->image = (struct stack_image){.ref = w->ref};
+    snprintf(w->cache, sizeof w->cache, "%s/cache", w->dir);
+    const struct stack_config config = {.images = &w->image,
                                         .image_count = 1,
-                                        .cache = {.dirs = {{.path = cache, .size = 32 << 20}},
+                                        .cache = {.dirs = {{.path = w->cache, .size = 32 << 20}},
                                                   .dir_count = 1,
                                                   .disk_timeout_ms = 60000,
                                                   .fenced = w->fenced,

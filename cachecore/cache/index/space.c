@@ -431,6 +431,13 @@ int space_session_pin(struct space *s, uint32_t id)
     return rc;
 }
 
+void space_session_unpin(struct space *s, uint32_t id)
+{
+    bool held = space_slot_at(s, id)->flags & SPACE_SESSION_PINNED;
+    int rc = held ? space_set_pinned(s, id, false) : 0;
+    assert(!rc); /* only pinning has a limit */
+}
+
 /* ---- the invariants ----
  *
  * The state table of space.h as assertions: every slot is where its state says, and every sum is the sum of its slots.

@@ -234,6 +234,8 @@ GR_MUST_CHECK bool space_commit_move(struct space *s, uint32_t old_id, uint32_t 
 GR_MUST_CHECK int space_set_pinned(struct space *s, uint32_t id, bool pinned);
 /* Pin a ready slot without a record of it, unless it is pinned already. -EDQUOT: the pin limit is reached. */
 GR_MUST_CHECK int space_session_pin(struct space *s, uint32_t id);
+/* End a session pin, if the slot has one; a user's pin stays. */
+void space_session_unpin(struct space *s, uint32_t id);
 
 /* Empty a slab that nobody uses now and that has no metadata or pins, and take it out of service. Returns its number
  * within the directory, or SPACE_NONE. Unbound slabs go first, then cold ones. */

@@ -242,6 +242,8 @@ int warm_choose(struct warming *w)
     case WARM_ALL:
         w->plan.files = w->c->img->manifest.counts.files;
         return warm_plan_add(&w->plan, 0, manifest_chunk_count(&w->c->img->manifest));
+    case WARM_CHANGES:
+        return warm_changes(w, warm_on_look);
     case WARM_TRACE:
         return choose_traced(w);
     case WARM_FILES:

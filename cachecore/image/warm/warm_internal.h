@@ -2,7 +2,9 @@
  *
  *   warm_run.c      the order of a run, and fetching
  *   warm_choose.c   which chunks it wants, by path
+ *   warm_changes.c  the same, by comparing with an earlier image
  *   warm_trace.c    the same, by a trace
+ *   warm_pin.c      the metadata's pins
  *   warm_plan.c     the wanted chunks, in order, in batches
  *   warm_index.c    the index nodes above them, and which of them are missing
  *   warm_take.c     what this node inherits from nodes that leave
@@ -79,12 +81,13 @@ struct warming {
     struct warm_plan plan;
     struct chunk_set missing; /* missing chunks, at the beginning, then at the end */
     unsigned ticks;
-    bool count_files;     /* count the finished files while warming */
-    bool turn;            /* this run has the image's turn (warm_turn.c) */
-    uint64_t leaves;      /* leaves of the index to fetch along */
-    volatile int ended;   /* set when tell ended the run */
-    struct rate rate;     /* used if the config has a limit */
-    pthread_mutex_t lock; /* guards the plan's progress and the next members while threads work */
+    bool count_files;      /* count the finished files while warming */
+    bool turn;             /* this run has the image's turn (warm_turn.c) */
+    uint64_t leaves;       /* leaves of the index to fetch along */
+    uint64_t chosen_bytes; /* of index nodes that the choice has fetched */
+    volatile int ended;    /* set when tell ended the run */
+    struct rate rate;      /* used if the config has a limit */
+    pthread_mutex_t lock;  /* guards the plan's progress and the next members while threads work */
     uint64_t bytes_done, bytes_total, failed_chunks, failed_bytes;
 };
 
@@ -123,6 +126,13 @@ GR_MUST_CHECK int warm_files(struct image *img, struct store *store, const struc
 
 /* Put the wanted chunks into w->plan. */
 GR_MUST_CHECK int warm_choose(struct warming *w);
+
+/* ---- warm_changes.c ---- */
+
+/* Add the chunks that the config's earlier image lacks to w->plan. Nodes of either index that are not cached
+ * are fetched from the config's store; those of the image itself are then cached. Calls `step` with w at each node.
+ * -ENOMEM; else a result of step, or the error of a node of the image. */
+GR_MUST_CHECK int warm_changes(struct warming *w, warm_step *step);
 
 /* ---- warm_trace.c ---- */
 

@@ -1,6 +1,6 @@
 /* A run has five steps:
  *
- *    1. choose   the wanted chunks, from the catalog or a trace      warm_choose.c, warm_trace.c, warm_plan.c
+ *    1. choose   the wanted chunks, by path, trace or comparison     warm_choose.c, ..., warm_plan.c
  *    2. index    fetch the nodes that describe them                  warm_index.c, by turns: warm_turn.c
  *    3. look     which are missing: one walk in the index's order    warm_index.c
  *    4. warm     batches through image_prefetch_chunks, by threads, and the rest of the index beside them
@@ -64,7 +64,7 @@ static int look_first(struct warming *w)
     }
     if (!rc)
         rc = look_for_missing(w, w->c->store, warm_on_look, &w->out->before);
-    w->out->before.fetch_bytes += fetched;
+    w->out->before.fetch_bytes += fetched + w->chosen_bytes;
     return rc;
 }
 
@@ -247,8 +247,9 @@ static int warm(struct warming *w)
     w->bytes_total = before->bytes;
     w->bytes_done = before->bytes - before->missing_bytes;
     w->count_files = w->c->what == WARM_ALL && before->missing;
-    /* The index goes along only if something is missing: then the store is needed anyway. */
-    w->leaves = before->missing ? warm_index_leaves(w->c->img) : 0;
+    /* The index goes along only if something is missing: then the store is needed anyway. Of what is not a change the
+     * index stays as it was with the earlier image. */
+    w->leaves = before->missing && w->c->what != WARM_CHANGES ? warm_index_leaves(w->c->img) : 0;
     const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files + w->leaves,
                                   .threads = WARM_THREADS + w->count_files,
                                   .item = warm_item,
@@ -306,26 +307,6 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
                             : "it was dropped again: the cache is too small for all of this, or somebody evicted it");
 }
 
-/* Pin the metadata's cached chunks for the session: opening any file reads them first. */
-static int pin_metadata(struct warming *w)
-{
-    struct warm_part parts[2];
-    struct image_cursor cursor;
-    uint64_t run;
-    int rc = 0;
-    warm_metadata_parts(&w->c->img->manifest, parts);
-    image_cursor_init(&cursor, w->c->img, NULL);
-    for (size_t k = 0; k < GR_ARRAY_SIZE(parts); k++)
-        for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
-            const struct chunk_ref *ref;
-            rc = image_cursor_at(&cursor, i, &ref, &run);
-            if (!rc && ref && cache_session_pin(w->c->img->config.cache, &ref->digest) == -EDQUOT)
-                w->out->unheld++;
-        }
-    image_cursor_release(&cursor);
-    return rc;
-}
-
 /* Report by name what is not cached. The catalog could be read before; if it cannot be now, the numbers remain. */
 static int name_all_failed(struct warming *w)
 {
@@ -352,7 +333,7 @@ static int run(struct warming *w)
         return rc;
     rc = warm(w);
     if (!rc)
-        rc = pin_metadata(w);
+        rc = warm_pin_metadata(w->c->img, &out->unheld);
     if (out->unheld)
         log_warning("image: %llu chunks of a filesystem's metadata are not pinned: pins take three quarters of the "
                     "cache already",

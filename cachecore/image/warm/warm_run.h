@@ -7,8 +7,9 @@
 
 enum { WARM_THREADS = 64 /* threads of one run; each has up to 16 chunks in flight (cache_ensure) */ };
 
-/* What to warm. WARM_TRACE needs the bytes of a trace as its list, WARM_FILES and WARM_GLOBS a list of names. */
-enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
+/* What to warm. WARM_CHANGES, the chunks that an earlier image lacks, needs that image; WARM_TRACE the bytes of a trace
+ * as its list, WARM_FILES and WARM_GLOBS a list of names. */
+enum warm_what { WARM_METADATA, WARM_ALL, WARM_CHANGES, WARM_TRACE, WARM_FILES, WARM_GLOBS };
 
 /* Does WARM_METADATA stand for this chunk: the superblock, what else is in front, or the metadata's region? */
 bool warm_is_metadata(const struct manifest *m, uint64_t chunk);
@@ -29,6 +30,7 @@ struct warm_config {
      * and be cancelled. Chunks are fetched as for any reader. */
     struct store *store;
     enum warm_what what;
+    struct image *since;      /* WARM_CHANGES: the earlier image */
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
     bool own;         /* of these chunks, only those that this node keeps for all (store_is_own), and metadata */
     bool dry;         /* look only, fetch no chunk */
@@ -71,5 +73,11 @@ GR_MUST_CHECK int warm_take(struct image *img, struct store_proxies *proxies, st
  * be made.
  */
 GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result *out);
+
+/* Pin what is cached of an image's metadata for the session, as warm_run does. *out_refused: how many chunks could not
+ * be pinned, since the pin limit is reached. Any thread. -ENOMEM. */
+GR_MUST_CHECK int warm_pin_metadata(struct image *img, uint64_t *out_refused);
+/* End these pins, for an image that is served no more; also of chunks that another image has, too. */
+void warm_unpin_metadata(struct image *img);
 
 #endif

@@ -76,6 +76,11 @@ static void test_state__what_is_saved_is_read_whatever_the_bytes(void **state)
     assert_int_equal(got.server.pid, 12);
     assert_int_equal(got.server.started, 1ull << 40);
     assert_true(got.mounted);
+    assert_false(got.fenced);
+    saved.fenced = true;
+    assert_int_equal(state_save(&saved), 0);
+    assert_int_equal(state_read(&got), 0);
+    assert_true(got.fenced);
 }
 
 static void test_state__damage_and_absence_are_told_apart(void **state)

@@ -197,6 +197,13 @@ static void test_cache_admin__what_is_held_stays_until_the_end_and_no_longer(voi
     assert_true(query(&w, 0).held && !query(&w, 0).pinned);
     assert_true(query(&w, 1).pinned && !query(&w, 1).held);
     assert_true(!query(&w, 2).pinned && !query(&w, 2).held);
+    cache_session_unpin(w.cache, &w.refs[1].digest); /* ends no pin of the user's */
+    cache_session_unpin(w.cache, &w.refs[2].digest);
+    cache_session_unpin(w.cache, &w.refs[3].digest);
+    cache_session_unpin(w.cache, &w.refs[100].digest);
+    assert_true(query(&w, 1).pinned && !query(&w, 3).held);
+    world_check(&w);
+    assert_int_equal(cache_session_pin(w.cache, &w.refs[3].digest), 0);
     assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, false), -EPERM);
     for (unsigned i = 4; i < 480; i++) {
         world_expect(&w, i);

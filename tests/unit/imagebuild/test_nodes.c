@@ -193,6 +193,34 @@ static void test_nodes__no_room_is_an_error(void **state)
     assert_non_null(strstr(error_text(), "--tmpdir"));
 }
 
+static void test_xattrs__come_back_as_they_were(void **state)
+{
+    static const struct xattr all[] = {
+        {.prefix = 1, .name = "a", .name_len = 1, .value = (const uint8_t *)"value", .value_len = 5},
+        {.prefix = XATTR_ACL_ACCESS, .value = (const uint8_t *)"acl", .value_len = 3},
+        {.prefix = XATTR_ACL_DEFAULT},
+        {.prefix = 4, .name = "t", .name_len = 1},
+        {.prefix = 6, .name = "selinux", .name_len = 7, .value = (const uint8_t *)"x", .value_len = 1}};
+    const struct xattr unknown = {.prefix = 5, .name = "lustre", .name_len = 6};
+    CLEANUP_BYTES text = BYTES_INIT(1000);
+    struct xattr x;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(all); i++)
+        assert_int_equal(xattr_append(&text, &all[i]), 0);
+    assert_int_equal(xattr_append(&text, &unknown), -EBADMSG);
+    const uint8_t *p = text.data, *end = p + text.len;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(all); i++) {
+        assert_true(xattr_next(&p, end, &x));
+        assert_int_equal(x.prefix, all[i].prefix);
+        assert_int_equal(x.name_len, all[i].name_len);
+        assert_int_equal(x.value_len, all[i].value_len);
+        if (x.name_len)
+            assert_memory_equal(x.name, all[i].name, x.name_len);
+        if (x.value_len)
+            assert_memory_equal(x.value, all[i].value, x.value_len);
+    }
+    assert_false(xattr_next(&p, end, &x));
+}
+
 int main(void)
 {
     memset(long_path, 'z', sizeof long_path);
@@ -203,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_nodes__are_amended),
         cmocka_unit_test(test_nodes__none_at_all),
         cmocka_unit_test(test_nodes__no_room_is_an_error),
+        cmocka_unit_test(test_xattrs__come_back_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

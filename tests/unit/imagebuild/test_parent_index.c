@@ -213,6 +213,32 @@ static void test_parent_index__images_end_to_end_are_one(void **state)
     assert_true(digest_is_zero(&child.digest));
 }
 
+/* In a join of ext4 the first image lies behind leaves that no image has. */
+static void test_parent_index__a_gap_before_the_first_image_is_holes(void **state)
+{
+    struct world *w = *state;
+    const uint64_t gap = 3, begin = gap * INDEX_FANOUT * CHUNK;
+    const struct parent_image image = {.begin = begin, .manifest = w->image.manifest};
+    const struct manifest all = {.size = begin + w->image.size, .chunk_size = CHUNK};
+    const struct sink_parent parent = {
+        .store = store_fake_store(w->fake), .manifest = &all, .images = &image, .image_count = 1};
+    const struct chunk_ref *one, *ahead;
+    parent_index_free(w->index);
+    assert_int_equal(parent_index_new(&parent, &w->index), 0);
+    start_again(w, NULL);
+    for (uint64_t leaf = 0; leaf < gap + LEAVES; leaf++) {
+        assert_int_equal(parent_index_leaf(w->index, leaf, &one), 0);
+        assert_int_equal(parent_leaves_get(w->leaves, leaf, &ahead), 0);
+        if (leaf < gap) {
+            assert_null(one);
+            assert_null(ahead);
+        } else {
+            check(w, leaf - gap, one);
+            check(w, leaf - gap, ahead);
+        }
+    }
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -225,6 +251,7 @@ int main(void)
         RUN(test_parent_leaves__an_error_comes_where_it_stands),
         RUN(test_parent_leaves__a_lost_inner_node_is_the_error_of_its_first_leaf),
         RUN(test_parent_index__images_end_to_end_are_one),
+        RUN(test_parent_index__a_gap_before_the_first_image_is_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

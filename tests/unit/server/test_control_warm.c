@@ -116,6 +116,17 @@ static void test_control_warm__what_was_asked_for_is_cached(void **state)
     control_served_release(&f);
 }
 
+static void test_control_warm__an_image_has_changed_nothing_since_itself(void **state)
+{
+    static struct control_served f;
+    char query[256], hex[DIGEST_HEX_SIZE];
+    control_served_init(&f);
+    snprintf(query, sizeof query, "what=changes&export=faces&since=sha256:%s", digest_hex(&f.w.img.digest, hex));
+    expect(WARM(&f, query, ""), 0, 1, 1, 1); /* the superblock's */
+    assert_int_equal(cached_chunks(&f), 1);
+    control_served_release(&f);
+}
+
 static void test_control_warm__many_files_in_any_order_each_chunk_once(void **state)
 {
     static struct control_served f;
@@ -247,6 +258,9 @@ static void test_control_warm__what_is_wrong_is_refused(void **state)
     expect_refusal(&f, "/warm?what=all&export=nope", "", 404, "no export 'nope'");
     expect_refusal(&f, "/warm?what=all&digest=sha256:00", "", 404, "no export 'sha256:00'");
     expect_refusal(&f, "/warm?what=all&dry=0", "", 400, "dry=");
+    expect_refusal(&f, "/warm?what=changes", "", 400, "since=");
+    expect_refusal(&f, "/warm?what=all&since=sha256:00", "", 400, "since=");
+    expect_refusal(&f, "/warm?what=changes&since=sha256:00", "", 404, "no export 'sha256:00'");
     expect_refusal(&f, "/warm?what=all", "big", 400, "body");
     expect_refusal(&f, "/warm?what=files", "", 400, "body");
     expect_refusal(&f, "/warm?what=all&glob=x", "", 400, "glob");
@@ -260,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_control_warm__what_was_asked_for_is_cached),
+        cmocka_unit_test(test_control_warm__an_image_has_changed_nothing_since_itself),
         cmocka_unit_test(test_control_warm__many_files_in_any_order_each_chunk_once),
         cmocka_unit_test(test_control_warm__paths_that_are_not_there_are_named),
         cmocka_unit_test(test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cached),

@@ -64,11 +64,64 @@ static void test_start_warm__a_store_that_is_away_is_no_failure(void **state)
     control_world_release(&w);
 }
 
+static uint64_t all_but_the_first_differ(uint64_t chunk)
+{
+    return chunk ? 10000 + chunk : 0;
+}
+
+/* Serve an image beside `faces` until its first chunk is held, and then no more. */
+static bool is_held_after(struct added_exports *a, const struct image_fake *like)
+{
+    struct image_fake img = *like;
+    struct store_fake *fake = store_fake_new();
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    struct cache_chunk found = {.held = false};
+    char ref[SCRATCH_MAX + 16];
+    bool removed;
+    image_fake_put(&img, fake, "cars");
+    image_fake_save(fake, w.dir);
+    store_fake_free(fake);
+    snprintf(ref, sizeof ref, "%s/cars", w.dir);
+    assert_int_equal(
+        added_exports_put(a, &(struct stack_image){.ref = ref, .export_name = "cars"}, ADDED_FOR_MOUNTS, NULL, &e), 0);
+    while (!found.held) { /* ctest's limit ends it */
+        usleep(10000);
+        cache_query(stack_cache(w.stack), &img.refs[0].digest, 1, &found);
+    }
+    assert_int_equal(added_exports_remove(a, "cars", ADDED_FOR_MOUNTS, &removed), 0);
+    assert_true(removed);
+    cache_query(stack_cache(w.stack), &img.refs[0].digest, 1, &found);
+    assert_true(found.cached);
+    image_fake_release(&img);
+    return found.held;
+}
+
+static void test_start_warm__metadata_is_held_as_long_as_an_export_has_it(void **state)
+{
+    struct added_exports *a;
+    struct start_warm *warm;
+    struct image_fake other = {.seed = 2, .size = CONTROL_CHUNKS * CONTROL_CHUNK, .chunk_size = CONTROL_CHUNK};
+    control_world_init(&w);
+    assert_int_equal(added_exports_open(w.stack, NULL, -1, &a), 0);
+    assert_int_equal(start_warm_begin(w.stack, &warm), 0);
+    wait_until_held();
+    added_exports_warm(a, warm);
+    assert_false(is_held_after(a, &other));
+    other.seed = 1; /* the first chunk is that of `faces` */
+    other.from = all_but_the_first_differ;
+    assert_true(is_held_after(a, &other));
+    assert_true(first_chunk().held);
+    start_warm_end(warm);
+    added_exports_close(a);
+    control_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_warm__metadata_is_cached_and_held),
         cmocka_unit_test(test_start_warm__a_store_that_is_away_is_no_failure),
+        cmocka_unit_test(test_start_warm__metadata_is_held_as_long_as_an_export_has_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,7 @@ capabilities: {drop: [ALL]}
 - {name: IMAGE, value: {{ .set.image | quote }}}
 - {name: TAG, value: {{ .set.tag | default "current" | quote }}}
 - {name: NODES, value: {{ (.set.warm | default dict).nodes | default 1 | quote }}}
+- {name: PARTS, value: {{ (.set.build | default dict).parts | default 1 | quote }}}
 - {name: TMPDIR, value: /scratch}
 - name: JOB_ID
   valueFrom:

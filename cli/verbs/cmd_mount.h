@@ -1,0 +1,60 @@
+/* What granary mount shares with its option --follow: its values, and the steps from a resolved image to a mount. */
+#ifndef GRANARY_CLI_VERBS_CMD_MOUNT_H
+#define GRANARY_CLI_VERBS_CMD_MOUNT_H
+
+#include "attach/attach.h"
+#include "cli/server_options.h"
+#include "cli/verbs/verbs.h"
+#include "format/manifest.h"
+
+/* How long readers of a kernel nbd device wait. Seconds; UINT64_MAX: not given, as 0 is a valid --dead-timeout. */
+struct keep_times {
+    uint64_t timeout_s, dead_s;
+};
+/* Replace the times that were given. */
+void keep_times_apply(const struct keep_times *t, unsigned *timeout_s, unsigned *dead_s);
+
+struct mount_values {
+    struct server_values server;
+    const char *socket;
+    uint64_t connections;
+    struct keep_times times;
+    const char *env_file, *keys_file;
+    enum option_switch fuse, join, noexec;
+    bool mkdir, foreground, json, follow;
+    uint64_t poll_s, keep_versions; /* of --follow; 0: not given */
+    const char *hook;
+    bool joins;  /* no option: none of the server's was given, or it may join alone */
+    bool fenced; /* no option: --fence of a mount that only joins, which is of this mount alone */
+};
+
+/* ---- from an image to a mount (mount_make.c) ---- */
+
+/* An image that was resolved. Borrowed. */
+struct mount_resolved {
+    const struct pin *pin;
+    const struct manifest *manifest;
+    const struct bytes *table; /* resolver_hand's */
+    const struct bytes *keys;  /* S3 keys of the mount's own; NULL: the server's */
+};
+
+/* Mount it on a directory. words: the options for `granary serve`. *out: what was made; a failure undoes everything. */
+GR_MUST_CHECK int mount_make(const struct mount_values *v, const struct mount_resolved *image, const string_list *words,
+                             const char *dir, struct mount_state *out);
+
+/* Print what was made, as text or JSON. followed: the directory whose version this is; NULL: none. */
+GR_MUST_CHECK int mount_print(const struct mount_values *v, const struct mount_state *s,
+                              const struct follow_state *followed);
+
+/* ---- --follow (mount_follow.c) ---- */
+
+/* Check its options against each other and against the image; without it, that none of them was given. CLI_USAGE. */
+GR_MUST_CHECK int mount_follow_check(const struct mount_values *v, const char *image);
+
+/* Whether the directory is followed already, so that it need not be empty: another process then goes on with it. */
+bool mount_follow_continues(const struct mount_values *v, const char *dir);
+
+/* Mount the image of the tag, and have this process (with --foreground) or one in the background follow the tag. */
+GR_MUST_CHECK int mount_follow(const struct mount_values *v, const struct invocation *inv, const string_list *words);
+
+#endif

@@ -1,0 +1,108 @@
+/* Inodes of erofs, as fs/erofs writes them (docs/reference/format-erofs.md): one after the other from the start of the
+ * metadata region, each with its attributes and its tail, padded to 32 bytes. Where one would cross a block's end, it
+ * begins in the next block, after zeros.
+ *
+ *   | inode | attributes | tail | 0 | inode | 0 0 0 ... | inode ...
+ *     format 0 marks the zeros
+ */
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/error.h"
+#include "base/le.h"
+#include "imagebuild/fs/erofs/erofs_internal.h"
+#include "imagebuild/join/join_internal.h"
+#include "imagebuild/tree/nodes.h"
+
+enum { SUPER_SIZE = 128, EXTENDED = 1 };
+
+int inode_erofs_xattrs(const uint8_t *data, size_t len, struct bytes *out)
+{
+    if (len < EROFS_XATTR_HEADER || data[4])
+        return inode_scan_damaged("attributes are shared, which Granary does not write");
+    for (size_t at = EROFS_XATTR_HEADER; at < len;) {
+        if (len - at < EROFS_XATTR_ENTRY)
+            return inode_scan_damaged("an attribute is cut short");
+        const struct xattr x = {.prefix = data[at + 1],
+                                .name = (const char *)data + at + EROFS_XATTR_ENTRY,
+                                .name_len = data[at],
+                                .value = data + at + EROFS_XATTR_ENTRY + data[at],
+                                .value_len = le16_get(data + at + 2)};
+        const size_t size = EROFS_XATTR_ENTRY + x.name_len + x.value_len;
+        if (size > len - at)
+            return inode_scan_damaged("an attribute is cut short");
+        int rc = xattr_append(out, &x);
+        if (rc)
+            return rc;
+        at += GR_ALIGN_UP(size, (size_t)4);
+    }
+    return 0;
+}
+
+/* Return a device number from the kernel's new_encode_dev form. */
+static uint64_t decode_rdev(uint32_t rdev)
+{
+    return makedev((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12 & 0xfff00));
+}
+
+static size_t xattrs_size(const uint8_t *inode)
+{
+    const uint16_t count = le16_get(inode + 2);
+    return count ? EROFS_XATTR_HEADER + 4 * (count - (size_t)1) : 0;
+}
+
+/* Take the inode at an address; *address becomes that of what follows it. */
+static int take_inode(struct inode_scan *s, uint64_t *address)
+{
+    const uint8_t *p;
+    int rc = inode_scan_need(s, *address, EROFS_INODE_SIZE, &p);
+    if (rc)
+        return rc;
+    const unsigned format = le16_get(p), layout = format >> 1;
+    if (!format) {
+        *address += EROFS_NID_UNIT;
+        return 0;
+    }
+    if (!(format & EXTENDED) || (layout != EROFS_FLAT_PLAIN && layout != EROFS_FLAT_INLINE))
+        return inode_scan_damaged("one has a form that Granary does not write");
+    const size_t xattrs = xattrs_size(p);
+    const size_t tail = layout == EROFS_FLAT_INLINE ? le64_get(p + 8) % EROFS_BLOCK : 0;
+    const uint32_t mode = le16_get(p + 4), running = le32_get(p + 20);
+    const struct inode_extra extra = {.mode = mode,
+                                      .links = le32_get(p + 44),
+                                      .rdev = S_ISCHR(mode) || S_ISBLK(mode) ? decode_rdev(le32_get(p + 16)) : 0};
+    bytes_clear(&s->xattrs);
+    rc = xattrs ? inode_scan_need(s, *address + EROFS_INODE_SIZE, xattrs, &p) : 0;
+    if (!rc && xattrs)
+        rc = inode_erofs_xattrs(p, xattrs, &s->xattrs);
+    *address = GR_ALIGN_UP(*address + EROFS_INODE_SIZE + xattrs + tail, (uint64_t)EROFS_NID_UNIT);
+    /* the running number counts from 1 */
+    return rc ? rc : inode_scan_note(s, running - UINT32_C(1), &extra);
+}
+
+/* Check that the superblock describes the image of the manifest. */
+static int check_super(const struct inode_scan *s)
+{
+    const struct manifest *m = s->config->manifest;
+    uint8_t super[SUPER_SIZE];
+    int rc = image_bytes_read(s->bytes, EROFS_SUPER_OFFSET, sizeof super, super);
+    if (rc)
+        return rc;
+    if (le32_get(super) != EROFS_MAGIC || le64_get(super + 16) != inodes_expected(m) ||
+        (uint64_t)le32_get(super + 40) * EROFS_BLOCK != m->metadata_offset)
+        return inode_scan_damaged("the superblock says something else");
+    return 0;
+}
+
+int inode_erofs_scan(struct inode_scan *s)
+{
+    const struct manifest *m = s->config->manifest;
+    uint64_t address = m->metadata_offset;
+    int rc = check_super(s);
+    if (!rc)
+        rc = inode_scan_range(s, address, address + m->metadata_len);
+    while (!rc && s->inodes < inodes_expected(m))
+        rc = take_inode(s, &address);
+    return rc;
+}
