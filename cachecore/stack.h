@@ -173,6 +173,8 @@ void stack_set_front_end(struct stack *s, void (*ask)(void *arg, struct stack_fr
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
 /* Visit all latency histograms: reads of all images, then those of the layers below. */
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg);
+/* Copy the last slow reads, the latest first; returns how many (slow_reads_last). */
+size_t stack_slow_reads(struct stack *s, struct slow_read out[SLOW_READS_KEPT]);
 /* Fill in the reports of the cache directories (cache_dir_reports) and return their number. */
 size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX]);
 

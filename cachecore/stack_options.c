@@ -232,14 +232,35 @@ static int set_exports(struct stack_options *o, const char *what, const char *va
     return keep_absolute(o, what, value, strlen(value), &o->exports);
 }
 
-static int set_metrics(struct stack_options *o, const char *what, const char *value)
+/* Keep HOST:PORT. */
+static int keep_address(struct stack_options *o, const char *what, const char *value, char **out)
 {
     char name[64];
     int rc = listen_tcp_check(value);
     if (rc)
         return error_prefix(rc, "%s", name_of(what, name));
-    o->metrics = stack_options_keep(o, value, strlen(value));
-    return o->metrics ? 0 : error_no_memory();
+    *out = stack_options_keep(o, value, strlen(value));
+    return *out ? 0 : error_no_memory();
+}
+
+static int set_metrics(struct stack_options *o, const char *what, const char *value)
+{
+    return keep_address(o, what, value, &o->metrics);
+}
+
+static int set_console(struct stack_options *o, const char *what, const char *value)
+{
+    return keep_address(o, what, value, &o->console);
+}
+
+static int set_console_token(struct stack_options *o, const char *what, const char *value)
+{
+    return keep_absolute(o, what, value, strlen(value), &o->console_token);
+}
+
+static int set_console_admin_token(struct stack_options *o, const char *what, const char *value)
+{
+    return keep_absolute(o, what, value, strlen(value), &o->console_admin_token);
 }
 
 static int set_peer_listen(struct stack_options *o, const char *what, const char *value)
@@ -478,6 +499,8 @@ int stack_options_complete(struct stack_options *o)
 {
     if (!o->images.len && !o->exports) /* a server may get all its images later */
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    if ((o->console_token || o->console_admin_token) && !o->console)
+        return error_set(-EINVAL, "console-token and console-admin-token need console=HOST:PORT");
     /* Without a cache, cache-only mode would fail every read. */
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
         return error_set(-EINVAL, "fence=warmed needs a cache, or nothing can be read; give cache=DIR:SIZE");

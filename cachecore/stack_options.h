@@ -18,8 +18,11 @@ struct stack_options {
     char *metrics;             /* HOST:PORT; NULL: not given */
     char *peer_listen;         /* the same */
     bool open_to_peers;        /* "peer-key=none" was given */
-    char *exports;             /* absolute path of the file of added exports; NULL: none */
-    VEC(char *) strings;       /* owns every string above */
+    char *console;             /* HOST:PORT; NULL: not given */
+    char *console_token;       /* absolute paths of files; NULL: not given */
+    char *console_admin_token;
+    char *exports;       /* absolute path of the file of added exports; NULL: none */
+    VEC(char *) strings; /* owns every string above */
 };
 
 /* How a value is parsed. */
@@ -75,6 +78,13 @@ enum stack_option_type {
         "granary serve and mount); none (that of the nbdkit plugin)")                                                  \
     OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
         "answer GET /metrics there, over TCP, to any client")                                                          \
+    OWN(console, TEXT, "console", "console", "HOST:PORT", set_console,                                                 \
+        "show the server in a browser there, at http://HOST:PORT/; an address that other machines reach needs "        \
+        "console-token")                                                                                               \
+    OWN(console_token, TEXT, "console-token", "console-token", "FILE", set_console_token,                              \
+        "who looks at the console must give the token in FILE: openssl rand -hex 32 >FILE")                            \
+    OWN(console_admin_token, TEXT, "console-admin-token", "console-admin-token", "FILE", set_console_admin_token,      \
+        "who gives the token in FILE may warm, pin, evict and drain at the console; otherwise nobody may")             \
     OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
         "a shared cache proxy in front of the store, asked first for packs and index nodes; dns+URL: a proxy at each " \
         "address of the name; or a file of URLs; may be repeated")                                                     \

@@ -75,6 +75,11 @@ size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_
     return cache_dir_reports(s->cache, out);
 }
 
+size_t stack_slow_reads(struct stack *s, struct slow_read out[SLOW_READS_KEPT])
+{
+    return slow_reads_last(&s->slow, out);
+}
+
 void stack_l2(struct stack *s, struct store_l2_reports *out)
 {
     *out = (struct store_l2_reports){0};

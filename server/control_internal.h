@@ -249,6 +249,8 @@ struct history_sample {
     VEC(struct history_row) rows;
 };
 void history_sample_release(struct history_sample *sample);
+/* Sample every export of a stack, now. The caller releases *out; on failure (-ENOMEM) it holds nothing. */
+GR_MUST_CHECK int history_take(struct stack *stack, struct history_sample *out);
 
 /* Take the sums from an export's traffic. */
 void history_sums(const struct image_traffic *traffic, uint64_t out[HISTORY_SUMS]);
@@ -270,8 +272,21 @@ void history_free(struct history *h);
 
 /* ---- status: control_status.c ---- */
 
-/* Append the document of /status to *out. added may be NULL. history must be of the same stack; NULL leaves the rates
- * out. -ENOMEM. */
+/* What the document of /status is made of. All is borrowed. */
+struct status_view {
+    struct stack *stack;
+    struct added_exports *added;       /* may be NULL */
+    const struct history_sample *then; /* of the same stack: rates are since then; NULL: no rates */
+    size_t exports_max;                /* exports that are described: the first ones added */
+    /* Called for each of them, to add members to its object; NULL: not called. */
+    void (*more)(void *arg, const struct stack_export *export, json_t *object);
+    void *arg;
+};
+/* Make that document; the caller drops it. A member that memory is too short for is left out. NULL: out of memory. */
+json_t *status_json(const struct status_view *view);
+
+/* Append the document of /status to *out, of all exports. added may be NULL. history must be of the same stack; NULL
+ * leaves the rates out. -ENOMEM. */
 GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *added, struct history *history,
                                  struct bytes *out);
 

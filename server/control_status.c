@@ -66,7 +66,7 @@ static double hit_ratio_of(const struct cache_served *s)
 
 /* What rates are computed from, and their sums. */
 struct rates {
-    struct history_sample then; /* the oldest sample */
+    const struct history_sample *then;
     uint64_t now_us;
     double sums[HISTORY_SUMS]; /* over all exports */
 };
@@ -107,7 +107,7 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
     if (r) {
         double rates[HISTORY_SUMS];
-        history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
+        history_rates(r->then, stack_export_number(e), sums, r->now_us, rates);
         for (size_t i = 0; i < HISTORY_SUMS; i++)
             r->sums[i] += rates[i];
         json_object_set_new(export, "rates", rates_json(rates));
@@ -248,44 +248,44 @@ static void add_latency_json(void *arg, const struct histogram_row *row)
     json_object_set_new(arg, "read_latency", latency);
 }
 
-/* Add the exports, with rates if there is a history. */
-static int add_exports(json_t *root, struct stack *stack, struct history *history)
+/* Add the exports, with rates if there is a sample. */
+static void add_exports(json_t *root, const struct status_view *view)
 {
-    struct rates rates = {.now_us = clock_now_us()};
+    struct rates rates = {.then = view->then, .now_us = clock_now_us()};
     json_t *exports = json_array();
-    int rc = history ? history_oldest(history, &rates.then) : 0;
-    for (struct stack_export *e = NULL; !rc && (e = stack_next(stack, e));)
-        json_array_append_new(exports, export_json(e, history ? &rates : NULL));
-    json_object_set_new(root, "exports", exports);
-    if (!rc && history) {
-        json_object_set_new(root, "rates", rates_json(rates.sums));
-        json_object_set_new(root, "rates_over_s", json_real((double)(rates.now_us - rates.then.at_us) / 1e6));
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    for (size_t n = 0; n < view->exports_max && (e = stack_next(view->stack, e)); n++) {
+        json_t *export = export_json(e, view->then ? &rates : NULL);
+        if (view->more)
+            view->more(view->arg, e, export);
+        json_array_append_new(exports, export);
     }
-    history_sample_release(&rates.then);
-    return rc;
+    json_object_set_new(root, "exports", exports);
+    if (view->then) {
+        json_object_set_new(root, "rates", rates_json(rates.sums));
+        json_object_set_new(root, "rates_over_s", json_real((double)(rates.now_us - view->then->at_us) / 1e6));
+    }
 }
 
 /* A member whose JSON could not be allocated is left out; see control_job.c. */
-int control_status(struct stack *stack, struct added_exports *added, struct history *history, struct bytes *out)
+json_t *status_json(const struct status_view *view)
 {
-    CLEANUP_JSON json_t *root = json_object();
+    json_t *root = json_object();
     struct counting c = {.counters = json_object()};
     char why[SERVER_HEALTH_WHY_MAX];
-    stack_counters(stack, take_counter, &c);
+    stack_counters(view->stack, take_counter, &c);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
-    json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(stack)));
-    json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
+    json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(view->stack)));
+    json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(view->stack)) ? "warmed" : "none"));
     json_object_set_new(root, "counters", c.counters);
-    stack_histograms(stack, add_latency_json, root);
-    int rc = add_exports(root, stack, history);
-    if (rc)
-        return rc;
-    json_object_set_new(root, "waiting_exports", waiting_json(added));
-    json_object_set_new(root, "cache_directories", directories_json(stack));
-    json_object_set_new(root, "stores", stores_json(stack));
-    add_l2(root, stack);
-    enum server_health health = server_health(stack, added, why);
+    stack_histograms(view->stack, add_latency_json, root);
+    add_exports(root, view);
+    json_object_set_new(root, "waiting_exports", waiting_json(view->added));
+    json_object_set_new(root, "cache_directories", directories_json(view->stack));
+    json_object_set_new(root, "stores", stores_json(view->stack));
+    add_l2(root, view->stack);
+    enum server_health health = server_health(view->stack, view->added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)
         json_name_set(root, "health_reason", why, strlen(why));
@@ -293,6 +293,18 @@ int control_status(struct stack *stack, struct added_exports *added, struct hist
         json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
     json_object_set_new(root, "hit_ratio", json_real(hit_ratio(&c.totals)));
     json_object_set_new(root, "amplification", json_real(amplification(&c.totals)));
+    return root;
+}
+
+int control_status(struct stack *stack, struct added_exports *added, struct history *history, struct bytes *out)
+{
+    struct history_sample then CLEANUP(history_sample_release) = {0};
+    const struct status_view view = {
+        .stack = stack, .added = added, .then = history ? &then : NULL, .exports_max = SIZE_MAX};
+    int rc = history ? history_oldest(history, &then) : 0;
+    if (rc)
+        return rc;
+    CLEANUP_JSON json_t *root = status_json(&view);
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (!text)
         return error_no_memory();

@@ -66,8 +66,7 @@ void history_rates(const struct history_sample *then, uint64_t number, const uin
         out[i] = seconds > 0 && now[i] > row->sums[i] ? (double)(now[i] - row->sums[i]) / seconds : 0;
 }
 
-/* Sample every export. On failure *out holds nothing. */
-static int take_sample(struct stack *stack, struct history_sample *out)
+int history_take(struct stack *stack, struct history_sample *out)
 {
     *out = (struct history_sample){.at_us = clock_now_us()};
     for (struct stack_export *e = NULL; (e = stack_next(stack, e));) {
@@ -114,7 +113,7 @@ static void *take_samples(void *arg)
     struct history *h = arg;
     struct history_sample sample;
     while (!pause_until(h, clock_now_ms() + HISTORY_EVERY_MS))
-        if (!take_sample(h->stack, &sample))
+        if (!history_take(h->stack, &sample))
             put_sample(h, &sample);
     return NULL;
 }
@@ -129,7 +128,7 @@ int history_new(struct stack *stack, struct history **out)
     h->stack = stack;
     pthread_mutex_init(&h->lock, NULL);
     thread_cond_init(&h->ends);
-    int rc = take_sample(stack, &first);
+    int rc = history_take(stack, &first);
     if (rc) {
         history_free(h);
         return rc;

@@ -2,9 +2,14 @@
  * pointer is the address of one of two markers, so a request without a body needs no memory. */
 #include "server/http_daemon.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "net/listen.h"
 
 #define REFUSAL "{\"error\":\"the URL holds %00; no name has a NUL\"}"
 /* The markers: the request's header has been seen; its URL is refused. */
@@ -29,6 +34,32 @@ struct MHD_Daemon *http_daemon_start(int fd, unsigned flags, MHD_AccessHandlerCa
         fd, MHD_OPTION_URI_LOG_CALLBACK, look_at_uri, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return daemon;
+}
+
+int http_port_open(struct http_port *p, const char *address)
+{
+    int rc = listen_tcp(address, &p->fd, &p->number);
+    return rc ? error_prefix(rc, "%s", p->option) : 0;
+}
+
+int http_port_start(struct http_port *p, unsigned flags, MHD_AccessHandlerCallback handler, void *arg,
+                    struct MHD_OptionItem *options)
+{
+    p->daemon = http_daemon_start(p->fd, flags, handler, arg, options);
+    if (!p->daemon)
+        return error_set(-EIO, "%s: cannot start the thread that serves port %u", p->option, p->number);
+    p->fd = -1;
+    return 0;
+}
+
+void http_port_close(struct http_port *p)
+{
+    if (p->daemon)
+        MHD_stop_daemon(p->daemon);
+    if (p->fd >= 0)
+        close(p->fd);
+    p->daemon = NULL;
+    p->fd = -1;
 }
 
 bool http_daemon_owns(const void *state)

@@ -13,13 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "net/listen.h"
 #include "server/http_daemon.h"
 
 /* A document being written; rc is its first failure, after which visitors append nothing. */
@@ -297,9 +295,7 @@ enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_
 struct metrics_server {
     struct stack *stack;
     struct added_exports *added;
-    int fd; /* the listening socket; -1: the daemon owns it */
-    unsigned port;
-    struct MHD_Daemon *daemon;
+    struct http_port port;
 };
 
 /* libmicrohttpd's access handler: GET or HEAD /metrics, and nothing else. */
@@ -324,25 +320,22 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
-/* Binds before any fork, so that the process that starts the server reports a bad address. */
 int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
                         struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
-    m->stack = stack;
-    m->added = added;
-    int rc = listen_tcp(address, &m->fd, &m->port);
-    if (rc)
-        return error_prefix(rc, "metrics");
-    *out = steal_ptr(&m);
-    return 0;
+    *m = (struct metrics_server){.stack = stack, .added = added, .port = HTTP_PORT_INIT("metrics")};
+    int rc = http_port_open(&m->port, address);
+    if (!rc)
+        *out = steal_ptr(&m);
+    return rc;
 }
 
 unsigned metrics_server_port(const struct metrics_server *m)
 {
-    return m->port;
+    return m->port.number;
 }
 
 int metrics_server_start(struct metrics_server *m)
@@ -351,20 +344,13 @@ int metrics_server_start(struct metrics_server *m)
                                        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_OF_ONE_MAX, NULL},
                                        {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
                                        {MHD_OPTION_END, 0, NULL}};
-    m->daemon = http_daemon_start(m->fd, 0, on_metrics_request, m, options);
-    if (!m->daemon)
-        return error_set(-EIO, "metrics: cannot start the thread that serves port %u", m->port);
-    m->fd = -1;
-    return 0;
+    return http_port_start(&m->port, 0, on_metrics_request, m, options);
 }
 
 void metrics_server_close(struct metrics_server *m)
 {
     if (!m)
         return;
-    if (m->daemon)
-        MHD_stop_daemon(m->daemon);
-    if (m->fd >= 0)
-        close(m->fd);
+    http_port_close(&m->port);
     free(m);
 }

@@ -3,11 +3,12 @@
  *    front_end.c --> serving.c --> added_exports.c   exports that come and go; kept_keys.c: their keys
  *                       |--> start_warm.c            metadata, warmed from the start on
  *                       |--> metrics.c               the counters, over TCP and for the control socket
- *                       `--> control.c               the control socket: control_internal.h
+ *                       |--> control.c               the control socket: control_internal.h
+ *                       `--> console.c               the console: console_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
  *    takeover.c                                      takes over what nodes that leave have
  *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
- *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c and control.c
+ *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c, control.c and console.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
 #define GRANARY_SERVER_SERVER_INTERNAL_H
@@ -209,6 +210,31 @@ GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct add
 GR_MUST_CHECK int control_start(struct control *c);
 /* Stop answering, cancel the jobs, and remove the socket unless another server has replaced it. NULL is allowed. */
 void control_close(struct control *c);
+
+/* ---- the console: console.c ---- */
+
+struct console;
+
+/* All are borrowed, and outlive nothing. */
+struct console_config {
+    const char *address;          /* HOST:PORT, as metrics_server_open has it */
+    const char *token_file;       /* who looks needs this token; NULL: none, on a loopback address only */
+    const char *admin_token_file; /* who acts needs this one; NULL: nobody acts */
+};
+
+/* Read the tokens, as console_open does, and nothing else. Errors of console_open. */
+GR_MUST_CHECK int console_check(const struct console_config *config);
+/* Bind and listen, and read the tokens. Makes no thread. The stack and added (may be NULL) are not owned and outlive
+ * the console. -EINVAL: a token is unfit, or missing where other machines reach the address; or the errors of
+ * metrics_server_open and io_read_file. */
+GR_MUST_CHECK int console_open(const struct console_config *config, struct stack *stack, struct added_exports *added,
+                               struct console **out);
+/* The port it listens at. */
+unsigned console_port(const struct console *c);
+/* Start its threads. Call it in the process that serves, after any fork. -EIO, or the errors of thread_start. */
+GR_MUST_CHECK int console_start(struct console *c);
+/* Cancel the actions and stop answering. NULL is allowed. */
+void console_close(struct console *c);
 
 /* Return hits / (hits + misses) since the start; 0 before the first hit. */
 double control_hit_ratio(struct stack *stack);

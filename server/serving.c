@@ -3,9 +3,9 @@
  *     serving_open    opens and binds everything, starts no thread, reports bad parameters
  *     serving_start   starts the threads, in the process that serves
  *
- * The order of closing matters. The control socket goes first, since its requests use every other part; then the
- * warming thread; the stack goes last. `ending` is the cancel flag of all stores and is set before anything is joined,
- * so that no thread waits for the retries of a dead store.
+ * The order of closing matters. The control socket and the console go first, since their requests use every other part;
+ * then the warming thread; the stack goes last. `ending` is the cancel flag of all stores and is set before anything is
+ * joined, so that no thread waits for the retries of a dead store.
  */
 #include "server/serving.h"
 
@@ -66,11 +66,32 @@ static int inherited_keys(void)
     return !fcntl((int)fd, F_GET_SEALS) && !fcntl((int)fd, F_SETFD, FD_CLOEXEC) ? (int)fd : -1;
 }
 
+static struct console_config console_config_of(const struct serving *s)
+{
+    return (struct console_config){.address = s->options.console,
+                                   .token_file = s->options.console_token,
+                                   .admin_token_file = s->options.console_admin_token};
+}
+
+static int open_console(struct serving *s)
+{
+    const struct console_config config = console_config_of(s);
+    int rc = console_open(&config, s->stack, s->added, &s->console);
+    if (!rc) /* port 0 takes a free one */
+        log_info("console at %s, port %u", s->options.console, console_port(s->console));
+    return rc;
+}
+
 /* The stack first: everything else works on it. The control socket last, when the server can serve. */
 int serving_open(struct serving *s)
 {
-    if (getenv("GRANARY_CHECK")) /* only the parameters were to be checked, and they are good */
+    if (getenv("GRANARY_CHECK")) { /* only the parameters were to be checked, and they are good */
+        const struct console_config config = console_config_of(s);
+        int rc = console_check(&config);
+        if (rc)
+            return rc;
         _exit(EXIT_SUCCESS);
+    }
     s->options.stack.resolved = resolved_when();
     if (s->options.control && asprintf(&s->handed, "%s" EXPORT_TABLE_HANDED, s->options.control) < 0) {
         s->handed = NULL;
@@ -91,6 +112,8 @@ int serving_open(struct serving *s)
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.peer_listen)
         rc = peers_open(&s->options.stack.node, s->stack, &s->peers);
+    if (!rc && s->options.console)
+        rc = open_console(s);
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;
@@ -127,6 +150,8 @@ int serving_start(struct serving *s)
         rc = peers_start(s->peers);
     if (!rc && s->peers)
         rc = takeover_begin(s->stack, &s->takeover);
+    if (!rc && s->console)
+        rc = console_start(s->console);
     const struct cache_config *cache = &s->options.stack.cache;
     if (!rc && s->options.warm_metadata && (cache->dir_count || cache->memory))
         rc = start_warm_begin(s->stack, &s->start_warm);
@@ -152,6 +177,7 @@ void serving_close(struct serving *s)
 {
     serving_stop_fetching(s);
     control_close(s->control);
+    console_close(s->console);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
     takeover_end(s->takeover);

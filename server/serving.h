@@ -1,5 +1,5 @@
 /* The parts of a process that serves images, the same for every front end: the stack, its control socket, its metrics
- * over TCP, the warming of metadata. The order of calls:
+ * over TCP, its console, the warming of metadata. The order of calls:
  *
  *     serving_init -> stack_options_set ... -> stack_options_complete -> serving_open -> (fork) -> serving_start
  *         -> serving_connect, image_read, serving_disconnect, in any number of threads
@@ -32,6 +32,7 @@ struct serving {
     struct metrics_server *metrics;
     struct peers *peers;
     struct takeover *takeover;
+    struct console *console;
     struct start_warm *start_warm;
     struct log_limit failures; /* of the errors that clients' requests log */
     volatile int ending;       /* the stores' cancel flag */

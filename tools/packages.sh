@@ -11,11 +11,11 @@ declare -A PACKAGES=(
         libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev libgnutls28-dev
         libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
     [run]="nbdkit libnbd-bin fuse3 mount kmod ca-certificates"
-    [style]="shellcheck clang-format clang-tidy cppcheck jq"
+    [style]="shellcheck clang-format clang-tidy cppcheck jq node-typescript"
     [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
         jq zstd python3 procps psmisc attr ceph-mon ceph-osd ceph-common radosgw nginx-light varnish apache2-bin libnginx-mod-http-echo
         minisign python3-grpcio python3-yaml default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev
-        containerd podman skopeo"
+        containerd podman skopeo chromium fonts-dejavu-core"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun containerd runc
         containernetworking-plugins"
     [package]="build-essential debhelper lintian mmdebstrap umoci jq crun rpm git"

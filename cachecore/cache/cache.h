@@ -177,6 +177,10 @@ struct cache_capacity cache_capacity(struct cache *c, unsigned quota);
 
 bool cache_is_fenced(const struct cache *c);
 
+/* Read a piece if it is on disk, without counting a hit and without fetching. false: it is not on disk, or proved bad.
+ * Blocks for the disk. */
+GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *piece);
+
 /* Is the chunk cached and readable now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
 
@@ -190,6 +194,13 @@ struct cache_chunk {
 
 /* Say what the cache holds of n chunks now. No I/O. */
 void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct cache_chunk *out);
+
+/* Where a chunk is, the fastest place first; CACHE_COMING: it is being fetched. */
+enum cache_where { CACHE_IN_MEMORY, CACHE_ON_DISK, CACHE_COMING, CACHE_NOWHERE };
+
+/* Say where n chunks of a store are now. No I/O. */
+void cache_look(struct cache *c, const struct store *store, const struct chunk_ref *const *chunks, size_t n,
+                enum cache_where *out);
 
 /* Drop a chunk, on disk too, so that a restart does not bring it back. Blocks for one small write and for the readers
  * of that chunk; no reader waits. `pinned`: drop it even if it is pinned. -ENOENT: not cached; -EPERM: pinned, in the

@@ -35,6 +35,29 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
     }
 }
 
+/* Each place is asked under its own lock, so a chunk that moves meanwhile may be seen at neither; the next look finds
+ * it. */
+void cache_look(struct cache *c, const struct store *store, const struct chunk_ref *const *chunks, size_t n,
+                enum cache_where *out)
+{
+    enum { LOOKED = 64 };
+    struct cache_chunk found[LOOKED];
+    struct digest digests[LOOKED];
+    bool coming[LOOKED];
+    for (size_t at = 0; at < n; at += LOOKED) {
+        size_t count = GR_MIN(n - at, (size_t)LOOKED);
+        for (size_t i = 0; i < count; i++)
+            digests[i] = chunks[at + i]->digest;
+        cache_query(c, digests, count, found);
+        fetch_look(c->fetch, store, chunks + at, count, coming);
+        for (size_t i = 0; i < count; i++)
+            out[at + i] = memory_tier_has(c->memory_tier, &digests[i]) ? CACHE_IN_MEMORY
+                          : found[i].cached                            ? CACHE_ON_DISK
+                          : coming[i]                                  ? CACHE_COMING
+                                                                       : CACHE_NOWHERE;
+    }
+}
+
 /* ---- records ---- */
 
 /* Blank a slot's record (flags NULL), or write its flags. -EIO: its directory is down; -EAGAIN: no writer ring came

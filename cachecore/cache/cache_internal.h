@@ -307,12 +307,6 @@ GR_MUST_CHECK int misses_wait(struct cache *c, struct miss *miss, struct buf **o
  */
 GR_MUST_CHECK int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use, bool on);
 
-/* ---- cache_read.c ---- */
-
-/* Read a piece if it is on disk, without counting a hit and without fetching. false: it is not on disk, or proved
- * bad. */
-GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *piece);
-
 /* ---- cache_admin.c ---- */
 
 /* Wait for the readers of a slot that the caller holds, then take its record off the disk. If the disk refuses, a

@@ -85,6 +85,9 @@ struct inflight *fetch_find(struct fetch *f, const struct store *store, const st
 /* Remove a landed fetch from the table and drop the table's reference. */
 void fetch_retire(struct fetch *f, struct inflight *inflight);
 
+/* Say of each of n chunks of `store` whether it is being fetched now. No I/O. */
+void fetch_look(struct fetch *f, const struct store *store, const struct chunk_ref *const *chunks, size_t n, bool *out);
+
 /* Return how long a reader has been waiting for a chunk of `store` that has not landed: the longest such wait in
  * microseconds, 0 if nothing is waited for. Scans all in-flight fetches, so it is for status and metrics, not for the
  * read path. */

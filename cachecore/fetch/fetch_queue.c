@@ -216,6 +216,13 @@ struct inflight *fetch_find(struct fetch *f, const struct store *store, const st
     return entry && same_place(&entry->inflight->chunk, chunk) ? inflight_ref(entry->inflight) : NULL;
 }
 
+void fetch_look(struct fetch *f, const struct store *store, const struct chunk_ref *const *chunks, size_t n, bool *out)
+{
+    SCOPED_LOCK(&f->lock);
+    for (size_t i = 0; i < n; i++)
+        out[i] = fetch_queue_find_locked(f, store, chunks[i]);
+}
+
 void fetch_retire(struct fetch *f, struct inflight *inflight)
 {
     {

@@ -42,6 +42,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     };
     pthread_mutex_init(&img->streams_lock, NULL);
     warm_turns_init(&img->warm_turns);
+    warm_note_init(&img->warm_note);
     int rc = demand_init(&img->demand, manifest_chunk_count(&img->manifest), img->manifest.chunk_size);
     if (!rc)
         rc = node_cache_new(&nodes, &img->nodes);
@@ -65,6 +66,7 @@ void image_close(struct image *img)
     demand_release(&img->demand);
     pthread_mutex_destroy(&img->streams_lock);
     warm_turns_release(&img->warm_turns);
+    warm_note_release(&img->warm_note);
     free(img);
 }
 
@@ -268,7 +270,7 @@ static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64
 
 void slow_reads_init(struct slow_reads *s, uint64_t least_us)
 {
-    *s = (struct slow_reads){.least_us = least_us, .limit = LOG_LIMIT_INIT};
+    *s = (struct slow_reads){.least_us = least_us, .limit = LOG_LIMIT_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 static double seconds(uint64_t us)
@@ -290,6 +292,23 @@ static void describe_slowest(const struct cache_served *served, char *out, size_
              *served->store.from ? served->store.from : "nobody");
 }
 
+static void keep_slow(struct slow_reads *s, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
+{
+    const struct cache_served *served = &b->served;
+    struct slow_read read = {.image = b->img->digest,
+                             .offset = off,
+                             .len = len,
+                             .ended_ms = clock_now_ms(),
+                             .took_us = took_us,
+                             .index_us = b->index_us,
+                             .disk_us = served->disk_us,
+                             .queued_us = served->store.queued_us,
+                             .store_us = served->store.get_us,
+                             .failed = rc};
+    snprintf(read.from, sizeof read.from, "%s", served->slowest_us ? served->store.from : "");
+    slow_reads_keep(s, &read);
+}
+
 /* One line: the whole time, split into index, disk, queue and store; "other" is the rest. The chunk with the longest
  * wait is named, with the object it is in. Counted before the rate limit, so that the counter also covers reads that
  * were not logged. Leaves the thread's error message as it is. */
@@ -307,6 +326,7 @@ static void say_slow(struct slow_reads *s, const struct batch *b, uint64_t off, 
                 rc ? "failed after" : "took", seconds(took_us), seconds(b->index_us), seconds(served->disk_us),
                 seconds(served->store.queued_us), seconds(served->store.get_us),
                 seconds(took_us > known_us ? took_us - known_us : 0), slowest);
+    keep_slow(s, b, off, len, took_us, rc); /* before it is named */
     if (s->ask)
         s->ask(s->ask_arg, b->img, off);
 }
@@ -398,6 +418,11 @@ bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
         node_unref(span.leaf);
     }
     return cached;
+}
+
+void image_look(struct image *img, const struct chunk_ref *const *chunks, size_t n, enum cache_where *out)
+{
+    cache_look(img->config.cache, img->config.store, chunks, n, out);
 }
 
 /* ---- extents ---- */

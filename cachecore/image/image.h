@@ -4,6 +4,7 @@
 #ifndef GRANARY_IMAGE_IMAGE_H
 #define GRANARY_IMAGE_IMAGE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/log.h"
@@ -14,6 +15,19 @@
 
 struct image;
 
+enum { SLOW_READS_KEPT = 16 /* for those who look; the log has more */ };
+
+/* A slow read. Times in microseconds, as its line in the log has them. */
+struct slow_read {
+    struct digest image;
+    uint64_t offset, len;
+    uint64_t ended_ms; /* clock_now_ms */
+    uint64_t took_us, index_us, disk_us, queued_us, store_us;
+    bool failed;
+    char from[STORE_FROM_MAX]; /* URL of the server that was waited for longest, perhaps cut; empty: for none */
+    char what[256];            /* path of the file, perhaps cut, or what else it was of; empty: not known, or not yet */
+};
+
 /* The log of slow reads: one line each says in which layer the time went. Its settings and counters; shared by the
  * images of a server; any thread may use them. */
 struct slow_reads {
@@ -23,7 +37,12 @@ struct slow_reads {
     /* Called for each slow read, to name its file (slow_names below); NULL: not called. */
     void (*ask)(void *arg, struct image *img, uint64_t offset);
     void *ask_arg;
+    pthread_mutex_t lock; /* guards the rest */
+    uint64_t kept_count;  /* so far */
+    struct slow_read kept[SLOW_READS_KEPT];
 };
+/* Copy the last slow reads, the latest first; returns how many. Any thread. */
+size_t slow_reads_last(struct slow_reads *s, struct slow_read out[SLOW_READS_KEPT]);
 void slow_reads_init(struct slow_reads *s, uint64_t least_us);
 
 /* What an image works with. The manifest is copied; everything else is borrowed. */
@@ -59,6 +78,9 @@ GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t 
 /* Could [off, off+len) be read now without the store? Chunks may still be evicted meanwhile. Reads index nodes from
  * the cache's disk if they are not in memory. */
 bool image_is_cached(struct image *img, uint64_t off, uint64_t len);
+
+/* Say where n of its chunks are now (cache_look). No I/O. */
+void image_look(struct image *img, const struct chunk_ref *const *chunks, size_t n, enum cache_where *out);
 
 /* Bring [off, off+len) into the cache at warm priority, and wait for it (NBD_CMD_CACHE). Errors as for image_read and
  * cache_ensure. */

@@ -254,6 +254,23 @@ GR_MUST_CHECK int warm_turn_take(struct warm_turns *t, const struct step *step);
 /* Release the turn. rc: the run's result. Leaves the thread's error message as it is. */
 void warm_turn_give(struct warm_turns *t, int rc);
 
+/* ---- warm/warm_note.c ---- */
+
+/* How far a run is that warms the image: the one that began last. */
+struct warm_note {
+    pthread_mutex_t lock;                /* guards the rest; held for a few instructions */
+    unsigned begun;                      /* runs so far */
+    unsigned current;                    /* number of the run that is noted; 0: none is running */
+    uint64_t began_ms, had, done, total; /* had: bytes of total that were cached at the beginning; done includes them */
+};
+
+void warm_note_init(struct warm_note *n);
+void warm_note_release(struct warm_note *n);
+/* A run begins; returns its number, for the functions below. */
+unsigned warm_note_begin(struct warm_note *n, uint64_t had, uint64_t total);
+void warm_note_done(struct warm_note *n, unsigned run, uint64_t done);
+void warm_note_end(struct warm_note *n, unsigned run);
+
 /* ---- the image ---- */
 
 /* An open image. Constant after image_open, except for counters, atomics and members that have a lock of their own. */
@@ -277,6 +294,7 @@ struct image {
     _Atomic uint64_t active_ms; /* clock_now_ms of the last miss, or of the last read of a chunk fetched ahead */
     counter fence_refusals;
     struct warm_turns warm_turns;
+    struct warm_note warm_note;
 };
 
 /* How many chunks one entry of a node at `level` covers. */
@@ -306,6 +324,13 @@ static inline void recorder_note(struct recorder_place *place, uint64_t chunk, c
     if (__builtin_expect(atomic_load_explicit(&place->current, memory_order_relaxed) != NULL, 0))
         recorder_push(place, chunk, digest);
 }
+
+/* ---- slow_kept.c ---- */
+
+/* Keep a slow read, in place of the oldest one. */
+void slow_reads_keep(struct slow_reads *s, const struct slow_read *read);
+/* Say what a read at that offset was of: a path, of len bytes. */
+void slow_reads_name(struct slow_reads *s, const struct digest *image, uint64_t offset, const char *what, size_t len);
 
 /* ---- readahead.c: one read ---- */
 

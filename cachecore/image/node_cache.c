@@ -228,8 +228,9 @@ int node_cache_keep(struct node_cache *nc, const struct index_child *child)
     return rc ? rc : cache_ensure(nc->config.cache, &piece, 1, PRIORITY_WARM);
 }
 
-/* Read a node through the chunk cache. The piece is a demand read: a reader waits for it. */
-static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
+/* Read a node through the chunk cache. The piece is a demand read: a reader waits for it. peeks: what is read only to
+ * see what is cached is no hit in the statistics. */
+static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place, bool peeks,
                       struct node **out)
 {
     int rc = check_length(child);
@@ -243,7 +244,8 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
                                       .len = child->len,
                                       .fenced = nc->config.fenced,
                                       .dst = data};
-    rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, PRIORITY_DEMAND);
+    if (!peeks || !cache_read_kept(nc->config.cache, &piece))
+        rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, PRIORITY_DEMAND);
     return rc ? rc : make_node(nc, child, place, data, child->len, out);
 }
 
@@ -277,7 +279,7 @@ int node_cache_get(struct node_cache *nc, const struct index_child *child, struc
     if (rc || *out)
         return rc;
     struct node *fresh = NULL;
-    rc = fetch_node(nc, child, place, &fresh);
+    rc = fetch_node(nc, child, place, false, &fresh);
     if (!rc)
         *out = insert(nc, fresh);
     return rc;
@@ -298,7 +300,7 @@ int node_cache_peek(struct node_cache *nc, const struct index_child *child, stru
     if (rc || *out)
         return rc;
     if (cache_has(nc->config.cache, &child->digest))
-        return fetch_node(nc, child, place, out);
+        return fetch_node(nc, child, place, true, out);
     if (!store)
         return -ENODATA;
     CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);

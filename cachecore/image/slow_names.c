@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -41,6 +42,7 @@ static void slow_names_say(const struct looking *l, const char *what, int len, c
     char hex[DIGEST_HEX_SIZE];
     log_warning("slow read at %llu of image sha256:%s was of %s%.*s", (unsigned long long)l->offset,
                 digest_hex(&l->img->digest, hex), what, len, path);
+    slow_reads_name(l->names->reads, &l->img->digest, l->offset, len ? path : what, len ? (size_t)len : strlen(what));
 }
 
 /* A catalog visitor. 1: the file is found and logged; -ECANCELED: the server ends. Names by hard links are skipped. */

@@ -119,6 +119,13 @@ static int listen_split(const char *address, char **out_host, const char **out_p
     return *out_host ? 0 : error_no_memory();
 }
 
+void listen_host(const char *address, char *out, size_t size)
+{
+    size_t len = strlen(address) - strlen(strrchr(address, ':'));
+    bool bracketed = *address == '[' && address[len - 1] == ']';
+    snprintf(out, size, "%.*s", (int)(bracketed ? len - 2 : len), address + bracketed);
+}
+
 /* Listen at one resolved address. -errno without a sentence. */
 static int listen_info(const struct addrinfo *info, int *out)
 {
@@ -131,18 +138,34 @@ static int listen_info(const struct addrinfo *info, int *out)
     return 0;
 }
 
+union bound_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+/* Get the address that a socket is bound to; its family is AF_UNSPEC when that is unknown. */
+static union bound_address bound_address(int fd)
+{
+    union bound_address a = {.v6 = {.sin6_family = AF_UNSPEC}};
+    socklen_t len = sizeof a;
+    if (getsockname(fd, &a.any, &len))
+        a.any.sa_family = AF_UNSPEC;
+    return a;
+}
+
 /* Return the port that a socket is bound to; 0: unknown. */
 static unsigned bound_port(int fd)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } a = {.v6 = {.sin6_family = AF_UNSPEC}};
-    socklen_t len = sizeof a;
-    if (getsockname(fd, &a.any, &len))
-        return 0;
+    union bound_address a = bound_address(fd);
     return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+}
+
+bool listen_is_loopback(int fd)
+{
+    union bound_address a = bound_address(fd);
+    return a.any.sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr)
+                                       : a.any.sa_family == AF_INET && ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
 }
 
 int listen_tcp(const char *address, int *out, unsigned *out_port)

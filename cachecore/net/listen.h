@@ -4,6 +4,9 @@
 #ifndef GRANARY_NET_LISTEN_H
 #define GRANARY_NET_LISTEN_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/compiler.h"
 
 /* Listen at a unix path, with mode 0600. A stale socket, which no process listens on, is replaced. -EADDRINUSE: another
@@ -13,6 +16,11 @@ GR_MUST_CHECK int listen_unix(const char *path, int *out);
 /* Listen at HOST:PORT or [V6]:PORT; port 0 takes a free one. *out_port: the port. -EADDRINUSE: another program uses it;
  * -EINVAL: not such an address, or the host does not resolve. */
 GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
+
+/* Copy the host of such an address, without brackets, to out; cut if it does not fit. */
+void listen_host(const char *address, char *out, size_t size);
+/* Can only programs of this machine reach a listening socket? */
+bool listen_is_loopback(int fd);
 
 /* Check the form HOST:PORT, without resolving the host. -EINVAL: it is not that. */
 GR_MUST_CHECK int listen_tcp_check(const char *address);

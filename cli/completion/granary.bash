@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 _granary_verbs="build join images inspect ls diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
-_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --console --console-token --console-admin-token --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 _granary_config_commands="show check"
@@ -79,8 +79,8 @@ _granary() {
         --peer-keep) mapfile -t COMPREPLY < <(compgen -W "all hot none" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --peer-key | --peer-tls | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --count | --seconds | --interval | --threads | \
+        --cache | --peer-key | --peer-tls | --console-token | --console-admin-token | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --console | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

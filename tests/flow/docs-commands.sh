@@ -15,6 +15,8 @@ free_port
 LISTEN=$FREE_PORT
 free_port
 METRICS=$FREE_PORT
+free_port
+CONSOLE=$FREE_PORT
 
 # What stands in the pages, and what is there instead. A build's own tag and a digest are those of a build here. A
 # counter that is zero is not printed, as the runbook says, so grep may find nothing; not everybody may run dmesg.
@@ -35,6 +37,8 @@ s,/etc/granary\.conf,$W/granary.conf,g
 s,(nbds?://([a-z]*@)?host)/,\1:$LISTEN/,g
 s,0\.0\.0\.0:10809,127.0.0.1:$LISTEN,g
 s,127\.0\.0\.1:9464,127.0.0.1:$METRICS,g
+s,(127\.0\.0\.1|10\.0\.0\.5):9465,127.0.0.1:$CONSOLE,g
+s,/etc/granary/console,$W/console,g
 s, :(faces|operators), :nogroup,g
 s,/opt/granary-old/bin/,,
 s,faces:20[0-9]{6}T[0-9]{6}Z-[0-9a-f]{12},faces:\$(own_tag),g
@@ -245,6 +249,7 @@ for section in "A list that changes" "Nodes that are each other's cache" "A prox
     read -ra options < <(blocks operations/shared-cache.md '' "$section" | grep ^--)
     granary serve --check "$W/images/faces:v1" --cache "$W/ssd/granary:64M" "${options[@]}" || fail "${options[*]}"
 done
+run operations/console.md || fail "see above"
 granary stop
 
 echo "== the configuration file"

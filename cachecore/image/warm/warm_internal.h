@@ -8,6 +8,7 @@
  *   warm_plan.c     the wanted chunks, in order, in batches
  *   warm_index.c    the index nodes above them, and which of them are missing
  *   warm_take.c     what this node inherits from nodes that leave
+ *   warm_note.c     how far it is, for those who ask (image_internal.h)
  *   warm_turn.c     whose turn it is (image_internal.h)
  *   select.c        files by glob, sets of chunks, chunks by number
  */
@@ -86,6 +87,7 @@ struct warming {
     uint64_t leaves;       /* leaves of the index to fetch along */
     uint64_t chosen_bytes; /* of index nodes that the choice has fetched */
     volatile int ended;    /* set when tell ended the run */
+    unsigned note;         /* this run's number in the image's note */
     struct rate rate;      /* used if the config has a limit */
     pthread_mutex_t lock;  /* guards the plan's progress and the next members while threads work */
     uint64_t bytes_done, bytes_total, failed_chunks, failed_bytes;

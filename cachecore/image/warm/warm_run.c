@@ -234,6 +234,7 @@ static int warm_run_watch(void *arg)
         SCOPED_LOCK(&w->lock);
         t = report_locked(w);
     }
+    warm_note_done(&w->c->img->warm_note, w->note, t.bytes_done);
     int rc = w->c->tell(w->c->arg, &t);
     if (rc)
         __atomic_store_n(&w->ended, 1, __ATOMIC_RELAXED);
@@ -258,7 +259,9 @@ static int warm(struct warming *w)
     uint64_t began_ms = clock_now_ms(), had = w->bytes_done;
     pthread_mutex_init(&w->lock, NULL);
     rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
+    w->note = warm_note_begin(&w->c->img->warm_note, had, w->bytes_total);
     int rc = parallel_run(&work);
+    warm_note_end(&w->c->img->warm_note, w->note);
     rate_release(&w->rate);
     pthread_mutex_destroy(&w->lock);
     w->out->warming_ms = clock_now_ms() - began_ms;

@@ -66,6 +66,14 @@ struct warm_result {
 GR_MUST_CHECK int warm_take(struct image *img, struct store_proxies *proxies, struct store *leaving,
                             const volatile int *cancel, uint64_t *out_taken);
 
+/* How far the run is that began to warm an image last, and how long the rest takes, in milliseconds; UINT64_MAX: that
+ * cannot be told yet. */
+struct warm_progress {
+    uint64_t bytes_done, bytes_total, left_ms;
+};
+/* false: none is running, and *out means nothing. Any thread. */
+bool warm_progress(struct image *img, struct warm_progress *out);
+
 /* Warm. The filesystem's metadata comes first in every case and is pinned for the session (cache_session_pin); then
  * come the wanted chunks, in order. A chunk that is missing or bad (-ENOENT, -EBADMSG) is skipped; any other failure
  * ends the warming, not the run. At the end everything is looked up again: only out->after tells success. Starts

@@ -36,6 +36,56 @@ static void test_cache_admin__a_query_says_what_is_there(void **state)
     world_release(&w);
 }
 
+/* Bring a chunk into the cache, from a thread. */
+struct bringing {
+    struct world *w;
+    unsigned chunk;
+};
+
+static void *bring(void *arg)
+{
+    struct bringing *b = arg;
+    world_expect(b->w, b->chunk);
+    return NULL;
+}
+
+static void test_cache_admin__a_look_tells_memory_disk_and_what_is_on_its_way(void **state)
+{
+    static const uint32_t len = 64 * K;
+    struct world w;
+    enum cache_where where[4];
+    pthread_t reader;
+    world_init(&w, 4, &len, 1, 32 << 20);
+    world_open(&w);
+    struct cache_piece piece = world_piece(&w, 0, 0, 0, NULL);
+    assert_int_equal(cache_ensure(w.cache, &piece, 1, PRIORITY_WARM), 0);
+    world_settle(&w);
+    store_fake_hold(w.fake, FAKE_GET);
+    assert_int_equal(pthread_create(&reader, NULL, bring, &(struct bringing){&w, 2}), 0);
+    store_fake_wait_held(w.fake, 1);
+    const struct chunk_ref *const chunks[] = {&w.refs[0], &w.refs[1], &w.refs[2], &w.refs[0]};
+    cache_look(w.cache, w.store, chunks, 4, where);
+    assert_int_equal(where[0], CACHE_ON_DISK);
+    assert_int_equal(where[1], CACHE_NOWHERE);
+    assert_int_equal(where[2], CACHE_COMING);
+    assert_int_equal(where[3], CACHE_ON_DISK);
+    store_fake_release(w.fake);
+    pthread_join(reader, NULL);
+    world_settle(&w);
+    cache_look(w.cache, w.store, chunks + 2, 1, where);
+    assert_int_equal(where[0], CACHE_ON_DISK);
+    world_release(&w);
+
+    world_init(&w, 1, &len, 1, 0);
+    w.config.memory = 16 << 20;
+    world_open(&w);
+    world_expect_all(&w);
+    world_settle(&w);
+    cache_look(w.cache, w.store, &(const struct chunk_ref *const){&w.refs[0]}, 1, where);
+    assert_int_equal(where[0], CACHE_IN_MEMORY);
+    world_release(&w);
+}
+
 static void test_cache_admin__without_a_directory_nothing_is_cached(void **state)
 {
     struct world w;
@@ -376,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache_admin__a_query_says_what_is_there),
+        cmocka_unit_test(test_cache_admin__a_look_tells_memory_disk_and_what_is_on_its_way),
         cmocka_unit_test(test_cache_admin__without_a_directory_nothing_is_cached),
         cmocka_unit_test(test_cache_admin__what_is_evicted_stays_away_after_a_restart),
         cmocka_unit_test(test_cache_admin__a_sweep_drops_all_but_what_is_pinned),

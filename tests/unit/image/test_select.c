@@ -7,6 +7,7 @@
 
 #include "fake/image_fake.h"
 #include "image/warm/select.h"
+#include "unit/counters.h"
 #include "unit/scratch.h"
 
 enum { CHUNK = 64 << 10, CHUNKS = 3000 };
@@ -50,6 +51,12 @@ struct world {
     struct image *image;
 };
 
+static void world_open_image(struct world *w)
+{
+    const struct image_config image = {.cache = w->cache, .store = w->store, .manifest = &w->img.manifest};
+    assert_int_equal(image_open(&image, &w->img.digest, &w->image), 0);
+}
+
 static void world_init(struct world *w)
 {
     *w = (struct world){.fake = store_fake_new()};
@@ -68,8 +75,7 @@ static void world_init(struct world *w)
                                   .fetch = {.workers = 2}};
     assert_int_equal(cache_open(&config, &w->cache), 0);
     assert_int_equal(cache_start_threads(w->cache), 0);
-    const struct image_config image = {.cache = w->cache, .store = w->store, .manifest = &w->img.manifest};
-    assert_int_equal(image_open(&image, &w->img.digest, &w->image), 0);
+    world_open_image(w);
 }
 
 static void world_release(struct world *w)
@@ -255,6 +261,27 @@ static void test_select__without_the_store_what_is_cached_is_known(void **state)
     world_release(&w);
 }
 
+/* Who looks again and again at what is cached must not make the hit ratio of readers. */
+static void test_select__a_look_is_no_hit(void **state)
+{
+    struct world w;
+    struct image_cursor c;
+    uint64_t unknown = CHUNKS, since_ms = 0;
+    world_init(&w);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    image_close(w.image); /* its nodes are then on disk alone */
+    world_open_image(&w);
+    uint64_t hits = counter_value(cache_counters, w.cache, "granary_cache_hits_total");
+    while (unknown != CHUNKS - 2048) { /* they are being written */
+        counter_pause(&since_ms, "the index on disk");
+        image_cursor_init(&c, w.image, NULL);
+        unknown = walk(&w, &c);
+        image_cursor_release(&c);
+    }
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_cache_hits_total"), hits);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_select__wrong_globs_and_a_dead_store_are_errors),
         cmocka_unit_test(test_select__extents_are_chunks_or_refused),
         cmocka_unit_test(test_select__sets_give_back_what_was_added),
+        cmocka_unit_test(test_select__a_look_is_no_hit),
         cmocka_unit_test(test_select__a_cursor_gives_every_chunk_and_keeps_nothing),
         cmocka_unit_test(test_select__without_the_store_what_is_cached_is_known),
     };

@@ -154,6 +154,9 @@ static void test_slow_read__those_that_fail_are_told_too(void **state)
     store_fake_set_dead(w.fake, -ETIMEDOUT);
     assert_int_equal(read_chunk(&w, 6), -ETIMEDOUT);
     assert_non_null(strstr(heard.last, " failed after "));
+    struct slow_read kept[SLOW_READS_KEPT];
+    assert_int_equal(slow_reads_last(&w.slow, kept), 2);
+    assert_true(kept[0].failed && !kept[1].failed);
     assert_non_null(strstr(error_text(), "injected fault")); /* still the read's own sentence */
     world_release(&w);
 }
@@ -194,8 +197,9 @@ static void wait_for_name(void)
     }
 }
 
-static void expect_name(unsigned chunk, const char *tail)
+static void expect_name(unsigned chunk, const char *tail, const char *what)
 {
+    struct slow_read kept[SLOW_READS_KEPT];
     struct world w = {.fake = NULL};
     struct slow_names *names;
     world_init_with(&w, 1, entries, GR_ARRAY_SIZE(entries));
@@ -204,6 +208,12 @@ static void expect_name(unsigned chunk, const char *tail)
     assert_int_equal(read_chunk(&w, chunk), 0);
     wait_for_name();
     assert_string_equal(heard.named + strlen(heard.named) - strlen(tail), tail);
+    for (*kept->what = 0; !*kept->what;) { /* said first, then noted */
+        assert_int_equal(slow_reads_last(&w.slow, kept), 1);
+        sched_yield();
+    }
+    assert_string_equal(kept->what, what);
+    assert_int_equal(kept->offset, chunk * CHUNK);
     store_fake_reset_counters(w.fake);
     *heard.named = 0;
     assert_int_equal(read_chunk(&w, 3), 0);
@@ -215,18 +225,35 @@ static void expect_name(unsigned chunk, const char *tail)
 
 static void test_slow_read__a_line_names_the_file(void **state)
 {
-    expect_name(5, " was of the file odd?name");
+    expect_name(5, " was of the file odd?name", "odd\nname");
 }
 
 static void test_slow_read__or_says_that_it_was_metadata(void **state)
 {
-    expect_name(CHUNKS - 1, " was of the filesystem's metadata");
+    expect_name(CHUNKS - 1, " was of the filesystem's metadata", "the filesystem's metadata");
+}
+
+static void test_slow_read__the_last_ones_are_kept(void **state)
+{
+    struct world w;
+    struct slow_read kept[SLOW_READS_KEPT];
+    world_init(&w, 1);
+    assert_int_equal(slow_reads_last(&w.slow, kept), 0);
+    for (unsigned i = 0; i < SLOW_READS_KEPT + 3; i++)
+        assert_int_equal(read_chunk(&w, i % CHUNKS), 0);
+    assert_int_equal(slow_reads_last(&w.slow, kept), SLOW_READS_KEPT);
+    for (unsigned i = 0; i < SLOW_READS_KEPT; i++)
+        assert_int_equal(kept[i].offset, (SLOW_READS_KEPT + 2 - i) % CHUNKS * CHUNK);
+    assert_false(kept[0].failed);
+    assert_true(kept[0].took_us >= kept[0].store_us);
+    world_release(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_read__says_which_layer_the_time_went_to_and_for_which_chunk),
+        cmocka_unit_test(test_slow_read__the_last_ones_are_kept),
         cmocka_unit_test(test_slow_read__a_line_names_the_file),
         cmocka_unit_test(test_slow_read__or_says_that_it_was_metadata),
         cmocka_unit_test(test_slow_read__the_wait_for_other_gets_is_not_the_stores),

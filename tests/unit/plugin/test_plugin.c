@@ -61,6 +61,9 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
         {"l2", "https://c2/s"},
         {"hedge", "10"},
         {"metrics", "h:9"},
+        {"console", "h:10"},
+        {"console-token", "token"},
+        {"console-admin-token", "/admin"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
         assert_int_equal(stack_options_set(&o, given[i][0], given[i][1]), 0);
@@ -83,6 +86,10 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     snprintf(expected, sizeof expected, "%s/ctl.socket", here);
     assert_string_equal(o.control, expected);
     assert_string_equal(o.metrics, "h:9");
+    assert_string_equal(o.console, "h:10");
+    snprintf(expected, sizeof expected, "%s/token", here);
+    assert_string_equal(o.console_token, expected);
+    assert_string_equal(o.console_admin_token, "/admin");
     assert_string_equal(o.stack.store.endpoint, "http://h:1");
     assert_int_equal(o.stack.cache.fetch.hedge_percent, 10);
     assert_int_equal(o.stack.l2_count, 2);
@@ -156,6 +163,7 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
         {"hedge", "few"},           {"l2", "cache1:8080"},
         {"l2", "s3://lake/images"}, {"metrics", "9464"},
         {"metrics", "127.0.0.1:"},  {"metrics", "127.0.0.1:70000"},
+        {"console", "9465"},
     };
     struct stack_options o;
     stack_options_init(&o);
@@ -166,6 +174,10 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
     }
     assert_int_equal(stack_options_complete(&o), -EINVAL);
     assert_non_null(strstr(error_text(), "no image"));
+    assert_int_equal(stack_options_set(&o, "image", "/s/i"), 0);
+    assert_int_equal(stack_options_set(&o, "console-token", "/token"), 0);
+    assert_int_equal(stack_options_complete(&o), -EINVAL);
+    assert_non_null(strstr(error_text(), "need console="));
     for (int i = 0; i < CACHE_DIRS_MAX; i++)
         assert_int_equal(stack_options_set(&o, "cache", "/d:1G"), 0);
     assert_int_equal(stack_options_set(&o, "cache", "/d:1G"), -EINVAL);

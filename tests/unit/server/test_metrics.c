@@ -2,12 +2,12 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 
 #include "base/error.h"
 #include "server/server_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
+#include "unit/tcp_ask.h"
 
 static void assert_has(const char *document, const char *line)
 {
@@ -89,35 +89,6 @@ static void test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store(vo
 
 /* ---- over TCP ---- */
 
-static int connect_to(unsigned port)
-{
-    const struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    return fd;
-}
-
-/* The answer up to the end of the connection, which is the server's to end; "" when it is ended without one. */
-static const char *ask(unsigned port, const char *request)
-{
-    static char answer[1 << 16];
-    int fd = connect_to(port);
-    size_t len = 0;
-    ssize_t n = send(fd, request, strlen(request), MSG_NOSIGNAL);
-    while (n > 0 && (n = recv(fd, answer + len, sizeof answer - 1 - len, 0)) > 0)
-        len += (size_t)n;
-    answer[len] = 0;
-    close(fd);
-    return answer;
-}
-
-static void assert_starts(const char *answer, const char *start)
-{
-    if (strncmp(answer, start, strlen(start)) != 0)
-        fail_msg("'%.100s' does not begin with '%s'", answer, start);
-}
-
 static void test_metrics_server__answers_the_document_and_nothing_else(void **state)
 {
     static struct control_world w;
@@ -133,16 +104,16 @@ static void test_metrics_server__answers_the_document_and_nothing_else(void **st
     assert_int_equal(metrics_server_open("9464", w.stack, NULL, &second), -EINVAL);
     assert_int_equal(metrics_server_start(m), 0);
 
-    const char *answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n");
+    const char *answer = tcp_ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n");
     assert_starts(answer, "HTTP/1.1 200 ");
     assert_non_null(strstr(answer, "granary_export_reads_total{export=\"faces\"} 0\n"));
-    answer = ask(port, "HEAD /metrics HTTP/1.1\r\nHost: g\r\n\r\n"); /* what probes ask; no body comes */
+    answer = tcp_ask(port, "HEAD /metrics HTTP/1.1\r\nHost: g\r\n\r\n"); /* what probes ask; no body comes */
     assert_starts(answer, "HTTP/1.1 200 ");
     assert_null(strstr(answer, "granary_"));
-    assert_starts(ask(port, "POST /metrics HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\n\r\nabc"), "HTTP/1.1 405 ");
-    assert_starts(ask(port, "GET /status HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
-    assert_starts(ask(port, "GET / HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
-    assert_starts(ask(port, "POST /cache/evict?all=1 HTTP/1.1\r\nHost: g\r\nContent-Length: 0\r\n\r\n"),
+    assert_starts(tcp_ask(port, "POST /metrics HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\n\r\nabc"), "HTTP/1.1 405 ");
+    assert_starts(tcp_ask(port, "GET /status HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
+    assert_starts(tcp_ask(port, "GET / HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
+    assert_starts(tcp_ask(port, "POST /cache/evict?all=1 HTTP/1.1\r\nHost: g\r\nContent-Length: 0\r\n\r\n"),
                   "HTTP/1.1 404 ");
     metrics_server_close(m);
     control_world_release(&w);
@@ -160,14 +131,14 @@ static void test_metrics_server__connections_are_bounded(void **state)
     assert_int_equal(metrics_server_start(m), 0);
     unsigned port = metrics_server_port(m);
     for (unsigned i = 0; i < MANY; i++)
-        fds[i] = connect_to(port);
+        fds[i] = tcp_connect(port);
     for (unsigned i = KEPT; i < MANY; i++)
         assert_true(recv(fds[i], &byte, 1, 0) == 0 || errno == ECONNRESET);
     assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), -1); /* those come to an end after the others */
     assert_int_equal(errno, EAGAIN);
     for (unsigned i = 0; i < MANY; i++)
         close(fds[i]);
-    while (!strstr(ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n"), "granary_build_info"))
+    while (!strstr(tcp_ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n"), "granary_build_info"))
         ; /* it has not yet seen all of them go */
     metrics_server_close(m);
     control_world_release(&w);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "image/warm/warm_run.h"
 #include "server/server_internal.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
@@ -116,12 +117,60 @@ static void test_start_warm__metadata_is_held_as_long_as_an_export_has_it(void *
     control_world_release(&w);
 }
 
+/* A run's report: what the image says of its warming is the same. */
+static int compare_progress(void *arg, const struct warm_report *t)
+{
+    unsigned *told = arg;
+    struct warm_progress p;
+    bool warming = !strcmp(t->phase, "warming");
+    if (warming && warm_progress(image_at(w.stack, 0), &p)) { /* else it is the look at the end */
+        assert_int_equal(p.bytes_done, t->bytes_done);
+        assert_int_equal(p.bytes_total, CONTROL_CHUNKS * CONTROL_CHUNK);
+        ++*told;
+    }
+    return 0;
+}
+
+static int no_failure(void *arg, const char *path, size_t len, const char *why)
+{
+    fail_msg("%.*s: %s", (int)len, path, why);
+    return 0;
+}
+
+static void test_start_warm__an_image_says_how_far_its_warming_is(void **state)
+{
+    struct warm_result result;
+    struct warm_progress p;
+    unsigned told = 0;
+    control_world_init(&w);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(w.stack, "");
+    struct image *img = stack_export_image(e);
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    assert_int_equal(stack_open_store(w.stack, e, 60000, NULL, &store), 0);
+    assert_false(warm_progress(img, &p));
+    const struct warm_config config = {.img = img,
+                                       .store = store,
+                                       .what = WARM_ALL,
+                                       .bwlimit = 16 << 20, /* so that the run is looked at while it goes on */
+                                       .tell = compare_progress,
+                                       .failed = no_failure,
+                                       .arg = &told};
+    assert_int_equal(warm_run(&config, &result), 0);
+    assert_int_equal(result.after.missing, 0);
+    assert_true(told > 0);
+    assert_false(warm_progress(img, &p));
+    stack_put(steal_ptr(&e));
+    store_close(steal_ptr(&store));
+    control_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_warm__metadata_is_cached_and_held),
         cmocka_unit_test(test_start_warm__a_store_that_is_away_is_no_failure),
         cmocka_unit_test(test_start_warm__metadata_is_held_as_long_as_an_export_has_it),
+        cmocka_unit_test(test_start_warm__an_image_says_how_far_its_warming_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
