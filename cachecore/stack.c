@@ -126,11 +126,16 @@ int stack_open(const struct stack_config *config, struct stack **out)
         return error_no_memory();
     init(s, config);
     struct stack_resolving resolving;
-    int rc = config->l2_count ? store_proxies_open(config->l2, config->l2_count, &s->store, &s->proxies) : 0;
+    int rc =
+        config->l2_count ? store_proxies_open(config->l2, config->l2_count, &s->store, &config->node, &s->proxies) : 0;
     if (!rc)
         rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
     if (!rc)
         rc = open_all(s, resolver);
+    if (!rc && config->node.address) {
+        store_proxies_weigh(s->proxies, stack_node_weight(s));
+        rc = store_leaving_open(s->proxies, &s->leaving);
+    }
     s->config.resolved = 0; /* tags resolved later have their own time */
     if (!rc)
         *out = steal_ptr(&s);
@@ -158,6 +163,7 @@ void stack_close(struct stack *s)
         stack_put(s->exports.items[i]);
     if (s->cache)
         cache_close(s->cache);
+    store_close(s->leaving);
     for (size_t i = 0; i < s->stores.len; i++) {
         store_close(s->stores.items[i].store);
         s3_keys_unref(s->stores.items[i].keys);

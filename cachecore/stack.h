@@ -33,6 +33,7 @@ struct stack_config {
     const char *l2[STORE_L2_LISTS_MAX]; /* lists of shared cache proxies (store_proxies_open); all images must then be
                                            in one store */
     size_t l2_count;
+    struct store_node node; /* what it is to other nodes */
     struct cache_config cache;
     size_t index_memory;   /* bytes for index nodes, shared evenly by the images; 0: 64 MiB */
     uint64_t bwlimit;      /* bytes per second from all stores and proxies together; 0: no limit */
@@ -126,6 +127,30 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_exp
 /* Return the URL of the i-th store that is in use, or NULL after the last. *out gets its health and how long reads have
  * been waiting for it; of: the export whose own keys it uses, or "". */
 const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
+
+/* Return the store in front of which the proxies are, or NULL: there are no proxies, or no export yet. Borrowed; it
+ * lives as long as the stack. For answering other nodes, who are the proxies then. */
+struct store *stack_peer_store(struct stack *s);
+/* Is the server one of the nodes that are each other's cache (stack_config.node)? */
+bool stack_is_node(const struct stack *s);
+/* The server leaves the other nodes: nothing belongs to it any more, and it fetches nothing for them. */
+void stack_leave(struct stack *s);
+bool stack_is_leaving(const struct stack *s);
+/* store_proxies_departures; 0 for a server that is no node. */
+unsigned stack_departures(const struct stack *s);
+/* Take over what an export's image has that belongs to this node since others leave: warm_take. */
+GR_MUST_CHECK int stack_take_over(struct stack *s, struct stack_export *e, const volatile int *cancel,
+                                  uint64_t *out_taken);
+/* Return the server's weight among the nodes, which says how large its cache is: in GiB, rounded. At least 1. */
+unsigned stack_node_weight(struct stack *s);
+/* What the server answered other nodes. */
+struct stack_peer_counts {
+    counter served, bytes, refused;
+    counter strangers; /* refused for want of the key or a certificate */
+    counter fetched;   /* bytes of stored chunks that were fetched for it */
+    counter taken;     /* chunks taken over from nodes that leave */
+};
+struct stack_peer_counts *stack_peer_counts(struct stack *s);
 
 /* Fill in the reports of the shared cache proxies (store_proxies_reports); the caller releases *out with
  * store_l2_reports_release. */

@@ -56,8 +56,10 @@ struct stack {
     struct rate rate;
     struct http_slots slots;       /* shared by all stores, their proxies, and the handles of stack_open_store */
     struct store_proxies *proxies; /* NULL: none */
-    struct store_options store;    /* the config's options with the shared slots and rate */
-    uint64_t opened_ms;            /* on clock_now_ms */
+    struct store *leaving;         /* what nodes that leave have; NULL: the server is no node */
+    struct stack_peer_counts peers;
+    struct store_options store; /* the config's options with the shared slots and rate */
+    uint64_t opened_ms;         /* on clock_now_ms */
 
     /* Guards the next two. Held while front_end runs, and taken before the front end's own locks. */
     pthread_mutex_t front_end_lock;

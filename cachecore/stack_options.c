@@ -18,11 +18,13 @@
 #include "base/rate.h"
 #include "base/text.h"
 #include "net/listen.h"
+#include "net/peer_key.h"
 
 void stack_options_release(struct stack_options *o)
 {
     for (size_t i = 0; i < o->strings.len; i++)
         free(o->strings.items[i]);
+    peer_key_free(o->stack.node.key);
     vec_release(&o->strings);
     vec_release(&o->images);
 }
@@ -261,6 +263,52 @@ static int set_console_admin_token(struct stack_options *o, const char *what, co
     return keep_absolute(o, what, value, strlen(value), &o->console_admin_token);
 }
 
+static int set_peer_listen(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    const char *port = strrchr(value, ':');
+    int rc = listen_tcp_check(value);
+    if (!rc && port && !strcmp(port, ":0"))
+        rc = error_set(-EINVAL, "%s needs a port, which the list of nodes names", value);
+    if (rc)
+        return error_prefix(rc, "%s", name_of(what, name));
+    o->peer_listen = stack_options_keep(o, value, strlen(value));
+    return o->peer_listen ? 0 : error_no_memory();
+}
+
+/* "none" is for those who restrict access by network, and is not the default. */
+static int set_peer_key(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    char *path;
+    if (o->stack.node.key || o->open_to_peers)
+        return error_set(-EINVAL, "%s is given twice; a file may hold several keys", name_of(what, name));
+    o->open_to_peers = !strcmp(value, "none");
+    if (o->open_to_peers)
+        return 0;
+    int rc = keep_absolute(o, what, value, strlen(value), &path);
+    if (!rc)
+        rc = peer_key_open(path, &o->stack.node.key);
+    return rc ? error_prefix(rc, "%s", name_of(what, name)) : 0;
+}
+
+/* The files are used by others; a missing one is reported here, before anything starts. */
+static int set_peer_tls(struct stack_options *o, const char *what, const char *value)
+{
+    static const char *const names[] = {"ca.crt", "tls.crt", "tls.key"};
+    char *directory, path[2 * PATH_MAX];
+    int rc = keep_absolute(o, what, value, strlen(value), &directory);
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        if (access(path, R_OK))
+            rc = error_set(-errno, "%s%s: cannot read %s: %s; put ca.crt, tls.crt and tls.key there", what, value,
+                           names[i], strerror(errno));
+    }
+    if (!rc)
+        o->stack.node.tls = directory;
+    return rc;
+}
+
 static int set_bwlimit(struct stack_options *o, const char *what, const char *value)
 {
     char name[64];
@@ -422,6 +470,31 @@ const char *stack_options_default(const char *key)
     return row ? row->standard : NULL;
 }
 
+/* What a node needs, and what only a node may have. */
+static int check_node(const struct stack_options *o)
+{
+    const struct store_node *node = &o->stack.node;
+    const char *given = node->key || o->open_to_peers               ? "peer-key"
+                        : node->tls                                 ? "peer-tls"
+                        : o->stack.cache.others != CACHE_OTHERS_ALL ? "peer-keep"
+                                                                    : NULL;
+    if (!o->peer_listen && given)
+        return error_set(-EINVAL, "%s needs peer-listen: it is for nodes that answer each other", given);
+    if (!o->peer_listen)
+        return 0;
+    if (!o->stack.l2_count || !o->stack.cache.dir_count)
+        return error_set(-EINVAL, "peer-listen=%s needs %s", o->peer_listen,
+                         o->stack.l2_count ? "a cache directory to answer from; give cache=DIR:SIZE"
+                                           : "the list of all nodes, with this one; give l2=FILE or l2=dns+URL");
+    if (!node->key && !node->tls && !o->open_to_peers)
+        return error_set(
+            -EINVAL,
+            "peer-listen=%s needs peer-key=FILE, a key that all nodes have (openssl rand -hex 32 >FILE), or "
+            "peer-tls=DIR, their certificates; or peer-key=none, to answer everybody who reaches the port",
+            o->peer_listen);
+    return 0;
+}
+
 int stack_options_complete(struct stack_options *o)
 {
     if (!o->images.len && !o->exports) /* a server may get all its images later */
@@ -434,12 +507,17 @@ int stack_options_complete(struct stack_options *o)
     if (o->stack.cache.fenced)
         /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;
+    int rc = check_node(o);
+    if (rc)
+        return rc;
+    o->stack.node.address = o->peer_listen;
+    o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;
     /* A read waits for as long as the store retries. */
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
-    /* A connection for each worker, so that workers never wait for one. */
-    o->stack.store.connections = o->stack.cache.fetch.workers;
+    /* A connection for each worker, so that workers never wait for one, those for other nodes among them. */
+    o->stack.store.connections = o->stack.cache.fetch.workers + (o->peer_listen ? CACHE_OTHERS_GETS : 0);
     return 0;
 }

@@ -16,6 +16,8 @@ struct stack_options {
     bool no_cache;             /* "cache=none" was given, so no directory may be */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
+    char *peer_listen;         /* the same */
+    bool open_to_peers;        /* "peer-key=none" was given */
     char *console;             /* HOST:PORT; NULL: not given */
     char *console_token;       /* absolute paths of files; NULL: not given */
     char *console_admin_token;
@@ -86,6 +88,15 @@ enum stack_option_type {
     OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
         "a shared cache proxy in front of the store, asked first for packs and index nodes; dns+URL: a proxy at each " \
         "address of the name; or a file of URLs; may be repeated")                                                     \
+    OWN(peer_listen, TEXT, "peer-listen", "peer-listen", "HOST:PORT", set_peer_listen,                                 \
+        "answer other nodes there, whose l2 names it, from the cache, and keep for them what is this node's")          \
+    OWN(peer_key, TEXT, "peer-key", "peer-key", "FILE|none", set_peer_key,                                             \
+        "the key that nodes show each other, a line of FILE; none: answer everybody who reaches the port")             \
+    OWN(peer_tls, TEXT, "peer-tls", "peer-tls", "DIR", set_peer_tls,                                                   \
+        "nodes speak TLS and show each other certificates of one authority: tls.crt, tls.key and ca.crt in DIR")       \
+    VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \
+          STACK_OPTION_WORD, "", "", false, "all", stack.cache.others,                                                 \
+        "what this node keeps of the chunks that other nodes keep")                                                    \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \

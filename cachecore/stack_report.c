@@ -148,6 +148,20 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     visit(arg,
           &(struct counter_row){"granary_store_connections_waiting",
                                 "Requests that wait for a free connection to a store", http_slots_waiting(&s->slots)});
+    const struct counter_row peers[] = {
+        {"granary_peer_served_total", "GETs of other nodes that were answered with the range",
+         counter_get(&s->peers.served)},
+        {"granary_peer_served_bytes_total", "Bytes of these answers", counter_get(&s->peers.bytes)},
+        {"granary_peer_fetched_bytes_total", "Bytes of chunks fetched from the store for other nodes",
+         counter_get(&s->peers.fetched)},
+        {"granary_peer_taken_total", "Chunks taken over from nodes that leave", counter_get(&s->peers.taken)},
+        {"granary_peer_refused_total", "GETs of other nodes that were refused for want of a chunk or of room",
+         counter_get(&s->peers.refused)},
+        {"granary_peer_strangers_total", "GETs on the port for other nodes without a valid key or certificate",
+         counter_get(&s->peers.strangers)},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)
+        visit(arg, &peers[i]);
     show_front_end(s, visit, arg);
 }
 

@@ -130,6 +130,13 @@ void stack_export_leave_store(struct stack_export *e)
     }
 }
 
+struct store *stack_peer_store(struct stack *s)
+{
+    SCOPED_LOCK(&s->lock);
+    const struct stack_store *only = s->proxies && s->stores.len ? &s->stores.items[0] : NULL;
+    return only && (!only->keys || only->of) ? only->store : NULL;
+}
+
 int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
                      const volatile int *cancel, struct store **out)
 {

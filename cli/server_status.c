@@ -37,8 +37,8 @@ const char *server_status_text(json_t *object, const char *name)
 
 /* ---- rates ---- */
 
-const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "l2_bytes",
-                                         "store_bytes", NULL};
+const char *const server_rate_names[] = {"reads",      "read_bytes", "memory_bytes", "disk_bytes",
+                                         "peer_bytes", "l2_bytes",   "store_bytes",  NULL};
 
 /* Whether another process answers now. */
 static bool was_restarted(json_t *now, json_t *before)
@@ -106,6 +106,7 @@ uint64_t server_latency_us(json_t *now, json_t *before, unsigned percent)
 double server_hit_percent(json_t *rates_of)
 {
     double here = server_rate(rates_of, "memory_bytes") + server_rate(rates_of, "disk_bytes");
-    double all = here + server_rate(rates_of, "l2_bytes") + server_rate(rates_of, "store_bytes");
+    double all = here + server_rate(rates_of, "peer_bytes") + server_rate(rates_of, "l2_bytes") +
+                 server_rate(rates_of, "store_bytes");
     return all > 0 ? 100 * here / all : -1;
 }

@@ -170,6 +170,10 @@ static const char *forbidden(const char *key)
                 {"keys", "it would read a file of the node; a volume's Secret has its keys"},
                 {"metrics", "it is the node's, in granary.conf"},
                 {"mkdir", "kubelet makes the directory"},
+                {"peer-keep", "it is the node's, in granary.conf"},
+                {"peer-key", "it is the node's, in granary.conf"},
+                {"peer-listen", "it is the node's, in granary.conf"},
+                {"peer-tls", "it is the node's, in granary.conf"},
                 {"socket", "it would join a server of the node's administrator"},
                 {"trust", "keys are the node's, in granary.conf"}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)

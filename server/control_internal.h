@@ -14,6 +14,7 @@
  *    POST /trace/end?export=NAME              end that recording
  *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added. A body with S3
  *                                             keys gives the export these keys, or replaces those that it has
+ *    POST /leave                              {leaving}: the other nodes take over what this one keeps for them
  *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
  *                                             wait to be written to the cache, 200 when none does
  *
@@ -150,6 +151,7 @@ struct control_warm_request {
     const char *since;   /* for changes: the digest of the earlier image, which is served here too */
     const char *bwlimit; /* a rate (base/rate.h) for the chunks fetched for this request */
     const char *dry;     /* "1": only report what is missing */
+    const char *cluster; /* "1": only what this node keeps for all nodes, and metadata */
 };
 
 struct control_warm;
@@ -228,6 +230,7 @@ enum history_sum {
     HISTORY_READ_BYTES,
     HISTORY_MEMORY_BYTES,
     HISTORY_DISK_BYTES,
+    HISTORY_PEER_BYTES,
     HISTORY_L2_BYTES,
     HISTORY_STORE_BYTES,
     HISTORY_SUMS,

@@ -146,8 +146,9 @@ static int answer_bulk_operation(struct request *r, const struct route *route)
 static int answer_warm(struct request *r, const struct route *route)
 {
     struct control_warm_request c = {0};
-    const struct parameter known[] = {{"export", &c.export}, {"digest", &c.digest}, {"what", &c.what},
-                                      {"since", &c.since},   {"dry", &c.dry},       {"bwlimit", &c.bwlimit}};
+    const struct parameter known[] = {{"export", &c.export},  {"digest", &c.digest}, {"what", &c.what},
+                                      {"since", &c.since},    {"dry", &c.dry},       {"bwlimit", &c.bwlimit},
+                                      {"cluster", &c.cluster}};
     struct control_warm *warm;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
@@ -193,6 +194,16 @@ static int answer_quiesce(struct request *r, const struct route *route)
                                      (size_t)len, true));
 }
 
+/* The server goes on answering other nodes from its cache, until it is stopped. */
+static int answer_leave(struct request *r, const struct route *route)
+{
+    static const char text[] = "{\"leaving\":true}\n";
+    if (!stack_is_node(r->routes->stack))
+        return error_set(-EINVAL, "this server is not one of several nodes (peer-listen): stop it as it is");
+    stack_leave(r->routes->stack);
+    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/json", text, sizeof text - 1, false));
+}
+
 /* Changes of exports have job slots separate from those of warming (control_exports.c). */
 static int answer_exports(struct request *r, const struct route *route)
 {
@@ -222,6 +233,7 @@ static const struct route table[] = {
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
     {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, S3_KEYS_TEXT_MAX},
     {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
+    {"/leave", MHD_HTTP_METHOD_POST, answer_leave, {0}, NULL, 0},
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };
 

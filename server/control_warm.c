@@ -21,7 +21,7 @@ struct control_warm {
     struct stack_export *export; /* a reference */
     struct stack_export *since;  /* a reference; NULL: changes are not asked for */
     enum warm_what what;
-    bool dry;
+    bool dry, own;
     uint64_t bwlimit;  /* bytes per second; 0: no limit */
     struct bytes list; /* the request's body */
 
@@ -53,6 +53,7 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         return error_no_memory();
     w->stack = stack;
     w->dry = request->dry;
+    w->own = request->cluster;
     unsigned what = 0;
     while (what < GR_ARRAY_SIZE(whats) && (!request->what || strcmp(request->what, whats[what]) != 0))
         what++;
@@ -67,6 +68,11 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         rc = control_export_find(stack, NULL, request->since, &w->since);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
         rc = error_set(-EINVAL, "dry= is 1 or left out");
+    if (!rc && request->cluster && strcmp(request->cluster, "1") != 0)
+        rc = error_set(-EINVAL, "cluster= is 1 or left out");
+    if (!rc && request->cluster && !stack_is_node(stack))
+        rc = error_set(-EINVAL, "this server shares the work with no other: it was started without peer-listen; leave "
+                                "--cluster out");
     if (!rc && request->bwlimit)
         rc = rate_parse("bwlimit", request->bwlimit, &w->bwlimit);
     if (!rc && (w->what >= WARM_TRACE) != (body->len > 0))
@@ -154,6 +160,7 @@ int control_warm_run(struct control_job *job, void *arg)
                                        .what = w->what,
                                        .since = w->since ? stack_export_image(w->since) : NULL,
                                        .list = &w->list,
+                                       .own = w->own,
                                        .dry = w->dry,
                                        .bwlimit = w->bwlimit,
                                        .tell = control_warm_tell,

@@ -11,8 +11,13 @@
 #include "base/thread.h"
 
 const char *const history_names[HISTORY_SUMS] = {
-    [HISTORY_READS] = "reads",           [HISTORY_READ_BYTES] = "read_bytes", [HISTORY_MEMORY_BYTES] = "memory_bytes",
-    [HISTORY_DISK_BYTES] = "disk_bytes", [HISTORY_L2_BYTES] = "l2_bytes",     [HISTORY_STORE_BYTES] = "store_bytes",
+    [HISTORY_READS] = "reads",
+    [HISTORY_READ_BYTES] = "read_bytes",
+    [HISTORY_MEMORY_BYTES] = "memory_bytes",
+    [HISTORY_DISK_BYTES] = "disk_bytes",
+    [HISTORY_PEER_BYTES] = "peer_bytes",
+    [HISTORY_L2_BYTES] = "l2_bytes",
+    [HISTORY_STORE_BYTES] = "store_bytes",
 };
 
 /* The ring of samples and its thread. */
@@ -38,6 +43,7 @@ void history_sums(const struct image_traffic *traffic, uint64_t out[HISTORY_SUMS
     out[HISTORY_READ_BYTES] = traffic->read_bytes;
     out[HISTORY_MEMORY_BYTES] = traffic->served.bytes[CACHE_FROM_MEMORY];
     out[HISTORY_DISK_BYTES] = traffic->served.bytes[CACHE_FROM_DISK];
+    out[HISTORY_PEER_BYTES] = traffic->served.bytes[CACHE_FROM_PEER];
     out[HISTORY_L2_BYTES] = traffic->served.bytes[CACHE_FROM_L2];
     out[HISTORY_STORE_BYTES] = traffic->served.bytes[CACHE_FROM_STORE];
 }

@@ -1,5 +1,5 @@
-/* What a server's HTTP sockets, for control, metrics and the console, share: libmicrohttpd on a listening socket that
- * we made, with one thread each. */
+/* What a server's HTTP sockets, for control, metrics, the console and other nodes, share: libmicrohttpd on a listening
+ * socket that we made, with one thread each. */
 #ifndef GRANARY_SERVER_HTTP_DAEMON_H
 #define GRANARY_SERVER_HTTP_DAEMON_H
 

@@ -88,7 +88,7 @@ struct export_metric {
     struct {
         const char *from; /* the label's value; NULL: the metric has no such label */
         size_t at;        /* offset of the figure in struct image_traffic */
-    } values[5];
+    } values[6];
     size_t count;
 };
 
@@ -101,17 +101,19 @@ static const struct export_metric export_metrics[] = {
      "Pieces of chunks served to reads of an export, by where they came from",
      {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
       {"disk", AT(served.pieces[CACHE_FROM_DISK])},
+      {"peer", AT(served.pieces[CACHE_FROM_PEER])},
       {"l2", AT(served.pieces[CACHE_FROM_L2])},
       {"store", AT(served.pieces[CACHE_FROM_STORE])}},
-     4},
+     5},
     {"granary_export_served_bytes_total",
      "Bytes served to reads of an export, by where they came from",
      {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
       {"disk", AT(served.bytes[CACHE_FROM_DISK])},
+      {"peer", AT(served.bytes[CACHE_FROM_PEER])},
       {"l2", AT(served.bytes[CACHE_FROM_L2])},
       {"store", AT(served.bytes[CACHE_FROM_STORE])},
       {"hole", AT(hole_bytes)}},
-     5},
+     6},
     {"granary_fence_refusals_total",
      "Reads of an export refused in cache-only mode (fence=warmed), since their data is not cached",
      {{NULL, AT(fence_refusals)}},

@@ -6,7 +6,9 @@
  *                       |--> control.c               the control socket: control_internal.h
  *                       `--> console.c               the console: console_internal.h
  *    server_health.c                                 how well it serves: for metrics.c and /status
- *    http_daemon.c                                   libmicrohttpd, for metrics.c, control.c and console.c
+ *    takeover.c                                      takes over what nodes that leave have
+ *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
+ *    http_daemon.c                                   libmicrohttpd, for metrics.c, peers.c, control.c and console.c
  */
 #ifndef GRANARY_SERVER_SERVER_INTERNAL_H
 #define GRANARY_SERVER_SERVER_INTERNAL_H
@@ -86,6 +88,33 @@ GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
 /* Find the keys of an export and its proof (stack_export_proof), which points into *kept. -ENOENT. */
 GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
                                  struct bytes *out_proof);
+
+/* ---- other nodes: peers.c ---- */
+
+struct peers;
+
+/* Listen at node->address. Who asks must have node->key and a certificate
+ * of node->tls, but for what is NULL. Errors of listen_tcp; -ENOMEM. */
+GR_MUST_CHECK int peers_open(const struct store_node *node, struct stack *stack, struct peers **out);
+/* Start the threads; once, after any fork. Errors of peer_tls_begin; -EIO; errors of thread_start. Call peers_close
+ * also after a failure. */
+GR_MUST_CHECK int peers_start(struct peers *p);
+/* The port, which is another than was given if that was 0. */
+unsigned peers_port(const struct peers *p);
+/* For tests: an answer that is not taken in so many milliseconds is cut off when the next request comes. */
+void peers_send_within(struct peers *p, uint64_t ms);
+/* Answers what has come, and ends. Requests that wait for a store end when the stores are cancelled. NULL is allowed.
+ */
+void peers_close(struct peers *p);
+
+/* ---- nodes that leave: takeover.c ---- */
+
+struct takeover;
+
+/* Start the thread that takes over what belongs to this node since others leave. -ENOMEM; errors of thread_start. */
+GR_MUST_CHECK int takeover_begin(struct stack *stack, struct takeover **out);
+/* Ends when the chunks in flight have come or failed. NULL is allowed. */
+void takeover_end(struct takeover *t);
 
 /* ---- health: server_health.c ---- */
 

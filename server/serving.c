@@ -110,6 +110,8 @@ int serving_open(struct serving *s)
         rc = metrics_server_open(s->options.metrics, s->stack, s->added, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
+    if (!rc && s->options.peer_listen)
+        rc = peers_open(&s->options.stack.node, s->stack, &s->peers);
     if (!rc && s->options.console)
         rc = open_console(s);
     if (!rc && s->options.control)
@@ -144,6 +146,10 @@ int serving_start(struct serving *s)
         rc = control_start(s->control);
     if (!rc && s->metrics)
         rc = metrics_server_start(s->metrics);
+    if (!rc && s->peers)
+        rc = peers_start(s->peers);
+    if (!rc && s->peers)
+        rc = takeover_begin(s->stack, &s->takeover);
     if (!rc && s->console)
         rc = console_start(s->console);
     const struct cache_config *cache = &s->options.stack.cache;
@@ -174,6 +180,8 @@ void serving_close(struct serving *s)
     console_close(s->console);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
+    takeover_end(s->takeover);
+    peers_close(s->peers);
     added_exports_close(s->added);
     if (s->stack) {
         stack_counters(s->stack, debug_counter, NULL);

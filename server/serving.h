@@ -30,6 +30,8 @@ struct serving {
     struct added_exports *added;
     struct control *control; /* NULL: there is no control socket; so for the members below */
     struct metrics_server *metrics;
+    struct peers *peers;
+    struct takeover *takeover;
     struct console *console;
     struct start_warm *start_warm;
     struct log_limit failures; /* of the errors that clients' requests log */

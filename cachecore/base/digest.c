@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,14 @@ struct digest digest_of(const void *data, size_t len)
 {
     struct digest d;
     if (!EVP_Digest(data, len, d.b, NULL, EVP_sha256(), NULL))
+        abort();
+    return d;
+}
+
+struct digest digest_hmac(const void *key, size_t key_len, const void *data, size_t len)
+{
+    struct digest d;
+    if (!HMAC(EVP_sha256(), key, (int)key_len, data, len, d.b, NULL))
         abort();
     return d;
 }

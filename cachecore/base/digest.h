@@ -23,6 +23,8 @@ struct digest {
 void digest_stay_small(void);
 
 struct digest digest_of(const void *data, size_t len);
+/* HMAC-SHA-256 of data under a key (RFC 2104). */
+struct digest digest_hmac(const void *key, size_t key_len, const void *data, size_t len);
 bool digest_equal(const struct digest *a, const struct digest *b);
 /* Return the hash of a digest for a table (map.h): its first bytes, which are evenly spread already. */
 static inline uint64_t digest_hash(const struct digest *d)

@@ -21,6 +21,7 @@
 /* Free a cache whose threads have ended, also a half-made one. */
 static void cache_destroy(struct cache *c)
 {
+    fetch_free(c->for_others);
     fetch_free(c->fetch);
     rings_free(c->readers);
     rings_free(c->writers);
@@ -28,6 +29,7 @@ static void cache_destroy(struct cache *c)
     mover_free(c->mover);
     hot_free(c->hot);
     memory_tier_free(c->memory_tier);
+    free(c->seen);
     for (size_t i = 0; i < c->dir_count; i++)
         cache_dir_close(c->dirs[i]);
     for (size_t i = 0; i < c->absent_count; i++)
@@ -192,7 +194,9 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
     thread_cond_init(&c->changed);
     disk_monitor_init(&c->disk_monitor);
     c->disk_timeout_ms = config->disk_timeout_ms ? config->disk_timeout_ms : DISK_TIMEOUT_DEFAULT_MS;
-    c->compressed = config->compressed;
+    c->compressed = config->compressed || config->as_stored;
+    c->as_stored = config->as_stored;
+    c->others = config->others;
     c->fenced = config->fenced;
     c->watermark.high = config->watermark.high;
     c->watermark.low = config->watermark.low;
@@ -203,6 +207,8 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         rc = open_dirs(c, config, hooks);
     if (!rc)
         rc = load_dirs(c, config->eviction, hooks);
+    if (!rc && config->others == CACHE_OTHERS_HOT)
+        rc = fill_seen_new(&c->seen);
     if (!rc && config->memory)
         rc = memory_tier_new(config->memory, config->eviction, &c->memory_tier);
     if (!rc)
@@ -211,11 +217,19 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         rc = make_rings(c, hooks);
     if (!rc) {
         struct fetch_config fetch = config->fetch;
-        fetch.keep_stored = config->compressed;
+        fetch.keep_stored = c->compressed;
         fetch.on_landed = fill_landed;
         fetch.arg = c;
         rc = fetch_new(&fetch, &c->fetch);
     }
+    if (!rc && c->as_stored)
+        rc = fetch_new(&(struct fetch_config){.workers = CACHE_OTHERS_GETS,
+                                              .timeout_ms = CACHE_OTHERS_MS,
+                                              .keep_stored = true,
+                                              .no_again = true,
+                                              .on_landed = fill_landed_for_others,
+                                              .arg = c},
+                       &c->for_others);
     if (rc)
         return rc;
     if (c->dir_count)
@@ -239,6 +253,8 @@ int cache_start_threads(struct cache *c)
         rc = mover_start_thread(c->mover);
     if (!rc)
         rc = disk_monitor_start(c);
+    if (!rc && c->for_others)
+        rc = fetch_start_threads(c->for_others);
     return rc ? rc : fetch_start_threads(c->fetch);
 }
 

@@ -19,6 +19,10 @@
 
 struct cache;
 
+/* Which chunks are kept of those that another node keeps for all (store_is_own), when readers or readahead bring them.
+ * Warming keeps what it is told to, and index nodes are always kept. */
+enum cache_others { CACHE_OTHERS_ALL, CACHE_OTHERS_HOT /* that are fetched again soon */, CACHE_OTHERS_NONE };
+
 enum { CACHE_DIRS_MAX = 16, CACHE_QUOTAS_MAX = 16 };
 
 struct cache_config {
@@ -34,8 +38,10 @@ struct cache_config {
         uint64_t size;    /* bytes of slots that chunks first cached for this image may take */
     } quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
-    bool fenced;                /* cache-only mode: readers get what is cached, else -ENODATA; only warming fetches */
-    bool compressed;            /* keep chunks compressed on disk where that saves a size class */
+    bool fenced;     /* cache-only mode: readers get what is cached, else -ENODATA; only warming fetches */
+    bool compressed; /* keep chunks compressed on disk where that saves a size class */
+    bool as_stored;  /* keep them compressed in any case, for cache_read_stored */
+    enum cache_others others;
     uint64_t memory;            /* bytes of the memory tier in front of the directories; 0: no memory tier */
     enum evict_policy eviction; /* used by the directories and by the memory tier */
     size_t fill_memory;         /* bytes of chunks that may wait to be written; further fills are dropped; 0: 16 MiB */
@@ -75,7 +81,14 @@ void cache_close(struct cache *c);
 unsigned cache_quota(const struct cache *c, const char *image);
 
 /* Where the pieces that one thread read came from. Plain sums without atomics: only that thread adds to them. */
-enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_L2, CACHE_FROM_STORE, CACHE_SOURCES };
+enum cache_source {
+    CACHE_FROM_MEMORY,
+    CACHE_FROM_DISK,
+    CACHE_FROM_PEER, /* another node */
+    CACHE_FROM_L2,   /* a shared cache proxy that is none, or has not answered before */
+    CACHE_FROM_STORE,
+    CACHE_SOURCES
+};
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
     uint64_t disk_us;            /* spent reading from disk */
@@ -83,10 +96,10 @@ struct cache_served {
     struct chunk_ref slowest;    /* the chunk with the longest wait */
     uint64_t slowest_us;         /* its wait; 0: no chunk was waited for */
 };
-/* Pieces that had to be fetched, from a shared cache proxy or from the store. */
+/* Pieces that had to be fetched, from another node, a shared cache proxy or the store. */
 static inline uint64_t cache_served_fetched(const struct cache_served *s)
 {
-    return s->pieces[CACHE_FROM_L2] + s->pieces[CACHE_FROM_STORE];
+    return s->pieces[CACHE_FROM_PEER] + s->pieces[CACHE_FROM_L2] + s->pieces[CACHE_FROM_STORE];
 }
 
 /* A part of one chunk that a reader wants at dst. */
@@ -99,6 +112,7 @@ struct cache_piece {
     uint8_t *dst;
     struct cache_served *served; /* cache_read counts the piece here, in the calling thread; NULL: not counted */
     bool started;                /* out: set for a neighbour whose fetch was started */
+    bool others;                 /* the cache's own: a neighbour that another node keeps */
 };
 
 /* Read n pieces: hits in one disk submission, misses together through the fetch at `priority`.
@@ -112,6 +126,29 @@ struct cache_piece {
  */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
+
+/* Read the stored bytes of those of n whole chunks (offset 0, len plain_len) that are cached, each to its dst, which
+ * has room for them. Never fetches. out_got[i]: chunk i was read; false: it is not cached in that form, or proved bad.
+ * Blocks, but all of it no longer than one read that waits for a disk. */
+void cache_read_stored(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
+
+/* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). Those
+ * that are this node's are written afterwards, as the eviction policy likes. These fetches have workers, a table and
+ * limits of their own. They go to store_origin(store), never to another node, and join a reader's fetch of the same
+ * chunk only if that goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same
+ * place, since the reference is only what the other node says; one that proves wrong is not requested a second time.
+ * With cache_config.as_stored alone. -EAGAIN (no message): one of them has been cached meanwhile, and the others may
+ * not be fetched; -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else the error of a
+ * fetch. Nothing is waited for after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has CACHE_OTHERS_MS, may
+ * outlast the call, and is kept then, too. */
+enum { CACHE_OTHERS_MS = 4000, CACHE_OTHERS_GETS = 16 /* GETs to stores at a time for other nodes */ };
+GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms);
+
+/* Fetch n chunks of one stripe that belong to this node since another one leaves (offset, len and dst are unused), and
+ * keep them as the eviction policy likes: by the workers of cache_get_stored, at the priority of warming. store: what
+ * leaving nodes have; it outlives the cache. After a chunk that is missing or bad the others are taken all the same.
+ * Errors as for cache_get_stored. */
+GR_MUST_CHECK int cache_take(struct cache *c, const struct cache_piece *pieces, size_t n);
 
 /* Bring n chunks into the cache (offset, len and dst are unused). Missing chunks are fetched at `priority`, and the
  * call waits until they are written; their fills are never dropped. Returns 0 when all are cached: on disk, or in

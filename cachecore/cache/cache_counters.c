@@ -73,6 +73,7 @@ static void show_traffic(const struct view *v)
          counter_get(&s->fills_dropped)},
         {"granary_cache_not_admitted_total", "Chunks not kept because what is in the cache is worth more.",
          counter_get(&s->not_admitted)},
+        {"granary_cache_others_total", "Chunks not kept because another node keeps them.", counter_get(&s->others)},
         {"granary_cache_quota_refusals_total", "Chunks not kept because their image's quota is used up.",
          g->quota_refusals},
         {"granary_cache_fill_queue_bytes", "Bytes of chunks that have arrived and are not written yet.",
@@ -162,6 +163,23 @@ static void show_rings(const struct view *v)
     show(v, rows, GR_ARRAY_SIZE(rows));
 }
 
+/* The counters of fetches for other nodes that say something which those of the node's own fetches do not. */
+static void show_for_others(void *arg, const struct counter_row *row)
+{
+    static const struct counter_row ours[] = {
+        {"granary_peer_fetch_requests_total", "GETs sent to stores for other nodes", 0},
+        {"granary_peer_fetch_errors_total", "Chunks for other nodes whose fetch failed and was given up", 0},
+        {"granary_peer_fetch_verify_failures_total",
+         "Times a chunk for another node did not match its checksums, or what that node said of it", 0},
+        {"granary_peer_fetch_in_flight", "Fetches for other nodes now, and chunks of these that are being written", 0},
+    };
+    static const char theirs[] = "granary_fetch", mine[] = "granary_peer_fetch";
+    const struct view *v = arg;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(ours); i++)
+        if (!strcmp(row->name + sizeof theirs - 1, ours[i].name + sizeof mine - 1))
+            v->visit(v->arg, &(struct counter_row){ours[i].name, ours[i].help, row->value});
+}
+
 uint64_t cache_longest_wait_us(struct cache *c, const struct store *store)
 {
     return fetch_longest_wait_us(c->fetch, store);
@@ -178,6 +196,8 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
     show_memory_and_moves(&v);
     show_rings(&v);
     fetch_counters(c->fetch, visit, arg);
+    if (c->for_others)
+        fetch_counters(c->for_others, show_for_others, &v);
 }
 
 void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)

@@ -5,6 +5,8 @@
  * not cached go along. Fetches are started under cache.lock, in the same locked section as the lookup: a chunk that
  * is neither readable nor in flight at that moment really has to be fetched, so nothing is fetched twice.
  *
+ * A chunk that is being fetched for another node, from the store, is waited for instead.
+ *
  * A reader's chunks are written afterwards, by fill.c. What cache_ensure and cache_ahead bring, and cache_put gets, the
  * calling thread writes.
  *
@@ -14,15 +16,27 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
 enum {
     AHEAD_MAX = 64,   /* neighbours fetched with a window's misses */
     WARM_WINDOW = 16, /* chunks of warming in flight at once, for each caller */
+    TAKE_MS = 600000, /* for a window of cache_take, whose fetches end by themselves long before */
 };
 
 /* ---- misses ---- */
+
+/* Is a fetch under way for another node that brings the very same chunk? It goes to the store, as this one would. */
+static bool join_others(struct cache *c, struct miss *miss, enum fetch_priority priority)
+{
+    const struct cache_piece *p = miss->piece;
+    miss->inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    miss->joined = miss->inflight;
+    miss->priority = priority;
+    return miss->joined;
+}
 
 /* Start one fetch for n misses, all of first's store and quota, with their neighbours after them. Only the misses
  * get a reference to their in-flight fetch. */
@@ -31,14 +45,37 @@ static int start_group(struct cache *c, const struct cache_piece *first, struct 
 {
     const struct chunk_ref *refs[MISSES_MAX + AHEAD_MAX];
     struct inflight *inflights[MISSES_MAX];
+    struct miss *starting[MISSES_MAX];
+    size_t wanted = 0;
     for (size_t i = 0; i < n; i++)
-        refs[i] = &misses[i].piece->ref;
+        if (!join_others(c, &misses[i], priority)) {
+            refs[wanted] = &misses[i].piece->ref;
+            starting[wanted++] = &misses[i];
+        }
     for (size_t i = 0; i < ahead_count; i++)
-        refs[n + i] = ahead[i];
-    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, priority, first->quota, inflights);
-    for (size_t i = 0; !rc && i < n; i++)
-        misses[i].inflight = inflights[i];
+        refs[wanted + i] = ahead[i];
+    int rc = wanted + ahead_count ? fetch_start(c->fetch, first->store, refs, wanted + ahead_count, wanted, priority,
+                                                first->quota, inflights)
+                                  : 0;
+    for (size_t i = 0; !rc && i < wanted; i++)
+        starting[i]->inflight = inflights[i];
     return rc;
+}
+
+int misses_wait(struct cache *c, struct miss *miss, struct buf **out)
+{
+    const struct chunk_ref *ref = &miss->piece->ref;
+    struct inflight *again;
+    int rc = inflight_wait(miss->inflight, out);
+    if (!rc || !miss->joined || rc == -ECANCELED)
+        return rc;
+    rc = fetch_start(c->fetch, miss->piece->store, &ref, 1, 1, miss->priority, miss->piece->quota, &again);
+    if (rc)
+        return rc;
+    inflight_unref(miss->inflight);
+    miss->inflight = again;
+    miss->joined = false;
+    return inflight_wait(again, out);
 }
 
 /* Is the chunk in a slot that can be read? */
@@ -57,7 +94,16 @@ static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
 static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
 {
     const struct space_request request = fill_request(&p->ref);
-    return c->memory_tier || (c->dir_count && space_admits(&c->space, &request));
+    return c->memory_tier || (c->dir_count && !p->others && space_admits(&c->space, &request));
+}
+
+/* Is it being fetched for another node? It will be on disk soon. */
+static bool is_for_others(const struct cache *c, const struct cache_piece *p)
+{
+    struct inflight *inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    if (inflight)
+        inflight_unref(inflight);
+    return inflight;
 }
 
 /* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
@@ -70,7 +116,8 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
         return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || is_on_disk_locked(c, &ahead[i].ref.digest) ||
-            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]))
+            memory_tier_has(c->memory_tier, &ahead[i].ref.digest) || !would_stay_locked(c, &ahead[i]) ||
+            is_for_others(c, &ahead[i]))
             continue;
         ahead[i].started = true;
         out[count++] = &ahead[i].ref;
@@ -127,7 +174,7 @@ int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use
 static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = inflight_wait(miss->inflight, &plain);
+    int rc = misses_wait(c, miss, &plain);
     if (rc)
         return rc;
     *out_kept = c->dir_count ? fill_inflight(c, miss->inflight, plain, named)
@@ -237,9 +284,9 @@ int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
     return c->dir_count ? fill_chunk(c, &request, plain, true) : fill_memory(c, &ref->digest, plain, true);
 }
 
-int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+/* cache_ahead of chunks that this node keeps. */
+static int ahead_of_ours(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    fill_wait_for_memory(&c->fill);
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)
@@ -247,4 +294,120 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
                 return -EDQUOT;
     }
     return ensure_all(c, pieces, n, PRIORITY_READAHEAD, keep_ahead);
+}
+
+int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    struct own_memo memo = {.known = false};
+    fill_wait_for_memory(&c->fill);
+    for (size_t at = 0, end; at < n; at = end + 1) { /* what other nodes keep is left out */
+        for (end = at; end < n && fill_is_ours(c, pieces[end].store, &pieces[end].ref, &memo); end++)
+            ;
+        int rc = end > at ? ahead_of_ours(c, pieces + at, end - at) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- for other nodes ---- */
+
+static int wait_until(const struct miss *miss, struct buf **out)
+{
+    uint64_t now = clock_now_ms();
+    return inflight_wait_ms(miss->inflight, miss->until_ms > now ? miss->until_ms - now : 0, out);
+}
+
+/* Copy what landed as it is stored. */
+static int copy_stored(const struct miss *miss, const struct buf *plain)
+{
+    const struct chunk_ref *ref = &miss->piece->ref;
+    CLEANUP_BUF struct buf *stored = inflight_stored(miss->inflight);
+    const struct buf *bytes = ref->flags & CHUNK_ZSTD ? stored : plain;
+    if (!bytes || bytes->len != ref->stored_len)
+        return -ENODATA;
+    if (miss->piece->dst)
+        memcpy(miss->piece->dst, bytes->data, bytes->len);
+    return 0;
+}
+
+/* A miss_use. */
+static int hand_out(struct cache *c, struct miss *miss)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = wait_until(miss, &plain);
+    return rc ? rc : copy_stored(miss, plain);
+}
+
+/* Do this node's readers fetch the chunk from the store? What they fetch from another node might wait for the very
+ * request that would wait for it here. */
+static bool readers_ask_store(const struct cache_piece *p)
+{
+    char key[OBJECT_KEY_MAX];
+    return store_is_own(p->store, object_key(p->ref.kind, &p->ref.object, key), p->ref.offset);
+}
+
+/* Join or start the fetches of m's chunks; joins: those of readers may be joined. In one locked section with a last
+ * look, as for readers: what is neither cached nor in flight then has to be fetched. */
+static int start_for_others(struct cache *c, struct misses *m, bool joins, uint32_t tag, enum fetch_priority priority)
+{
+    const struct chunk_ref *refs[MISSES_MAX];
+    struct inflight *inflights[MISSES_MAX];
+    struct miss *starting[MISSES_MAX];
+    size_t n = 0;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    for (size_t i = 0; i < m->count; i++)
+        if (fill_has_stored_locked(c, &m->items[i].piece->ref))
+            return -EAGAIN;
+    for (size_t i = 0; i < m->count; i++) {
+        struct miss *miss = &m->items[i];
+        const struct cache_piece *p = miss->piece;
+        miss->inflight = joins ? fetch_find(c->fetch, p->store, &p->ref) : NULL;
+        if (miss->inflight)
+            continue;
+        refs[n] = &p->ref;
+        starting[n++] = miss;
+    }
+    int rc =
+        n ? fetch_start(c->for_others, store_origin(m->items[0].piece->store), refs, n, n, priority, tag, inflights)
+          : 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        starting[i]->inflight = inflights[i];
+    return rc;
+}
+
+/* Fetch up to MISSES_MAX chunks of one stripe for another node. */
+static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
+                      uint64_t until_ms)
+{
+    struct misses m = {.count = 0};
+    struct own_memo memo = {.known = false};
+    bool joins = readers_ask_store(&pieces[0]);
+    uint32_t tag = fill_is_ours(c, pieces->store, &pieces->ref, &memo) ? TAG_KEEP : TAG_PASS_ON;
+    for (size_t i = 0; i < n; i++) {
+        misses_add(&m, &pieces[i]);
+        m.items[i].until_ms = until_ms;
+    }
+    int rc = start_for_others(c, &m, joins, tag, priority);
+    return misses_finish(c, &m, rc, hand_out, priority == PRIORITY_WARM);
+}
+
+int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms)
+{
+    int rc = c->fenced ? -ENODATA : 0;
+    for (size_t done = 0, part; !rc && done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)MISSES_MAX);
+        rc = get_stored(c, pieces + done, part, PRIORITY_DEMAND, until_ms);
+    }
+    return rc;
+}
+
+int cache_take(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    int rc = c->fenced ? -ENODATA : 0;
+    for (size_t done = 0, part; !rc && done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)MISSES_MAX);
+        rc = get_stored(c, pieces + done, part, PRIORITY_WARM, clock_now_ms() + TAKE_MS);
+    }
+    return rc;
 }

@@ -35,6 +35,7 @@ enum {
 struct cache_stats {
     counter hits, misses, hit_bytes, miss_bytes;
     counter fills, fill_bytes, fills_dropped, fill_errors, not_admitted;
+    counter others; /* that came and are another node's to keep */
     counter read_errors, read_timeouts, crc_errors, bypassed;
 };
 
@@ -94,9 +95,12 @@ struct cache {
     size_t absent_count;
     struct rings *readers, *writers;
     _Atomic uint32_t disk_timeout_ms; /* constant, except that tests shorten it while a disk hangs */
-    bool compressed, fenced;
+    bool compressed, as_stored, fenced;
+    enum cache_others others;
+    struct seen *seen; /* chunks of others that came once; NULL: none are noted */
     struct watermark watermark;
     struct fetch *fetch;
+    struct fetch *for_others; /* cache_get_stored; NULL: other nodes are not answered */
     struct fill fill;
     struct disk_monitor disk_monitor;
     struct cache_stats stats;
@@ -139,6 +143,10 @@ void fill_wait_for_memory(struct fill *f);
 
 /* The fetch's on_landed callback: queue the chunk for writing, or drop it. Never blocks for a disk. */
 void fill_landed(void *arg, struct inflight *inflight, bool warm);
+/* The same for cache.for_others. What the queue has no room for, this worker writes: it is kept for all nodes. */
+void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm);
+/* inflight_tag is the quota of a chunk for a reader; of one for another node: is it this node's to keep? */
+enum { TAG_KEEP = CACHE_QUOTAS_MAX + 1, TAG_PASS_ON };
 
 /* Return the slot request for a chunk, uncompressed and on any medium. */
 struct space_request fill_request(const struct chunk_ref *ref);
@@ -151,6 +159,21 @@ GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *reques
 /* fill_chunk for the bytes of a landed fetch, plain or as they were stored. `named`: somebody waits for this very
  * chunk to be cached, so the eviction policy may not refuse it. */
 GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named);
+/* The table of chunks of others that came once. -ENOMEM. free() it. */
+GR_MUST_CHECK int fill_seen_new(struct seen **out);
+
+/* Would the chunk be kept, if it were fetched now, as far as other nodes have a say? *memo: the answer for its stripe,
+ * to ask once for many chunks; all zero at first. */
+struct own_memo {
+    struct digest object;
+    uint64_t stripe;
+    bool known, own;
+};
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo);
+
+/* Is the chunk on disk in the very form of the reference, and readable? */
+bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref);
+
 /* Write a chunk into a slot that the caller holds (filling or moving) and note the result for the directory's health.
  * -EAGAIN: no writer ring came free, or the directory went down meanwhile; else -errno of the disk. */
 GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
@@ -250,6 +273,9 @@ enum { MISSES_MAX = 64 };
 struct miss {
     const struct cache_piece *piece;
     struct inflight *inflight; /* NULL: not started */
+    bool joined;               /* it is one for another node (cache_get_stored) */
+    enum fetch_priority priority;
+    uint64_t until_ms; /* on clock_now_ms; for chunks of other nodes alone, which are waited for until then */
 };
 
 struct misses {
@@ -271,6 +297,9 @@ typedef int miss_use(struct cache *c, struct miss *miss);
  * are fetched by themselves. On an error some fetches may have been started: call misses_finish in any case. */
 GR_MUST_CHECK int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead,
                                       size_t ahead_count, enum fetch_priority priority);
+/* Wait for a started miss, and return a reference to its bytes. One that was joined to a fetch for another node and
+ * failed with it, which has less time than a reader, is fetched for itself. Errors of inflight_wait; -ENOMEM. */
+GR_MUST_CHECK int misses_wait(struct cache *c, struct miss *miss, struct buf **out);
 /* Use each started miss in order and drop its reference. After the first error (start_rc counts) the rest are only
  * released, unless `on`: then those after a chunk that is missing or bad are used too. Any other error is the
  * store's, and the rest would wait for it just as long. Returns the first error; an error of the store replaces one

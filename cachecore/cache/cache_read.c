@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/pages.h"
 #include "cache/cache_internal.h"
@@ -43,6 +44,7 @@ struct hit {
     int rc;                 /* 0: piece->dst has the bytes */
     uint8_t *record;        /* the slot's record in the ring's buffer */
     uint8_t *packed;        /* the compressed chunk; NULL: not compressed */
+    bool as_stored;         /* for another node: piece->dst gets what is in the slot */
 };
 
 /* What the lookup of one window found. */
@@ -106,7 +108,7 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
     histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
-    enum cache_source source = t.from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
+    enum cache_source source = t.from_node ? CACHE_FROM_PEER : t.from_l2 ? CACHE_FROM_L2 : CACHE_FROM_STORE;
     if (t.queued_us + t.get_us < served->slowest_us)
         return source;
     served->slowest_us = t.queued_us + t.get_us;
@@ -117,12 +119,12 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
 }
 
 /* Wait for a miss's fetch, and count the wait where the reader asked for it. */
-static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, enum cache_source *out_source)
+static int wait_for(struct cache *c, struct miss *miss, struct buf **out, enum cache_source *out_source)
 {
     if (!miss->piece->served)
-        return inflight_wait(miss->inflight, out);
+        return misses_wait(c, miss, out);
     uint64_t since_us = clock_now_us();
-    int rc = inflight_wait(miss->inflight, out);
+    int rc = misses_wait(c, miss, out);
     if (rc != -ECANCELED) /* -ECANCELED: the wait was given up, and the fetch may still be in flight */
         *out_source = count_wait(c, miss, since_us);
     return rc;
@@ -193,6 +195,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         if (id != SPACE_NONE) {
             struct hit *hit = &w->hits[w->hit_count++];
             hit->piece = p;
+            hit->as_stored = false;
             space_pin_read(&c->space, id, p->len, &hit->slot);
             if (is_slow(c, hit->slot.dir))
                 note_miss_locked(c, p, CACHE_MEDIA_SSD);
@@ -371,6 +374,10 @@ static int unpack(const struct hit *hit)
 {
     const struct cache_piece *p = hit->piece;
     const struct space_slot *slot = &hit->slot;
+    if (hit->as_stored) {
+        memcpy(p->dst, hit->packed, slot->stored_len);
+        return 0;
+    }
     if (p->len == slot->plain_len)
         return chunk_unpack(hit->packed, slot->stored_len, p->dst, p->len);
     CLEANUP_PAGES plain = {.data = pages_get(slot->plain_len), .len = slot->plain_len};
@@ -467,7 +474,8 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
         const struct cache_piece *p = hit->piece;
         if (hit->rc)
             note_failed(c, hit);
-        else if (c->memory_tier && p->len == p->ref.plain_len) /* a refusal is no fault: it stays on disk only */
+        else if (c->memory_tier && p->len == p->ref.plain_len &&
+                 !hit->as_stored) /* a refusal is no fault: it stays on disk only */
             memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false);
         cache_unpin(c, &hit->slot);
     }
@@ -508,6 +516,49 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
     return w.hit_count && !w.hits[0].rc;
 }
 
+/* Add the chunk to the hits, if it is on disk in the form that it is asked for. */
+static void pin_stored_locked(struct cache *c, struct window *w, const struct cache_piece *p)
+{
+    uint32_t id = hit_slot_locked(c, p);
+    if (id == SPACE_NONE || !fill_has_stored_locked(c, &p->ref))
+        return;
+    struct hit *hit = &w->hits[w->hit_count++];
+    hit->piece = p;
+    hit->as_stored = true;
+    space_pin_read(&c->space, id, p->ref.plain_len, &hit->slot);
+}
+
+/* The memory tier has chunks as readers want them, which is how those are stored that do not compress. */
+static void read_stored_window(struct cache *c, const struct cache_piece *pieces, size_t n, bool *got,
+                               uint64_t *left_ms)
+{
+    struct window w;
+    w.hit_count = 0;
+    for (size_t i = 0; i < n; i++)
+        got[i] = !(pieces[i].ref.flags & CHUNK_ZSTD) && serve_from_memory(c, &pieces[i]);
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        for (size_t i = 0; i < n; i++)
+            if (!got[i])
+                pin_stored_locked(c, &w, &pieces[i]);
+    }
+    if (w.hit_count)
+        read_pinned(c, &w, left_ms);
+    for (size_t i = 0; i < w.hit_count; i++) {
+        const struct cache_piece *p = w.hits[i].piece;
+        got[p - pieces] = !w.hits[i].rc && crc32c(p->dst, p->ref.stored_len) == p->ref.stored_crc;
+    }
+}
+
+void cache_read_stored(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
+{
+    uint64_t left_ms = c->disk_timeout_ms;
+    for (size_t done = 0, part; done < n; done += part) {
+        part = GR_MIN(n - done, (size_t)WINDOW);
+        read_stored_window(c, pieces + done, part, out_got + done, &left_ms);
+    }
+}
+
 /* ---- cache_read ---- */
 
 /* Read the pieces that were not in memory: from disk or by a fetch. Hits that failed start their fetches in a second
@@ -539,6 +590,9 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, stru
                size_t ahead_count, enum fetch_priority priority)
 {
     uint64_t left_ms = c->disk_timeout_ms; /* shared by all disk reads of this call */
+    struct own_memo memo = {.known = false};
+    for (size_t i = 0; i < ahead_count; i++) /* before the lock: among many nodes the choice takes a while */
+        ahead[i].others = !fill_is_ours(c, ahead[i].store, &ahead[i].ref, &memo);
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
         const struct cache_piece *left[WINDOW]; /* what memory does not have */

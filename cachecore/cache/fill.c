@@ -16,11 +16,14 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/le.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
@@ -158,17 +161,18 @@ int fill_chunk(struct cache *c, const struct space_request *request, struct buf 
     }
 }
 
-/* Keep the compressed bytes where they save a size class. A slot is a power of two: smaller savings would only cost
- * readers the decoding. */
+/* Keep the compressed bytes where they save a size class, or where other nodes ask for them. A slot is a power of two:
+ * smaller savings would only cost readers the decoding. */
 int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
 {
     struct space_request request = fill_request(inflight_chunk(inflight));
-    uint32_t quota = inflight_tag(inflight);
+    uint32_t tag = inflight_tag(inflight), quota = tag <= CACHE_QUOTAS_MAX ? tag : 0;
     request.group = (uint8_t)quota;
     request.owner = quota ? c->quotas[quota - 1].owner : 0;
     CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
     request.force = named;
-    if (!stored || cache_class_of((uint32_t)stored->len) == cache_class_of(request.plain_len))
+    bool saves = stored && cache_class_of((uint32_t)stored->len) < cache_class_of(request.plain_len);
+    if (!stored || !(saves || c->as_stored))
         return fill_chunk(c, &request, plain, named);
     request.stored_len = (uint32_t)stored->len;
     request.flags |= RECORD_ZSTD;
@@ -185,6 +189,51 @@ int fill_memory(struct cache *c, const struct digest *digest, const struct buf *
         rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
     }
     return rc;
+}
+
+/* ---- chunks that another node keeps ---- */
+
+/* Chunks of other nodes that were fetched: a tag for each slot, which the next chunk there replaces. One that comes
+ * again before that is hot. */
+enum { SEEN_SLOTS = 1 << 16 };
+struct seen {
+    _Atomic uint32_t tags[SEEN_SLOTS];
+};
+
+int fill_seen_new(struct seen **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? 0 : error_no_memory();
+}
+
+/* Note the chunk; was it noted before? */
+static bool seen_before(struct seen *seen, const struct digest *digest)
+{
+    uint32_t tag = le32_get(digest->b + 4) | 1;
+    return atomic_exchange_explicit(&seen->tags[le32_get(digest->b) % SEEN_SLOTS], tag, memory_order_relaxed) == tag;
+}
+
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo)
+{
+    char key[OBJECT_KEY_MAX];
+    uint64_t stripe = ref->offset / STORE_STRIPE;
+    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX)
+        return true;
+    if (!memo->known || memo->stripe != stripe || !digest_equal(&memo->object, &ref->object))
+        *memo = (struct own_memo){.object = ref->object,
+                                  .stripe = stripe,
+                                  .known = true,
+                                  .own = store_is_own(store, object_key(ref->kind, &ref->object, key), ref->offset)};
+    return memo->own;
+}
+
+/* The same for a chunk that has landed, and the only place that notes what is hot. */
+static bool landed_is_ours(struct cache *c, struct inflight *inflight)
+{
+    const struct chunk_ref *ref = inflight_chunk(inflight);
+    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX || inflight_is_own(inflight))
+        return true;
+    return c->others == CACHE_OTHERS_HOT && seen_before(c->seen, &ref->digest);
 }
 
 /* Return the memory that an in-flight fetch holds once it has landed. */
@@ -271,28 +320,99 @@ static bool time_is_over(struct fill *f)
     return f->stopping && clock_now_ms() > f->stop_ms;
 }
 
-/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
-static void keep_landed(struct cache *c, struct inflight *inflight)
+/* ---- for other nodes ---- */
+
+bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, &ref->digest) : SPACE_NONE;
+    if (id == SPACE_NONE || !cache_readable_locked(c, id))
+        return false;
+    const struct slot *slot = space_slot_at(&c->space, id);
+    return !(slot->flags & RECORD_ZSTD) == !(ref->flags & CHUNK_ZSTD) && slot->plain_len == ref->plain_len &&
+           slot->stored_len == ref->stored_len;
+}
+
+/* Drop a chunk that is cached uncompressed, from before other nodes were answered, where they ask for it compressed.
+ * Else it would be fetched for each of them. The other way round stays: two packs may have one chunk in two forms. */
+static bool drop_uncompressed(struct cache *c, const struct chunk_ref *ref)
+{
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        uint32_t id = space_find(&c->space, &ref->digest);
+        if (!(ref->flags & CHUNK_ZSTD) || id == SPACE_NONE || !cache_readable_locked(c, id) ||
+            space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
+            return false;
+    }
+    return !cache_evict(c, &ref->digest, false);
+}
+
+/* What replaces another form of a chunk is kept whatever the policy says. */
+static void keep_for_others(struct cache *c, struct inflight *inflight)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     int rc = inflight_wait(inflight, &plain);
-    assert(rc == 0); /* fill_landed is called only for fetches that succeeded */
+    assert(rc == 0); /* it has landed with bytes */
+    bool over = time_is_over(&c->fill), replaces = !over && drop_uncompressed(c, inflight_chunk(inflight));
+    rc = over ? -EAGAIN : fill_inflight(c, inflight, plain, replaces);
+    if (rc == -EAGAIN || rc == -ENODEV)
+        counter_add(&c->stats.fills_dropped, 1);
+    else if (rc == -EDQUOT)
+        counter_add(&c->stats.not_admitted, 1);
+    fetch_retire(c->for_others, inflight);
+}
+
+void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm)
+{
+    struct cache *c = arg;
     size_t bytes = inflight_bytes(c, inflight);
+    if (!c->dir_count || inflight_tag(inflight) != TAG_KEEP) {
+        fetch_retire(c->for_others, inflight);
+        return;
+    }
+    if (take_memory(&c->fill, bytes, is_node(inflight), false)) {
+        if (queue_try_push(c->fill.queue, inflight_ref(inflight)))
+            return;
+        inflight_unref(inflight);
+        give_memory(&c->fill, bytes);
+    }
+    keep_for_others(c, inflight);
+}
+
+/* ---- the writer threads ---- */
+
+/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
+static void keep_for_readers(struct cache *c, struct inflight *inflight)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = inflight_wait(inflight, &plain);
+    assert(rc == 0);                         /* fill_landed is called only for fetches that succeeded */
+    bool ours = landed_is_ours(c, inflight); /* if not, a thread that warms it writes it itself */
     rc = fill_memory(c, &inflight_chunk(inflight)->digest, plain, false);
     if (time_is_over(&c->fill)) {
         rc = -EAGAIN;
-    } else if (c->dir_count) {
+    } else if (c->dir_count && ours) {
         rc = fill_inflight(c, inflight, plain, is_node(inflight));
     } else { /* Without disks: a lookup that ran before the chunk was in memory starts its fetch in the same locked
                 section. Passing through the lock makes sure that it has joined this in-flight fetch before the fetch is
                 retired. */
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
     }
-    if (rc == -EAGAIN || rc == -ENODEV)
+    if (!ours)
+        counter_add(&c->stats.others, 1);
+    else if (rc == -EAGAIN || rc == -ENODEV)
         counter_add(&c->stats.fills_dropped, 1);
     else if (rc == -EDQUOT)
         counter_add(&c->stats.not_admitted, 1);
     fetch_retire(c->fetch, inflight);
+}
+
+static void keep_landed(struct cache *c, struct inflight *inflight)
+{
+    size_t bytes = inflight_bytes(c, inflight);
+    if (inflight_tag(inflight) == TAG_KEEP)
+        keep_for_others(c, inflight);
+    else
+        keep_for_readers(c, inflight);
     inflight_unref(inflight);
     give_memory(&c->fill, bytes);
 }

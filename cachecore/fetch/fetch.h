@@ -42,6 +42,7 @@ struct fetch_config {
     uint64_t silent_ms;     /* a store with GETs in flight that delivers nothing for this long is silent; 0: 2 s */
     unsigned hedge_percent; /* hedged requests allowed per hundred demand GETs; 0: none */
     bool keep_stored;       /* keep the stored bytes of compressed chunks as well (inflight_stored) */
+    bool no_again;          /* a chunk whose bytes are wrong, or whose GET broke, is not requested a second time */
     /* Called by a worker for each in-flight fetch that landed with bytes, after its waiters woke. The callee must call
      * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. warm: a caller at
      * PRIORITY_WARM waits for it, even if a reader has raised its priority. */
@@ -76,6 +77,10 @@ void fetch_free(struct fetch *f);
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
                               size_t wanted, enum fetch_priority priority, uint32_t tag,
                               struct inflight **out_inflights);
+
+/* Return a reference to the fetch that runs or waits for a chunk of this digest in this very place of the store, or has
+ * landed and is not retired; NULL: there is none. */
+struct inflight *fetch_find(struct fetch *f, const struct store *store, const struct chunk_ref *chunk);
 
 /* Remove a landed fetch from the table and drop the table's reference. */
 void fetch_retire(struct fetch *f, struct inflight *inflight);
@@ -115,11 +120,15 @@ uint32_t inflight_tag(const struct inflight *inflight);
  * landed, was recovered by a refetch, or fetch_config.keep_stored is off (or memory was short). */
 struct buf *inflight_stored(struct inflight *inflight);
 
+/* Is this node the one that keeps the landed chunk: for all (store_is_own), or because its owner did not have it? */
+bool inflight_is_own(struct inflight *inflight);
+
 /* Where the time of a waiter went. */
 struct inflight_times {
     uint64_t queued_us, get_us; /* until the GET was sent; in the GET, retries, decoding and verification included */
     unsigned tries;             /* attempts of the GET that delivered the chunk */
     bool from_l2;               /* the last attempt was sent to a shared cache proxy */
+    bool from_node;             /* which is a node */
     char from[STORE_FROM_MAX];  /* URL of the server of the last attempt, perhaps cut; empty: none was sent */
 };
 /* Report the times of a landed fetch to a waiter that began to wait at since_us (clock_now_us). */
@@ -129,5 +138,7 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
  * fetch with its sentence, or -ECANCELED if the client of the calling thread disconnected (base/client.h); the fetch
  * continues then. */
 GR_MUST_CHECK int inflight_wait(struct inflight *inflight, struct buf **out);
+/* The same for a caller that no client waits for: at most ms milliseconds, then -ETIMEDOUT. */
+GR_MUST_CHECK int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out);
 
 #endif

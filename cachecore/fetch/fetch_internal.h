@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "fetch/fetch.h"
+#include "format/chunk_list.h"
 
 /* ---- concurrency.c ---- */
 
@@ -200,12 +201,13 @@ struct inflight {
     struct error error;
     uint64_t sent_us, landed_us; /* sent_us 0: no GET was sent */
     unsigned tries;              /* see inflight_times */
-    bool from_l2;
+    bool from_l2, from_node;
+    bool others; /* see inflight_is_own */
     char from[STORE_FROM_MAX];
 };
 
 enum {
-    FETCH_RUN_CHUNKS_MAX = 128, /* chunks of a run: bounds struct fetch_run where chunks are tiny */
+    FETCH_RUN_CHUNKS_MAX = CHUNK_LIST_MAX, /* chunks of a run: they are listed in a header for proxies */
 };
 
 /* The counters behind fetch_counters, which has the meaning of each. */
@@ -284,9 +286,11 @@ struct fetch_run {
     uint64_t sent_us;
     uint64_t in_flight; /* (lock) bytes still to arrive; 0 at demand priority */
     struct request_context context;
-    bool answered; /* (lock) it has delivered a chunk */
-    bool second;   /* it is the hedged request, not the first */
-    bool won;      /* (lock) the hedged request delivered a chunk before the first */
+    char header[CHUNK_LIST_HEADER_MAX]; /* for context.header */
+    bool others;                        /* another node keeps its chunks for all (store_is_own) */
+    bool answered;                      /* (lock) it has delivered a chunk */
+    bool second;                        /* it is the hedged request, not the first */
+    bool won;                           /* (lock) the hedged request delivered a chunk before the first */
 };
 
 /* ---- fetch_queue.c ---- */
@@ -297,8 +301,8 @@ struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk
 /* Drop a reference to each of n fetches; NULL entries are allowed. */
 void inflight_unref_all(struct inflight *const *inflights, size_t n);
 
-/* Record the GET that decides the fetch, for inflight_times; before inflight_land. */
-void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context);
+/* Record the GET that decides the fetch, for inflight_times and inflight_is_own; before inflight_land. */
+void inflight_note(struct inflight *inflight, const struct fetch_run *run);
 
 /* Store the result and wake all waiters; called once. Takes over the references to plain and stored (stored may be
  * NULL). With plain NULL the fetch failed: rc and the calling thread's error sentence go to every waiter. */

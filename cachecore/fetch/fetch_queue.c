@@ -30,6 +30,7 @@
 
 #include "base/client.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum {
     BESIDE_MOST = 128,  /* fetches at a queue's end that are searched for neighbours of a new one */
@@ -47,7 +48,7 @@ struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk
     inflight->chunk = *chunk;
     inflight->store = store;
     pthread_mutex_init(&inflight->lock, NULL);
-    pthread_cond_init(&inflight->landing, NULL);
+    thread_cond_init(&inflight->landing);
     return inflight;
 }
 
@@ -84,13 +85,21 @@ uint32_t inflight_tag(const struct inflight *inflight)
     return inflight->tag;
 }
 
-void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context)
+void inflight_note(struct inflight *inflight, const struct fetch_run *run)
 {
     SCOPED_LOCK(&inflight->lock);
-    inflight->sent_us = sent_us;
-    inflight->tries = context->tries;
-    inflight->from_l2 = context->from_l2;
-    memcpy(inflight->from, context->from, sizeof inflight->from);
+    inflight->sent_us = run->sent_us;
+    inflight->tries = run->context.tries;
+    inflight->from_l2 = run->context.from_l2;
+    inflight->from_node = run->context.from_node;
+    inflight->others = run->others && !run->context.owner_lacks;
+    memcpy(inflight->from, run->context.from, sizeof inflight->from);
+}
+
+bool inflight_is_own(struct inflight *inflight)
+{
+    SCOPED_LOCK(&inflight->lock);
+    return !inflight->others;
 }
 
 void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
@@ -102,7 +111,8 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
     *out = (struct inflight_times){.queued_us = sent_us - since_us,
                                    .get_us = landed_us - sent_us,
                                    .tries = inflight->tries,
-                                   .from_l2 = inflight->from_l2};
+                                   .from_l2 = inflight->from_l2,
+                                   .from_node = inflight->from_node};
     memcpy(out->from, inflight->from, sizeof out->from);
 }
 
@@ -149,6 +159,19 @@ int inflight_wait(struct inflight *inflight, struct buf **out)
     return rc;
 }
 
+int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out)
+{
+    const struct timespec until = clock_at_ms(clock_now_ms() + ms);
+    SCOPED_LOCK(&inflight->lock);
+    while (!inflight->landed)
+        if (pthread_cond_timedwait(&inflight->landing, &inflight->lock, &until) == ETIMEDOUT && !inflight->landed)
+            return error_set(-ETIMEDOUT, "fetch: the chunk has not come in time");
+    if (!inflight->plain)
+        return error_restore(&inflight->error);
+    *out = buf_ref(inflight->plain);
+    return 0;
+}
+
 /* ---- tables: fetches, stores ---- */
 
 /* An entry of fetch.inflights. hash is the digest's. */
@@ -178,6 +201,19 @@ static struct inflight_entry *fetch_queue_find_locked(struct fetch *f, const str
 {
     return map_find(&f->inflights, &inflight_entries, digest_hash(&chunk->digest),
                     &(struct inflight_key){store, chunk});
+}
+
+static bool same_place(const struct chunk_ref *a, const struct chunk_ref *b)
+{
+    return a->kind == b->kind && digest_equal(&a->object, &b->object) && a->offset == b->offset &&
+           a->stored_len == b->stored_len && a->stored_crc == b->stored_crc && a->flags == b->flags;
+}
+
+struct inflight *fetch_find(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
+{
+    SCOPED_LOCK(&f->lock);
+    const struct inflight_entry *entry = fetch_queue_find_locked(f, store, chunk);
+    return entry && same_place(&entry->inflight->chunk, chunk) ? inflight_ref(entry->inflight) : NULL;
 }
 
 void fetch_look(struct fetch *f, const struct store *store, const struct chunk_ref *const *chunks, size_t n, bool *out)
@@ -311,7 +347,8 @@ static uint32_t gap_of(const struct fetch *f, const struct inflight *head)
 bool fetch_follows(const struct fetch *f, const struct inflight *head, const struct inflight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
-    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
+    bool stripe = !head->store->striped || a->offset / STORE_STRIPE == b->offset / STORE_STRIPE;
+    return stripe && next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
            b->offset >= end && b->offset - end <= gap_of(f, head) &&
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);
 }

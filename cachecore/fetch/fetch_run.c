@@ -87,7 +87,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     if (!run->second)
         run->context.deadline_ms = deadline_locked(run);
     run->context.tries = 0;
-    run->context.from_l2 = false;
+    run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
     *run->context.from = 0;
     run->context.fresh = false;
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
@@ -164,7 +164,7 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
         buf_unref(plain);
         return;
     }
-    inflight_note(inflight, run->sent_us, &run->context);
+    inflight_note(inflight, run);
     if (rc) {
         fetch_fail(f, inflight, rc);
         return;
@@ -200,7 +200,8 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc) && clock_now_ms() < run->context.deadline_ms ? rc : 0;
+    bool again = worth_again(rc) && !run->f->config.no_again && clock_now_ms() < run->context.deadline_ms;
+    run->again[i] = again ? rc : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -217,6 +218,17 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
     counter_add(&c->warm_bytes, run->priority == PRIORITY_WARM ? asked : 0);
 }
 
+/* Say in the GET's header which chunks it is for: a proxy may be a node, which keeps chunks. */
+static void describe(struct fetch_run *run, size_t i, size_t n)
+{
+    run->context.header = NULL;
+    if (!run->store->striped)
+        return;
+    memcpy(run->header, CHUNK_LIST_HEADER ": ", sizeof CHUNK_LIST_HEADER + 1);
+    chunk_list_encode(&run->refs[i], n, run->header + sizeof CHUNK_LIST_HEADER + 1);
+    run->context.header = run->header;
+}
+
 /* Read one chunk alone over a new connection: the old one may have delivered the wrong bytes. */
 static int read_again(struct fetch_run *run, size_t i, struct store *store, struct buf **out)
 {
@@ -224,6 +236,7 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     struct store_with_context context;
     store_with_context_init(&context, store, &run->context);
     run->context.fresh = true;
+    describe(run, i, 1);
     count_request(run, &run->refs[i], 1);
     int rc = chunk_read_one(&context.base, run->refs[i], out);
     if (rc == -EBADMSG)
@@ -242,7 +255,7 @@ static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
     if (run->again[i] == -EBADMSG && from_l2)
-        store_report_bad(run->store, key);
+        store_report_bad(run->store, key, ref->offset);
 }
 
 /* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
@@ -266,7 +279,11 @@ static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
 /* Fetch a run and land all of its chunks. Runs without the lock. */
 static void carry_out(struct fetch_run *run)
 {
+    char key[OBJECT_KEY_MAX];
+    const struct chunk_ref *first = run->refs[0];
     count_request(run, run->refs, run->n);
+    describe(run, 0, run->n);
+    run->others = !store_is_own(run->inflights[0]->store, object_key(first->kind, &first->object, key), first->offset);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);

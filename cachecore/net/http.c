@@ -46,6 +46,7 @@ struct http {
     VEC(CURL *) idle;
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
+    char *node_certificate, *node_key; /* NULL: none; otherwise ca_bundle is the nodes' authority */
     bool no_proxy;
     _Atomic unsigned refusals;       /* requests in a row for which HTTP/1.1 was refused and HTTP/2 accepted */
     _Atomic uint64_t http2_until_ms; /* on clock_now_ms: until then HTTP/2 is offered at the first try */
@@ -85,6 +86,22 @@ static void *wiping_realloc(void *p, size_t size)
     return fresh;
 }
 
+static char *in_directory(const char *directory, const char *name)
+{
+    char *path;
+    return asprintf(&path, "%s/%s", directory, name) < 0 ? NULL : path;
+}
+
+/* Without one of them libcurl would ask less of the server, so none may be missing. */
+static int use_node_files(struct http *h, const char *directory)
+{
+    free(h->ca_bundle);
+    h->ca_bundle = in_directory(directory, "ca.crt");
+    h->node_certificate = in_directory(directory, "tls.crt");
+    h->node_key = in_directory(directory, "tls.key");
+    return h->ca_bundle && h->node_certificate && h->node_key ? 0 : error_no_memory();
+}
+
 int http_new(const struct http_config *config, struct http **out)
 {
     static const struct http_config defaults = {0};
@@ -109,8 +126,12 @@ int http_new(const struct http_config *config, struct http **out)
     h->cancel = config->cancel;
     h->ca_bundle = copy_or(config->ca_bundle, getenv("AWS_CA_BUNDLE"));
     h->user_agent = copy_or(config->user_agent, "granary/" GRANARY_VERSION);
-    *out = h;
-    return 0;
+    int rc = config->nodes ? use_node_files(h, config->nodes) : 0;
+    if (rc)
+        http_free(h);
+    else
+        *out = h;
+    return rc;
 }
 
 void http_free(struct http *h)
@@ -122,6 +143,8 @@ void http_free(struct http *h)
     http_slots_unkeep(h->slots, h->idle.len);
     vec_release(&h->idle);
     free(h->ca_bundle);
+    free(h->node_certificate);
+    free(h->node_key);
     free(h->user_agent);
     http_slots_leave(h->slots);
     http_slots_release(&h->own);
@@ -282,6 +305,21 @@ static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMITED_BUFFER);
 }
 
+/* Whom to trust. Among nodes the authority alone decides, and no name: nodes are addresses, which come and go. Nothing
+ * else may be trusted beside it, such as the directory that libcurl was built with. */
+static void set_trust(const struct http *h, CURL *curl, struct http_transfer *t)
+{
+    if (h->ca_bundle && *h->ca_bundle)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, h->ca_bundle);
+    if (!h->node_key)
+        return;
+    curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, h->node_certificate);
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, h->node_key);
+    t->among_nodes = true;
+}
+
 /* Set all options of a handle for this request; the order matters only for set_rate, which lowers what stands above it.
  */
 static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool http2)
@@ -309,8 +347,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
     curl_easy_setopt(curl, CURLOPT_USERAGENT, h->user_agent);
     if (h->no_proxy)
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    if (h->ca_bundle && *h->ca_bundle)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, h->ca_bundle);
+    set_trust(h, curl, t);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->text);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, http_answer_header);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
@@ -338,6 +375,8 @@ static int conclude(struct http_transfer *t, const struct http_failure *failure)
     if (!failure->code || t->enough)
         return http_answer_end(t);
     int rc = http_failure_errno(failure, &remedy);
+    if (rc == -EACCES && t->among_nodes)
+        remedy = "; look at ca.crt, tls.crt and tls.key of both nodes (peer-tls)";
     return error_set(rc, "%s: %s%s", t->host, t->text[0] ? t->text : curl_easy_strerror((CURLcode)failure->code),
                      remedy);
 }

@@ -78,6 +78,9 @@ struct http_config {
     unsigned stall_timeout_s;    /* a transfer slower than 1 KiB/s for this long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
     const char *user_agent;      /* NULL: granary/VERSION */
+    const char *nodes;           /* a directory with ca.crt, tls.crt and tls.key, which each connection reads: a server
+                                    must have a certificate of this authority alone, whatever the name in it, and is
+                                    shown tls.crt; NULL: as usual */
     bool no_proxy;               /* use no proxy, whatever the environment says */
     struct rate *rate;           /* limits bodies, both ways; outlives the struct http; NULL: no limit */
     const volatile int *cancel;  /* base/cancel.h: when set, requests fail with -EAGAIN, at once when they wait for the
@@ -94,6 +97,9 @@ struct http_signer {
 /* Receives the body of a successful (2xx) answer piece by piece, on the calling thread of http_do. A result other than
  * 0 stops the transfer; http_do returns it. */
 typedef int http_sink(void *arg, const void *data, size_t len);
+
+/* In the answers of a server with --peer-listen: its weight among the nodes; 0: it leaves. */
+#define HTTP_NODE_HEADER "Granary-Node"
 
 enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };
 
@@ -127,6 +133,7 @@ struct http_response {
     bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
     char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
+    int64_t node;             /* HTTP_NODE_HEADER's number; -1: no node of Granary answers */
     struct bytes body;        /* of an answer that is not 2xx (cut at HTTP_ERROR_BODY_MAX), or of any without a sink */
 };
 

@@ -75,7 +75,7 @@ void http_answer_begin(struct http_transfer *t, const char *line)
     r->etag[0] = r->bucket_region[0] = 0;
     free(r->location);
     r->location = NULL;
-    r->content_length = r->range_total = r->last_modified = r->date = -1;
+    r->content_length = r->range_total = r->last_modified = r->date = r->node = -1;
     r->retry_after_s = -1;
     r->sink_stopped = false;
     t->has_range = t->judged = false;
@@ -116,6 +116,8 @@ static void take_header(struct http_transfer *t, const char *name, const char *v
         r->location = take_location(t, value);
     else if (!strcasecmp(name, "x-amz-bucket-region"))
         copy_value(r->bucket_region, sizeof r->bucket_region, value, strlen(value));
+    else if (!strcasecmp(name, HTTP_NODE_HEADER))
+        r->node = number(value);
 }
 
 /* Take one header line, which does not end in a NUL. Overlong lines are skipped: no header used here is that long. */

@@ -23,6 +23,7 @@ struct http_transfer {
     struct rate *rate; /* NULL: no limit */
     const volatile int *cancel;
     uint64_t cancel_from_ms; /* on clock_now_ms: cancel is ignored before */
+    bool among_nodes;        /* the certificates are the nodes' own */
     long version;            /* HTTP version of the answer: CURL_HTTP_VERSION_... */
     curl_off_t sent;         /* bytes of the request's body that the rate has counted */
     char host[128], text[CURL_ERROR_SIZE], sigv4[HTTP_SIGV4_MAX];

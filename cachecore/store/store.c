@@ -162,10 +162,15 @@ struct store *store_origin(struct store *s)
     return s->ops->origin ? s->ops->origin(s) : s;
 }
 
-void store_report_bad(struct store *s, const char *key)
+void store_report_bad(struct store *s, const char *key, uint64_t off)
 {
     if (s->ops->report_bad)
-        s->ops->report_bad(s, key);
+        s->ops->report_bad(s, key, off);
+}
+
+bool store_is_own(struct store *s, const char *key, uint64_t off)
+{
+    return !s->ops->is_own || s->ops->is_own(s, key, off);
 }
 
 /* ---- for implementations ---- */

@@ -24,6 +24,7 @@
 #ifndef GRANARY_STORE_STORE_H
 #define GRANARY_STORE_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -81,12 +82,19 @@ struct store_health {
 
 enum { STORE_FROM_MAX = 128 }; /* bytes of a server's URL in messages, with the NUL */
 
-/* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
+/* One get's context. The caller fills in the deadline, `fresh` and `header`; the layers below count tries, note the
+ * server and set the rest. */
 struct request_context {
     uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
+    const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
+    const char *proof;         /* the same, beside it: that this node has the nodes' key */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     bool from_l2;              /* the last request went to a shared cache proxy */
+    bool from_node;            /* which is a node */
+    int64_t node_weight;       /* what the node that answered last says of its weight; -1: no node answered */
+    bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
+    bool owner_lacks;          /* the store is asked because the node that owns the range did not have it */
     char from[STORE_FROM_MAX]; /* URL of the server that got the last request, for messages: perhaps cut; empty: none
                                   yet. A copy, since a proxy may be gone when it is shown. */
 };
@@ -135,17 +143,21 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad. */
+    /* Optional, all or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad,
+     * store_is_own. */
     struct store *(*origin)(struct store *s);
-    void (*report_bad)(struct store *s, const char *key);
+    void (*report_bad)(struct store *s, const char *key, uint64_t off);
+    bool (*is_own)(struct store *s, const char *key, uint64_t off);
 };
 
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const char *url;  /* for messages; contains no secret */
-    bool l2;          /* it is a shared cache proxy's */
-    char *_Atomic id; /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
+    const char *url;   /* for messages; contains no secret */
+    bool l2;           /* it is a shared cache proxy's */
+    _Atomic bool node; /* and the proxy is a node, as its answers have said */
+    bool striped;      /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
+    char *_Atomic id;  /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
@@ -153,6 +165,7 @@ static inline void store_note_try(const struct store *s, struct request_context 
 {
     context->tries++;
     context->from_l2 = s->l2;
+    context->from_node = atomic_load_explicit(&s->node, memory_order_relaxed);
     snprintf(context->from, sizeof context->from, "%s", s->url);
 }
 
@@ -170,6 +183,7 @@ struct store_options {
     unsigned connect_ms; /* http, s3: limit for connecting; 0: as request_s */
     const volatile int *cancel; /* set asynchronously to interrupt: retries end with -ECANCELED, running requests end
                                    within a second, later ones within two; may be NULL */
+    const char *nodes;          /* http: http_config.nodes; NULL: none */
     /* Limits the bytes read and written, shared with others; must outlive the store. NULL: no limit. */
     struct rate *rate;
 };
@@ -236,8 +250,8 @@ void store_health(struct store *s, struct store_health *out);
 /* Return the store behind the shared cache proxies, for a second get when the bytes from a proxy were wrong; s itself
  * if there are no proxies. Lives as long as s; not to be closed. */
 struct store *store_origin(struct store *s);
-/* Report that bytes of key from s did not match their checksum, while those of a second get did. */
-void store_report_bad(struct store *s, const char *key);
+/* Report that bytes of key at off from s did not match their checksum, while those of a second get did. */
+void store_report_bad(struct store *s, const char *key, uint64_t off);
 
 /* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; s3: -ENOENT: no
  * credentials; -ENOMEM. */
@@ -256,10 +270,10 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 
 /* ---- shared cache proxies (l2/) ----
  *
- * HTTP servers, usually caching proxies in front of a store, each of which answers GET URL/KEY with ranges. Rendezvous
- * hashing of the key spreads packs and index nodes over the proxies. So all nodes that have the same list of proxies
- * fetch an object from the same one, and when a proxy goes away only its own keys move. All other keys, and gets that a
- * proxy fails, go to the store.
+ * HTTP servers, usually caching proxies in front of a store, each of which answers GET URL/KEY with ranges; they may
+ * also be the nodes that read, this one among them. Rendezvous hashing spreads the stripes of packs and index nodes
+ * over the proxies. So all nodes that have the same list of proxies fetch a stripe from the same one, and when a proxy
+ * goes away only its own stripes move. All other keys, and gets that a proxy fails, go to the store.
  *
  * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
  * and reports the proxy by store_report_bad(). */
@@ -267,14 +281,34 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 /* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
 enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
+/* Where the proxies are nodes, an object is cut into stripes of so many bytes, and each belongs to a node by itself. A
+ * get belongs where its first byte does, and should not go beyond its stripe. All nodes must agree: never change it. A
+ * caching proxy, which may keep whole objects, has whole objects. */
+enum { STORE_STRIPE = 4 << 20 };
+
+/* Is it this node that other nodes ask for the key at off? True also where there are no proxies. */
+bool store_is_own(struct store *s, const char *key, uint64_t off);
+
+/* Nodes that leave: such a node answers from its cache alone, and what it had belongs to the others. A get asks it
+ * first, as long as it answers, and then the new owner. */
 
 /* The proxies of one store, and the health of each. Any thread. */
 struct store_proxies;
 
+/* This server as one of the nodes that are each other's proxies. What it points to outlives the proxies. */
+struct store_node {
+    const char *address;  /* HOST:PORT at which it answers the others, so that it knows itself in the lists; NULL: it is
+                             none of them */
+    struct peer_key *key; /* of all nodes; NULL: they ask without a proof */
+    const char *tls;      /* the directory of http_config.nodes: they speak TLS; NULL: they do not */
+};
+
 /* One proxy's state and counts since it joined. */
 struct store_l2_report {
     const char *url;
-    unsigned weight; /* 1, unless a file says something else */
+    unsigned weight; /* of a file, or what the node says; else 1 */
+    bool self;       /* it is this node: its stripes are fetched from the store */
+    bool leaving;    /* it is a node that has said so */
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
@@ -302,11 +336,25 @@ struct store_l2_reports {
  * of URLs, or dns+http://NAME:PORT/PATH for a proxy at each address of a name. A proxy in two lists has the higher
  * weight. Starts no thread and uses no network. Files are read; one that cannot be is logged, and read again later.
  * Names are looked up by the thread. Connecting to a proxy may take 2 s, and one that sends nothing for 5 s has failed.
- * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). The
- * caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP server, or a password in it, or an
- * URL given twice; -ENOMEM. */
+ * Of the store's options the proxies share rate and cancel, and slots or else `connections` (for each proxy). node:
+ * NULL: the server is no node. The caller closes *out with store_proxies_close. -EINVAL: not an address of an HTTP
+ * server, or a password in it, or an URL given twice; -ENOMEM. */
 GR_MUST_CHECK int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
-                                     struct store_proxies **out);
+                                     const struct store_node *node, struct store_proxies **out);
+/* Say this node's weight, 1 to STORE_WEIGHT_MAX, before the first get. Nodes whose weight no list gives are taken to
+ * have the same until they answer, and say theirs. */
+enum { STORE_WEIGHT_MAX = 1000000 };
+void store_proxies_weigh(struct store_proxies *p, unsigned weight);
+/* This node leaves: nothing belongs to it from now on. Any thread. */
+void store_proxies_leave(struct store_proxies *p);
+bool store_proxies_left(const struct store_proxies *p);
+/* How often a node has said that it leaves, this one not counted. */
+unsigned store_proxies_departures(const struct store_proxies *p);
+/* Does the key at off belong to this node because another one is leaving, which may still have it? */
+bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t off);
+/* Open a store of what leaving nodes have: a get asks the one that had the key at off, and nobody else. -ENOENT: nobody
+ * that leaves had it, or has it any more. The caller closes it; it keeps a reference to the proxies. -ENOMEM. */
+GR_MUST_CHECK int store_leaving_open(struct store_proxies *p, struct store **out);
 /* Start the thread that follows the lists that can change; without one there is none. Called once, after any fork.
  * Errors of thread_start. */
 GR_MUST_CHECK int store_proxies_start_thread(struct store_proxies *p);

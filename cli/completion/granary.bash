@@ -1,8 +1,8 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build join images inspect ls index diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace config doctor bench help"
-_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --console --console-token --console-admin-token --l2 --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
+_granary_verbs="build join images inspect ls index diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --console --console-token --console-admin-token --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 _granary_config_commands="show check"
@@ -44,7 +44,8 @@ _granary_options() {
         "config check") echo "";;
         doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
-        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --dry-run --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --cluster --dry-run --json --quiet";;
+        leave) echo "--wait --json";;
         help) echo "--all";;
     esac
 }
@@ -76,10 +77,11 @@ _granary() {
     esac
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
+        --peer-keep) mapfile -t COMPREPLY < <(compgen -W "all hot none" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --console-token | --console-admin-token | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from | --output) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --console | --count | --seconds | --interval | --threads | \
+        --cache | --peer-key | --peer-tls | --console-token | --console-admin-token | --key | --signature | --trust | --socket | --control | --tls-certificates | --tls-psk | --env-file | --keys | --hook | --trace | --bundle | --exclude-from | --files-from | --output) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --peer-listen | --bwlimit | --at | --grace | --wait | --size | --keep-last | --poll | --keep-versions | --listen | --metrics | --console | --count | --seconds | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

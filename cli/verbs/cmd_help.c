@@ -8,11 +8,11 @@
 #include "base/text.h"
 #include "cli/verbs/verbs.h"
 
-const struct verb *const verbs[] = {&verb_build, &verb_join,    &verb_images, &verb_inspect, &verb_ls,    &verb_index,
-                                    &verb_diff,  &verb_verify,  &verb_export, &verb_copy,    &verb_tag,   &verb_sign,
-                                    &verb_rm,    &verb_gc,      &verb_unnest, &verb_serve,   &verb_mount, &verb_umount,
-                                    &verb_keep,  &verb_upgrade, &verb_status, &verb_top,     &verb_cache, &verb_warm,
-                                    &verb_trace, &verb_config,  &verb_doctor, &verb_bench,   &verb_help,  NULL};
+const struct verb *const verbs[] = {
+    &verb_build,  &verb_join,   &verb_images, &verb_inspect, &verb_ls,     &verb_index, &verb_diff,   &verb_verify,
+    &verb_export, &verb_copy,   &verb_tag,    &verb_sign,    &verb_rm,     &verb_gc,    &verb_unnest, &verb_serve,
+    &verb_mount,  &verb_umount, &verb_keep,   &verb_upgrade, &verb_status, &verb_top,   &verb_cache,  &verb_warm,
+    &verb_trace,  &verb_leave,  &verb_config, &verb_doctor,  &verb_bench,  &verb_help,  NULL};
 
 const struct verb *verb_find(const char *name)
 {

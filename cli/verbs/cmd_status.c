@@ -94,7 +94,8 @@ static void print_cached(json_t *cached)
 /* Where bytes come from: the name in /status, and the word printed for it. */
 static const struct {
     const char *name, *shown;
-} sources[] = {{"memory", "memory"}, {"disk", "disk"}, {"l2", "proxies"}, {"store", "store"}, {"hole", "hole"}};
+} sources[] = {{"memory", "memory"}, {"disk", "disk"},   {"peer", "other nodes"},
+               {"l2", "proxies"},    {"store", "store"}, {"hole", "hole"}};
 
 /* Print rates, with ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)
@@ -236,6 +237,20 @@ static void print_proxy(json_t *proxy)
     putchar('\n');
 }
 
+/* What the server answered other nodes, if it is one. */
+static void print_peers(json_t *status)
+{
+    char size[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX];
+    uint64_t served = server_status_counter(status, "granary_peer_served_total");
+    uint64_t refused = server_status_counter(status, "granary_peer_refused_total");
+    if (served || refused)
+        printf("answered other nodes: %llu requests, %s, %s of it fetched for them; refused: %llu\n",
+               (unsigned long long)served,
+               text_format_size(server_status_counter(status, "granary_peer_served_bytes_total"), size),
+               text_format_size(server_status_counter(status, "granary_peer_fetched_bytes_total"), fetched),
+               (unsigned long long)refused);
+}
+
 static void print_l2_list(json_t *list)
 {
     printf("  %-20s %llu", server_status_text(list, "list"), (unsigned long long)control_number(list, "proxies"));
@@ -300,6 +315,7 @@ static void print_status(json_t *status, bool verbose)
     print_each(status, "stores", "stores", print_store);
     print_each(status, "l2", "shared cache proxies", print_proxy);
     print_each(status, "l2_lists", "lists of shared cache proxies", print_l2_list);
+    print_peers(status);
     print_front_end(status);
     if (json_object_get(status, "rates")) {
         printf("now ");

@@ -55,11 +55,25 @@ struct table {
     const char *where; /* the target, as given or found */
     uint64_t interval_s;
     size_t columns, rows; /* of the terminal; columns 0: not a terminal, nothing is cut */
+    bool peers;           /* the server is a node among others */
 };
+
+/* Does the server list itself among its shared cache proxies? Nodes alone know of one that leaves. */
+static bool is_node(json_t *status)
+{
+    const json_t *proxies = json_object_get(status, "l2");
+    for (size_t i = 0; i < json_array_size(proxies); i++)
+        if (!strcmp(server_status_text(json_array_get(proxies, i), "state"), "self") ||
+            !strcmp(server_status_text(json_array_get(proxies, i), "state"), "leaving"))
+            return true;
+    return false;
+}
 
 /* Whether there is room for a column of that source. */
 static bool shows(const struct table *t, const char *rate)
 {
+    if (!strcmp(rate, "peer_bytes"))
+        return t->peers;
     return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "l2_bytes"));
 }
 
@@ -162,7 +176,8 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
                             .columns = !terminal     ? 0
                                        : size.ws_col ? size.ws_col
                                                      : TERMINAL_COLUMNS,
-                            .rows = size.ws_row ? size.ws_row : TERMINAL_ROWS};
+                            .rows = size.ws_row ? size.ws_row : TERMINAL_ROWS,
+                            .peers = is_node(status)};
     if (!t.to)
         return error_no_memory();
     int rc = write_table(&t, status, before);

@@ -29,7 +29,7 @@
 enum { LIST_MAX = 64 << 20 }; /* bytes of names, or of a trace */
 
 struct warm_values {
-    bool metadata, all, nul, dry, json, quiet;
+    bool metadata, all, nul, dry, cluster, json, quiet;
     const char *files_from, *trace, *image, *export, *bwlimit;
     struct option_list globs;
 };
@@ -47,6 +47,8 @@ static const struct option_row rows[] = {
      "this image, which the server serves meanwhile: nothing need mount it"},
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
     {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit), "bytes a second fetched for this, e.g. 100M (default: no limit)"},
+    {OPTION_FLAG, 0, "cluster", NULL, AT(cluster),
+     "only the share of this node, where nodes are each other's cache: run it on all of them"},
     {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object per line"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
@@ -262,8 +264,10 @@ static int warm_export(const struct warm_values *v, const char *control, const c
                        : v->trace      ? "trace"
                        : v->files_from ? "files"
                                        : "globs";
-    const char *const params[] = {"what",    what,       "export", export, "digest", digest, "dry", v->dry ? "1" : NULL,
-                                  "bwlimit", v->bwlimit, NULL};
+    const char *const params[] = {"what",    what,       "export",  export,
+                                  "digest",  digest,     "dry",     v->dry ? "1" : NULL,
+                                  "bwlimit", v->bwlimit, "cluster", v->cluster ? "1" : NULL,
+                                  NULL};
     progress_init(&a.progress, "warm", v->quiet);
     a.progress.json = v->json;
     int rc = control_post(control, "/warm", params, list, cmd_warm_take_line, &a);
@@ -371,7 +375,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri, uint64_t bw
                                     .trace = v->trace ? &trace : NULL,
                                     .progress = draw_nbd,
                                     .arg = &progress};
-    if (v->files_from || v->globs.count || v->dry || v->export || v->image)
+    if (v->files_from || v->globs.count || v->dry || v->cluster || v->export || v->image)
         return options_wrong(
             "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
     int rc = v->trace ? read_trace(v->trace, &file, &trace) : 0;

@@ -10,10 +10,10 @@
 #include "cli/options.h"
 #include "cli/output.h"
 
-extern const struct verb verb_build, verb_join, verb_images, verb_inspect, verb_ls, verb_index, verb_diff, verb_verify,
-    verb_export, verb_copy, verb_tag, verb_sign, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount, verb_umount,
-    verb_keep, verb_upgrade, verb_status, verb_top, verb_cache, verb_warm, verb_trace, verb_config, verb_doctor,
-    verb_bench, verb_help;
+extern const struct verb verb_build, verb_join, verb_images, verb_inspect, verb_leave, verb_ls, verb_index, verb_diff,
+    verb_verify, verb_export, verb_copy, verb_tag, verb_sign, verb_rm, verb_gc, verb_unnest, verb_serve, verb_mount,
+    verb_umount, verb_keep, verb_upgrade, verb_status, verb_top, verb_cache, verb_warm, verb_trace, verb_config,
+    verb_doctor, verb_bench, verb_help;
 
 /* The commands of `granary cache` that have files of their own. */
 extern const struct verb verb_cache_fsck, verb_cache_simulate;

@@ -33,6 +33,8 @@ sub vcl_recv {
     }
     set req.http.Host = "BUCKET.s3.eu-central-1.amazonaws.com"; # <--
     unset req.http.Cookie;
+    unset req.http.Granary-Chunks; # for nodes; a bucket takes no header of 8 KiB
+    unset req.http.Granary-Proof;
     unset req.http.Authorization;
     return (hash); # a range, too: the whole object is fetched and kept, and the range is sent as soon as it is there
 }

@@ -120,7 +120,10 @@ echo "== the file that is installed sets nothing, explains every setting, and sh
 installed=$GRANARY_SOURCE/deploy/granary.conf
 [ "$("$GRANARY" config check "$installed")" = "$installed: no errors in 0 settings" ]
 printf 'untrusted comment: of a test\nRWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\n' >"$W/release.pub"
-sed -n "s|/etc/granary/release.pub|$W/release.pub|; s/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p" "$installed" >"$W/example"
+openssl rand -hex 32 >"$W/peer-key"
+mkdir "$W/peer-tls"
+touch "$W/peer-tls/ca.crt" "$W/peer-tls/tls.crt" "$W/peer-tls/tls.key"
+sed -n "s|/etc/granary/release.pub|$W/release.pub|; s|/etc/granary/peer-key|$W/peer-key|; s|/etc/granary/peer-tls|$W/peer-tls|; s/^#\([a-z0-9-]* = .*\|\[.*\]\)$/\1/p; /^\[/p" "$installed" >"$W/example"
 "$GRANARY" config check "$W/example" >"$W/checked" || fail "$(cat "$W/example")"
 undescribed=$(awk '/^#[a-z0-9-]+ = / && explained != "# " && !($1 in seen) { print } { explained = substr($0, 1, 2); seen[$1] = 1 }' "$installed")
 [ -z "$undescribed" ] || fail "no line explains $undescribed"

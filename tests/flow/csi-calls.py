@@ -86,7 +86,7 @@ for bad in ('../x', 'a/b', 'a:b', '', '-a', 'a@b', 'n' * 200, '${pvc.metadata.na
 for bad in ('s3://lake/$x', 's3://lake/${pvc.metadata.uid}', 's3://lake/${', 'faces', 's3://lake/x:-', 'http://user:hunter2@host/x',
             's3://lake/' + '${pvc.metadata.name}' * 250 + '/x'):
     expect('the image ' + bad[:50], driver.create(parameters={'image': bad, **claim}), 'INVALID_ARGUMENT')
-for key in ('cache', 'env-file', 'socket', 'trust', 'Fence', '-', ''):
+for key in ('cache', 'env-file', 'peer-key', 'socket', 'trust', 'Fence', '-', ''):
     expect('the parameter ' + key, driver.create(parameters={'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 for name, more in (('secrets', entries(5, {'key': 'hunter2'})), ('a source', field(6, field(1, field(1, 's')))), ('changes', entries(8, {'a': 'b'}))):
     expect(name, driver.create(parameters={'image': image}, more=more), 'INVALID_ARGUMENT')
@@ -115,7 +115,7 @@ expect('mount options', driver.stage('v', staging, attributes, cap=capability(fl
 expect('no image', driver.stage('v', staging), 'INVALID_ARGUMENT', 'image')
 expect('a long image', driver.stage('v', staging, {'image': 'x' * 2000}), 'INVALID_ARGUMENT', 'longer than')
 expect('too much', driver.stage('v', staging, {'image': 'x' * 70000}), 'RESOURCE_EXHAUSTED', '64 KiB')
-for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'join', 'keys', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
+for key in ('foreground', 'help', 'json', 'mkdir', 'cache', 'metrics', 'env-file', 'join', 'keys', 'peer-keep', 'peer-key', 'peer-listen', 'peer-tls', 'socket', 'trust', 'cache=/x', '-', '', 'Fence', 'a b', '../x'):
     expect('the attribute ' + key, driver.stage('v', staging, {'image': image, key: '1'}), 'INVALID_ARGUMENT', 'volumeAttributes may not')
 expect('a long value', driver.stage('v', staging, {'image': image, 'fence': 'x' * 5000}), 'INVALID_ARGUMENT', 'longer than')
 expect('an unknown option', driver.stage('v', staging, {'image': image, 'no-such': '1'}), 'INVALID_ARGUMENT', 'no-such')

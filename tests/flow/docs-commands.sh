@@ -33,6 +33,7 @@ s,/run/user/1000/|/run/(granary(-control)?\.sock),$W/\1,g
 s,/etc/granary/tls|/home/alice/tls,$W,g
 s,/etc/granary/keys|/home/alice/key,$W/keys,g
 s,/etc/granary/proxies,$W/proxies,g
+s,/etc/granary/peer-key,$W/peer-key,g
 s,/etc/granary\.conf,$W/granary.conf,g
 s,(nbds?://([a-z]*@)?host)/,\1:$LISTEN/,g
 s,0\.0\.0\.0:10809,127.0.0.1:$LISTEN,g
@@ -232,8 +233,9 @@ run operations/security.md TLS || fail "see above"
 cmp "$W/faces.img" <("$GRANARY" export "$W/images/faces:latest" -) || fail "nbdcopy copied something else over TLS"
 blocks operations/shared-cache.md '' "A list that changes" | grep '^http\|^#' >"$W/proxies"
 run operations/shared-cache.md || fail "see above"
+openssl rand -hex 32 >"$W/peer-key"
 granary status --json | jq -e '.servers[0].l2 | map(.weight) == [1, 2]' >"$W/null" || fail "the server does not read the list of the page"
-for section in "A list that changes" "A proxy on every node"; do
+for section in "A list that changes" "Nodes that are each other's cache" "A proxy on every node"; do
     read -ra options < <(blocks operations/shared-cache.md '' "$section" | grep ^--)
     granary serve --check "$W/images/faces:v1" --cache "$W/ssd/granary:64M" "${options[@]}" || fail "${options[*]}"
 done

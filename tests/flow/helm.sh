@@ -41,6 +41,15 @@ render --set server.fuse=true || fail "$(cat "$W/helm.err")"
 holds "the server is replaced by hand" '.[] | select(.metadata.name == "granary-server").spec.updateStrategy.type == "OnDelete"'
 holds "mounts are by FUSE" '.[] | select(.kind == "ConfigMap").data["granary.conf"] | contains("[mount]\nfuse = yes\njoin = yes\n")'
 
+echo "== nodes that are each other's cache"
+render --set peers.port=9465 || fail "$(cat "$W/helm.err")"
+[ "$(kinds)" = "CSIDriver=1 ConfigMap=1 DaemonSet=2 Service=1 ServiceAccount=1" ] || fail "objects: $(kinds)"
+server='.[] | select(.kind == "DaemonSet" and .metadata.name == "granary-server").spec.template'
+holds "the Service has the servers" "([.[] | select(.kind == \"Service\").spec][0]) as \$s | \$s.clusterIP == \"None\" and \$s.ports[0].port == 9465 and \$s.selector == ($server | .metadata.labels)"
+holds "they keep their addresses" "$server | .spec.hostNetwork"
+holds "they know each other" "$server | .spec.containers[0].args | index([\"--l2\", \"dns+http://granary-peers.granary.svc:9465/granary\", \"--peer-listen\", \"0.0.0.0:9465\", \"--peer-key\", \"/etc/granary-peers/key\", \"--peer-keep\", \"none\"])"
+holds "the key is a file of root's" "$server | .spec.volumes | any(.secret? | objects | .secretName == \"granary-peers\" and .defaultMode == 256)"
+
 echo "== labels of nodes"
 cached=(--set datasets.faces.image=s3://b/faces --set datasets.faces.preferCached=true --set-json 'datasets.faces.namespaces=["default"]')
 render --set labels.enabled=true --set-json 'labels.bench=["/var/cache/granary"]' "${cached[@]}" || fail "$(cat "$W/helm.err")"

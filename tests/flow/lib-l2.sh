@@ -67,6 +67,31 @@ kill_nginx() {
 # sent_by_store: bytes of packs and index nodes that left the store
 sent_by_store() { awk '$1 ~ /\/(packs|indexes)\// { n += $2 } END { print n + 0 }' "$W/store.bytes"; }
 
+# sent_once SERVER...: of all images, the store has sent each byte once. A node that was too slow for a busy machine was
+# passed over, which costs a little more.
+sent_once() {
+    local server passed=0 sent
+    for server in "$@"; do passed=$((passed + $(count "$server" l2_failures_total) + $(count "$server" l2_not_here_total))); done
+    sent=$(sent_by_store)
+    echo "the store sent $sent of $OBJECT_BYTES bytes; nodes were passed over $passed times"
+    [ "$sent" = "$OBJECT_BYTES" ] || { [ $passed != 0 ] && [ "$sent" -le $((OBJECT_BYTES * 11 / 10)) ]; } || fail "the store sent more than everything once"
+}
+
+# start_nodes N: as many nodes that are each other's cache, n1 ... nN; the ports P1 ... PN are free
+start_node() {
+    local port=P$1
+    serve "n$1" "cache=$W/cache$1:64M" "peer-listen=127.0.0.1:${!port}" "peer-key=$W/key" peer-keep=none hedge=0 timeout=60s
+}
+start_nodes() {
+    local n port
+    images=()
+    for n in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$P/lake/i$n"); done
+    for n in $(seq "$1"); do port=P$n && echo "http://127.0.0.1:${!port}/lake"; done >"$W/members"
+    proxies=("l2=$W/members")
+    openssl rand -hex 32 >"$W/key"
+    for n in $(seq "$1"); do start_node "$n"; done
+}
+
 # serve NAME ARG...: a server of all images, on the socket $W/NAME.sock
 serve() {
     local name=$1

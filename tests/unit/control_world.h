@@ -19,7 +19,7 @@
 enum { CONTROL_CHUNK = 64 << 10, CONTROL_CHUNKS = 40, CONTROL_FILES = 12000 };
 
 struct control_world {
-    bool fenced; /* to be set before control_world_init */
+    bool fenced, as_stored; /* to be set before control_world_init */
     char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16], ref[SCRATCH_MAX + 16], cache[SCRATCH_MAX + 16];
     struct image_fake img;
     struct stack_image image;
@@ -72,6 +72,7 @@ static inline void control_world_init(struct control_world *w)
                                                   .dir_count = 1,
                                                   .disk_timeout_ms = 60000,
                                                   .fenced = w->fenced,
+                                                  .as_stored = w->as_stored,
                                                   .fetch = {.workers = 4}}};
     assert_int_equal(stack_open(&config, &w->stack), 0);
     assert_int_equal(stack_start_threads(w->stack), 0);

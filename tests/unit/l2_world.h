@@ -21,6 +21,7 @@ enum { MANY = 500, KEYS = 600, LIMIT_MS = 60000 };
 /* The proxies of all tests: m0 ... m499, each a fake that outlives its membership. */
 struct world {
     struct store_fake *origin, *fakes[MANY];
+    int64_t weight[MANY];        /* what it says of its weight, as a node does; -1: it leaves; 0: no node */
     _Atomic unsigned open[MANY]; /* stores of it that are open now */
     char dir[SCRATCH_MAX], file[SCRATCH_MAX + 16];
     struct store_proxies *proxies;
@@ -39,7 +40,11 @@ static inline int counted_get(struct store *s, const char *key, uint64_t off, ui
 {
     struct counted *c = (struct counted *)s;
     store_note_try(s, context);
-    return store_get(store_fake_store(c->w->fakes[c->i]), key, off, len, sink, arg);
+    int64_t weight = c->w->weight[c->i];
+    context->node_weight = weight > 0 ? weight : weight ? 0 : -1;
+    int rc = store_get(store_fake_store(c->w->fakes[c->i]), key, off, len, sink, arg);
+    context->not_here = rc == -ENOENT && weight;
+    return rc;
 }
 
 static inline void counted_close(struct store *s)

@@ -107,6 +107,10 @@ struct looking {
     struct image *img;
     struct chunk_set *missing;
     struct missing_sums *sums;
+    bool own;         /* only what this node keeps for all */
+    struct digest of; /* the stripe that was asked for last */
+    uint64_t stripe;  /* UINT64_MAX: none was */
+    bool mine;        /* is it this node's? */
     size_t n;
     uint64_t chunks[LOOK_BATCH];
     struct digest digests[LOOK_BATCH];
@@ -130,6 +134,21 @@ static void warm_missing_look(struct looking *l)
         sums->fetch_bytes += l->stored[i];
     }
     l->n = 0;
+}
+
+/* Is the chunk's stripe another node's? All nodes read the metadata, so everybody warms it. */
+static bool is_of_another(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
+{
+    char key[OBJECT_KEY_MAX];
+    uint64_t stripe = ref->offset / STORE_STRIPE;
+    if (!l->own || warm_is_metadata(&l->img->manifest, chunk))
+        return false;
+    if (l->stripe != stripe || !digest_equal(&l->of, &ref->object)) {
+        l->of = ref->object;
+        l->stripe = stripe;
+        l->mine = store_is_own(l->img->config.store, object_key(ref->kind, &ref->object, key), ref->offset);
+    }
+    return !l->mine;
 }
 
 /* Add a chunk to the batch, and look the batch up when it is full. */
@@ -170,7 +189,7 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
         if (cursor->unknown) {
             run = 1;
             add_unknown(l, i);
-        } else if (ref) {
+        } else if (ref && !is_of_another(l, i, ref)) {
             warm_missing_add(l, i, ref);
         }
         rc = step(arg, i);
@@ -180,10 +199,10 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
 }
 
 /* fetch_bytes also counts the index nodes that the walk met and the cache does not have. */
-int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, warm_step *step, void *arg,
-                 struct chunk_set *out, struct missing_sums *sums)
+int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, bool own, warm_step *step,
+                 void *arg, struct chunk_set *out, struct missing_sums *sums)
 {
-    struct looking l = {.img = img, .missing = out, .sums = sums};
+    struct looking l = {.img = img, .missing = out, .sums = sums, .own = own, .stripe = UINT64_MAX};
     struct image_cursor cursor;
     *sums = (struct missing_sums){0};
     int rc = chunk_set_init(out, img);

@@ -7,6 +7,7 @@
  *   warm_pin.c      the metadata's pins
  *   warm_plan.c     the wanted chunks, in order, in batches
  *   warm_index.c    the index nodes above them, and which of them are missing
+ *   warm_take.c     what this node inherits from nodes that leave
  *   warm_note.c     how far it is, for those who ask (image_internal.h)
  *   warm_turn.c     whose turn it is (image_internal.h)
  *   select.c        files by glob, sets of chunks, chunks by number
@@ -159,8 +160,9 @@ GR_MUST_CHECK int warm_index_leaf(struct image *img, uint64_t leaf);
 
 /* Look the chosen chunks up, in ascending order; reads no chunk. *out: the missing ones, and those whose index node
  * is not available; call chunk_set_release in every case. store: for index nodes that are not cached, whose errors
- * are returned; NULL: such nodes are not available. -ENOMEM. */
-GR_MUST_CHECK int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, warm_step *step,
-                               void *arg, struct chunk_set *out, struct missing_sums *sums);
+ * are returned; NULL: such nodes are not available. own: chunks that another node keeps are passed over, but for
+ * metadata. -ENOMEM. */
+GR_MUST_CHECK int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, bool own,
+                               warm_step *step, void *arg, struct chunk_set *out, struct missing_sums *sums);
 
 #endif

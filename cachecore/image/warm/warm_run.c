@@ -35,7 +35,7 @@ static int tell_looking(void *arg)
 static int look_for_missing(struct warming *w, struct store *store, warm_step *step, struct missing_sums *sums)
 {
     chunk_set_release(&w->missing);
-    return warm_missing(w->c->img, store, &w->plan.chosen, step, w, &w->missing, sums);
+    return warm_missing(w->c->img, store, &w->plan.chosen, w->c->own, step, w, &w->missing, sums);
 }
 
 /* End this run's turn, with its result for those that wait. */
@@ -135,12 +135,24 @@ static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
     return 0;
 }
 
+/* Keep those of the chunks that were missing at the first look: what is another node's was not looked at. */
+static size_t keep_missing(const struct warming *w, uint64_t *chunks, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (chunk_set_meets(&w->missing, chunks[i], chunks[i] + 1))
+            chunks[kept++] = chunks[i];
+    return kept;
+}
+
 /* Fetch one batch of the plan. Only failures that concern a single chunk are survived. */
 static int warm_batch(struct warming *w, size_t i)
 {
     uint64_t chunks[WARM_BATCH];
     size_t n = warm_plan_batch(&w->plan, i, chunks), step = w->c->bwlimit ? LIMITED_STEP : WARM_BATCH;
     int rc = 0;
+    if (w->c->own)
+        n = keep_missing(w, chunks, n);
     for (size_t at = 0; !rc && at < n; at += step) {
         size_t count = GR_MIN(step, n - at);
         rc = prefetch(w, chunks + at, count);

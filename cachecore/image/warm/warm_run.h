@@ -32,8 +32,9 @@ struct warm_config {
     enum warm_what what;
     struct image *since;      /* WARM_CHANGES: the earlier image */
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
-    bool dry;                 /* look only, fetch no chunk */
-    uint64_t bwlimit;         /* bytes of stored chunks a second; 0: no limit */
+    bool own;         /* of these chunks, only those that this node keeps for all (store_is_own), and metadata */
+    bool dry;         /* look only, fetch no chunk */
+    uint64_t bwlimit; /* bytes of stored chunks a second; 0: no limit */
     /* Called many times a second. A non-zero result ends the run, when the chunks in flight have come or failed, and
      * is returned. */
     int (*tell)(void *arg, const struct warm_report *report);
@@ -58,6 +59,12 @@ struct warm_result {
     uint64_t unheld;    /* chunks of metadata that could not be pinned: the pin limit is reached */
     struct error error; /* of the first chunk that failed, or what ended the warming; code 0: none */
 };
+
+/* Bring what belongs to this node since others leave into the cache, from those that leave (store_leaving_open), as far
+ * as the image's index is cached here. *cancel ends it with -ECANCELED. *out_taken: the chunks that came, also after an
+ * error. -ENOMEM; errors of cache_take that are not of one chunk. */
+GR_MUST_CHECK int warm_take(struct image *img, struct store_proxies *proxies, struct store *leaving,
+                            const volatile int *cancel, uint64_t *out_taken);
 
 /* How far the run is that began to warm an image last, and how long the rest takes, in milliseconds; UINT64_MAX: that
  * cannot be told yet. */

@@ -26,6 +26,7 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->slots = options->slots;
     out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
+    out->nodes = options->nodes;
     out->rate = options->rate;
     out->cancel = options->cancel;
 }
@@ -109,11 +110,21 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
 static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg)
 {
-    CLEANUP(http_response_release) struct http_response resp = {0};
+    CLEANUP(http_response_release) struct http_response resp = {.node = -1};
     struct http_request req = {
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
+    if (s->l2)
+        memcpy(req.headers, (const char *[]){context->header, context->proof}, 2 * sizeof *req.headers);
     store_note_try(s, context);
-    return store_http_run(s, key, &req, &resp);
+    int rc = store_http_run(s, key, &req, &resp);
+    context->node_weight = resp.node;
+    context->not_here = rc == -ENOENT && resp.node >= 0;
+    if (rc == -ENOKEY && resp.node >= 0)
+        return error_set(rc,
+                         "node %s does not take this node for one: give all nodes the same peer-key and certificates "
+                         "of one authority (peer-tls), and look at the clocks of both",
+                         s->url);
+    return rc;
 }
 
 static int http_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])

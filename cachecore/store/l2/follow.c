@@ -297,8 +297,8 @@ static int add_given(struct follow *f, const char *text)
     f->n++;
     l->kind = *text == '/' ? LIST_FILE : text_begins_with(text, NAME_SCHEME) ? LIST_NAME : LIST_URL;
     if (l->kind == LIST_NAME)
-        return name_url_parse(text, &l->name);
-    return l->kind == LIST_FILE ? 0 : members_add(&l->members, text, strlen(text), 1);
+        return name_url_parse(text, f->config.node.tls, &l->name);
+    return l->kind == LIST_FILE ? 0 : members_add(&l->members, text, strlen(text), 0);
 }
 
 static int open_http(void *arg, const char *url, const struct store_options *options, struct store **out)
@@ -310,7 +310,8 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
 {
     CLEANUP(cleanup_store_proxies) struct store_proxies *p = NULL;
     assert(config->n && config->n <= STORE_L2_LISTS_MAX);
-    int rc = proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, &p);
+    int rc =
+        proxies_new(config->open ? config->open : open_http, config->open_arg, &config->options, &config->node, &p);
     if (!rc)
         rc = follow_new(config, &p->follow);
     for (size_t i = 0; !rc && i < config->n; i++)
@@ -327,14 +328,16 @@ int follow_open(const struct follow_config *config, struct store_proxies **out)
 }
 
 int store_proxies_open(const char *const *lists, size_t n, const struct store_options *of_store,
-                       struct store_proxies **out)
+                       const struct store_node *node, struct store_proxies **out)
 {
     const struct follow_config config = {.lists = lists,
                                          .n = n,
+                                         .node = node ? *node : (struct store_node){0},
                                          .options = {.connections = of_store->connections,
                                                      .slots = of_store->slots,
                                                      .rate = of_store->rate,
                                                      .cancel = of_store->cancel,
+                                                     .nodes = node ? node->tls : NULL,
                                                      .connect_ms = CONNECT_MS,
                                                      .request_s = REQUEST_S}};
     return follow_open(&config, out);

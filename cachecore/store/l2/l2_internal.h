@@ -2,9 +2,11 @@
  *
  *   store_l2.c     a get from the key's proxy, and from the store what the proxy does not send
  *   proxies.c      which proxies there are now, which of them has a key, and how each is
+ *   score.c        how well a proxy and a key go together
  *   follow.c       where the proxies come from: URLs, files, names; the thread that follows files and names
  *   names.c        the addresses of a name
  *   members.c      lists of members, and the lines of such a file
+ *   self.c         whether a member is this node
  */
 #ifndef GRANARY_STORE_L2_L2_INTERNAL_H
 #define GRANARY_STORE_L2_L2_INTERNAL_H
@@ -13,16 +15,16 @@
 #include <stdatomic.h>
 
 #include "base/cleanup.h"
+#include "net/peer_key.h"
 #include "store/store_internal.h"
 
 /* ---- who is a member (members.c) ---- */
 
-enum { MEMBER_WEIGHT_MAX = 1000000 };
-
 /* A proxy as a list names it. */
 struct member {
-    char *url;       /* without a slash at its end; owned by the list */
-    unsigned weight; /* its share of the keys, relative to the others'; 1 to MEMBER_WEIGHT_MAX */
+    char *url; /* without a slash at its end; owned by the list */
+    unsigned
+        weight; /* its share of the keys, relative to the others'; at most STORE_WEIGHT_MAX; 0: the list says none */
 };
 
 /* A growable array, for vec.h. All zero: empty. */
@@ -45,6 +47,23 @@ void members_release(struct members *m);
  * a wrong line, an URL twice, no member at all, more than STORE_L2_MAX; -ENOMEM. *out is complete or empty. */
 GR_MUST_CHECK int member_file_parse(const char *name, char *text, size_t len, struct members *out);
 
+/* ---- this node (self.c) ---- */
+
+/* Is it the server that listens at `self` (HOST:PORT) on this machine? The ports must be equal; the URL's host is an
+ * address of this machine, its name or "localhost"; and if `self` has an address, it is that one. Asks no name
+ * service. */
+bool member_is_self(const char *url, const char *self);
+
+/* ---- scores (score.c) ---- */
+
+enum { SCORE_LANES = 4 /* computed at a time */ };
+/* The hash of a URL, from which that of URL and name goes on. */
+uint64_t score_seed(const char *url);
+/* Hash a name with each of the URLs of these seeds. */
+void score_of(const uint64_t seeds[SCORE_LANES], const char *name, uint64_t out[SCORE_LANES]);
+/* -ln(u)/weight, for u = (score + 1/2) / 2^64: the least wins, and the best score of equal weights has the least. */
+double score_cost(uint64_t score, unsigned weight);
+
 /* ---- the proxies (proxies.c) ---- */
 
 /* Counts of one proxy, or of all that ever were. */
@@ -55,7 +74,10 @@ struct proxy_counts {
 /* One proxy. It lives as long as a list or a get refers to it. */
 struct proxy {
     _Atomic unsigned refs;
-    struct store *store; /* owned; constant */
+    struct store *store;     /* owned; constant */
+    _Atomic bool self;       /* it is this node, as of the list's last change */
+    _Atomic bool leaving;    /* a node that has said so */
+    _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
     struct proxy_counts counts;
 
     /* When it may be asked, on clock_now_ms: 0: now, it is up; UINT64_MAX: not while its trial runs. Written under the
@@ -65,6 +87,7 @@ struct proxy {
     /* Guarded by store_proxies.lock. */
     bool down, on_trial;
     unsigned demerits;                           /* below LIMIT while up */
+    unsigned lacks;                              /* proxies_lacks in a row, at most LACKS_MAX */
     uint64_t up_since_ms, trial_at_ms, pause_ms; /* on clock_now_ms; pause_ms 0: was never down */
 };
 
@@ -79,6 +102,11 @@ struct store_proxies {
     proxy_open *open;
     void *open_arg;
     struct store_options options; /* of every proxy */
+    struct store_node node;       /* constant */
+    _Atomic bool left;            /* this node leaves */
+    _Atomic unsigned departures;  /* store_proxies_departures */
+    pthread_mutex_t changing;     /* held by who replaces the list; before `lock` */
+    unsigned weight;              /* of this node; guarded by changing */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
     struct proxy_counts totals;   /* of all proxies, also of those that left, so that they never fall */
@@ -87,43 +115,59 @@ struct store_proxies {
 
 /* Without members, and without anything to follow. The caller drops *out with proxies_unref. -ENOMEM. */
 GR_MUST_CHECK int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options,
-                              struct store_proxies **out);
+                              const struct store_node *node, struct store_proxies **out);
 struct store_proxies *proxies_ref(struct store_proxies *p);
 void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be running then */
 
 /* Replace the members. One that stays keeps its health and its counts. One that left is asked no more; it is freed when
- * its last request has ended. At most STORE_L2_MAX, no URL twice. One thread at a time. Errors of `open`, -ENOMEM:
- * nothing has changed then. */
+ * its last request has ended. At most STORE_L2_MAX, no URL twice. Errors of `open`, -ENOMEM: nothing has changed then.
+ */
 GR_MUST_CHECK int proxies_set(struct store_proxies *p, const struct members *members);
+/* A node has said its weight in an answer. */
+void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight);
 
-/* Choose the proxy for a get, and return a reference, or NULL if there is none or all are down. *trial: the proxy is
- * down and this request is its trial. proxies_complete or proxies_call_off must follow, then proxy_unref. */
-struct proxy *proxies_choose(struct store_proxies *p, const char *key, bool *trial);
+/* Choose the proxy for a get at off, and return a reference, or NULL if there is none or all are down. *trial: the
+ * proxy is down and this request is its trial. proxies_complete or proxies_call_off must follow unless it is this node,
+ * then proxy_unref. Nodes that leave are passed over. */
+struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial);
+/* The same if it were another node's but for its leaving: that node; else NULL. */
+struct proxy *proxies_choose_leaving(struct store_proxies *p, const char *key, uint64_t off, bool *trial);
+/* Would it be this node? */
+bool proxies_own(struct store_proxies *p, const char *key, uint64_t off);
 void proxy_unref(struct proxy *proxy);
 
 /* Record a request's outcome. For a failure the thread's error holds its sentence, which the log then quotes. */
 void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial);
 /* End a trial that decides nothing, because the reader stopped or the store failed too: another request may try. */
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial);
+/* Record that a node answered that it does not have what the store has. That is no failure, but a node that has
+ * nothing, LACKS_MAX times in a row, is down like one that fails: or its share of the keys would be fetched by every
+ * other node.
+ */
+enum { LACKS_MAX = 64 };
+void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial);
 /* Count wrong bytes of key against the proxy that would be asked now. That is the proxy which sent them, unless the
  * health of a proxy or the list has changed in between; then an innocent one gets a demerit, which is harmless. */
-void proxies_report_bad(struct store_proxies *p, const char *key);
+void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);
 
 /* Fill in items and len of out, and the list that it then refers to. Without memory there are no items. */
 void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
-/* Visit the counters; fallen_through: the gets that went to the store. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg);
+/* Visit the counters; fallen_through, own: the gets that went to the store, for want of a proxy or because this node is
+ * it. */
+void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg);
 
 /* ---- the addresses of a name (names.c) ---- */
 
 #define NAME_SCHEME "dns+"
 
-/* "dns+http://HOST:PORT/PATH": the host, and what follows it. */
+/* "dns+http://HOST:PORT/PATH": the host, and what stands before and behind it. */
 struct name_url {
-    char *host, *rest; /* owned */
+    const char *scheme; /* "http://" or "https://" */
+    char *host, *rest;  /* owned */
 };
-/* -EINVAL: another form; -ENOMEM. */
-GR_MUST_CHECK int name_url_parse(const char *text, struct name_url *out);
+/* -EINVAL: another form, or https without any_name: certificates are for names, and the members are addresses; -ENOMEM.
+ */
+GR_MUST_CHECK int name_url_parse(const char *text, bool any_name, struct name_url *out);
 void name_url_release(struct name_url *n);
 
 /* An address as an URL has it: "10.0.0.1", "[fd00::1]". */
@@ -163,13 +207,14 @@ struct follow_config {
     const char *const *lists;
     size_t n;
     struct store_options options; /* of every proxy */
-    proxy_open *open;             /* NULL: store_http_open */
-    void *open_arg;               /* lives as long as the proxies */
-    name_look_up *look_up;        /* NULL: name_look_up_system */
-    void *look_up_arg;            /* lives as long as a look-up may run */
-    unsigned file_ms;             /* between two looks at a file; 0: 1 s */
-    unsigned name_ms, answer_ms;  /* from a look-up's end to the next one; how long one may take until the list is
-                                     failing; 0: 5 s */
+    struct store_node node;
+    proxy_open *open;            /* NULL: store_http_open */
+    void *open_arg;              /* lives as long as the proxies */
+    name_look_up *look_up;       /* NULL: name_look_up_system */
+    void *look_up_arg;           /* lives as long as a look-up may run */
+    unsigned file_ms;            /* between two looks at a file; 0: 1 s */
+    unsigned name_ms, answer_ms; /* from a look-up's end to the next one; how long one may take until the list is
+                                    failing; 0: 5 s */
 };
 GR_MUST_CHECK int follow_open(const struct follow_config *config, struct store_proxies **out);
 

@@ -55,14 +55,14 @@ static int check_url(const char *name, size_t line, const char *url)
         return error_set(-EINVAL,
                          "%s, line %zu: write the address of a proxy, http://HOST:PORT/PATH without a password, and "
                          "after it a weight from 1 to %d or nothing",
-                         name, line, MEMBER_WEIGHT_MAX);
+                         name, line, STORE_WEIGHT_MAX);
     return 0;
 }
 
 /* Add the member of one line, if it has one. */
 static int add_line(const char *name, size_t number, char *line, struct members *out)
 {
-    uint64_t weight = 1;
+    uint64_t weight = 0;
     line[strcspn(line, "#")] = 0;
     char *url = text_trim(line), *rest = url + strcspn(url, " \t");
     if (!*url)
@@ -71,9 +71,9 @@ static int add_line(const char *name, size_t number, char *line, struct members 
         *rest++ = 0;
     rest = text_trim(rest);
     int rc = check_url(name, number, url);
-    if (!rc && *rest && text_parse_uint("", rest, 1, MEMBER_WEIGHT_MAX, &weight))
+    if (!rc && *rest && text_parse_uint("", rest, 1, STORE_WEIGHT_MAX, &weight))
         rc = error_set(-EINVAL, "%s, line %zu: the weight must be a whole number from 1 to %d", name, number,
-                       MEMBER_WEIGHT_MAX);
+                       STORE_WEIGHT_MAX);
     if (rc)
         return rc;
     if (out->len == STORE_L2_MAX)

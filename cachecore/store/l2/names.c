@@ -20,21 +20,24 @@
 
 /* ---- the address ---- */
 
-int name_url_parse(const char *text, struct name_url *out)
+int name_url_parse(const char *text, bool any_name, struct name_url *out)
 {
-    static const char scheme[] = NAME_SCHEME "http://";
-    if (!text_begins_with(text, scheme))
+    const char *url = text + strlen(NAME_SCHEME);
+    const char *scheme = text_begins_with(url, "http://")                ? "http://"
+                         : any_name && text_begins_with(url, "https://") ? "https://"
+                                                                         : NULL;
+    if (!scheme)
         return error_set(-EINVAL,
-                         "shared cache proxies by name: write dns+http://NAME:PORT/PATH; https is not possible, since "
-                         "certificates are for names and the proxies are addresses");
+                         "shared cache proxies by name: write dns+http://NAME:PORT/PATH; https is possible only among "
+                         "nodes (peer-tls), since certificates are for names and proxies are addresses");
     int rc = http_check_url("shared cache proxies by name:", text, "restrict access by network");
     if (rc)
         return rc;
-    const char *host = text + strlen(scheme);
+    const char *host = url + strlen(scheme);
     size_t host_len = strcspn(host, ":/");
     if (*host == '[' || !host_len)
-        return error_set(-EINVAL, "%s: write a name after dns+http://, or leave dns+ out before an address", text);
-    *out = (struct name_url){.host = strndup(host, host_len), .rest = strdup(host + host_len)};
+        return error_set(-EINVAL, "%s: write a name after dns+%s, or leave dns+ out before an address", text, scheme);
+    *out = (struct name_url){.scheme = scheme, .host = strndup(host, host_len), .rest = strdup(host + host_len)};
     if (out->host && out->rest)
         return 0;
     name_url_release(out);
@@ -72,10 +75,10 @@ int name_members(const struct name_url *name, struct addresses *found, struct me
             continue;
         if (out->len == STORE_L2_MAX)
             rc = error_set(-EINVAL, "%s has more than %d addresses", name->host, STORE_L2_MAX);
-        else if (asprintf(&url, "http://%s%s", address, name->rest) < 0)
+        else if (asprintf(&url, "%s%s%s", name->scheme, address, name->rest) < 0)
             rc = error_no_memory();
         else
-            rc = members_add(out, url, strlen(url), 1);
+            rc = members_add(out, url, strlen(url), 0);
     }
     if (!rc && !out->len)
         rc = error_set(-ENOENT, "%s has no address", name->host);

@@ -31,7 +31,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,65 +50,44 @@ struct proxy_list {
     struct ranked {
         struct proxy *proxy; /* a reference */
         uint64_t seed;       /* the hash of its URL, from which that of URL and key goes on */
-        unsigned weight;
+        unsigned weight;     /* at least 1 */
+        bool given;          /* a list gives the weight */
     } ranked[];
 };
 
 /* ---- whose key it is ---- */
 
-/* A step of FNV-1a. */
-static uint64_t fnv1a(uint64_t hash, char c)
+/* The scores of up to SCORE_LANES proxies. */
+static void scores(const struct ranked *ranked, size_t n, const char *name, uint64_t out[SCORE_LANES])
 {
-    return (hash ^ (uint8_t)c) * 0x100000001b3u;
-}
-
-static uint64_t seed_of(const char *url)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *url; url++)
-        hash = fnv1a(hash, *url);
-    return hash * 0x9e3779b97f4a7c15u;
-}
-
-/* MurmurHash3's. */
-static uint64_t finalize(uint64_t x)
-{
-    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
-    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
-    return x ^ (x >> 33);
-}
-
-/* Hash the URLs of up to LANES proxies, each with the key. One hash is a chain of multiplications that wait for each
- * other, and four are computed in the time of one. All nodes must agree on the score, also those that run other
- * versions: never change it. */
-enum { LANES = 4 };
-static void scores(const struct ranked *ranked, size_t n, const char *key, uint64_t out[LANES])
-{
-    uint64_t a = ranked[0].seed, b = ranked[n > 1 ? 1 : 0].seed;
-    uint64_t c = ranked[n > 2 ? 2 : 0].seed, d = ranked[n > 3 ? 3 : 0].seed;
-    for (; *key; key++) {
-        a = fnv1a(a, *key);
-        b = fnv1a(b, *key);
-        c = fnv1a(c, *key);
-        d = fnv1a(d, *key);
-    }
-    out[0] = finalize(a);
-    out[1] = finalize(b);
-    out[2] = finalize(c);
-    out[3] = finalize(d);
-}
-
-/* -ln(u)/weight, for u = (score + 1/2) / 2^64. By log1p(), because the scores that matter are those next to 1. */
-static double cost_of(uint64_t score, unsigned weight)
-{
-    double below_one = ((double)(UINT64_MAX - score) + 0.5) * 0x1p-64;
-    return -log1p(-below_one) / weight;
+    uint64_t seeds[SCORE_LANES];
+    for (size_t i = 0; i < SCORE_LANES; i++)
+        seeds[i] = ranked[i < n ? i : 0].seed;
+    score_of(seeds, name, out);
 }
 
 /* A proxy that is down gets one trial request when its pause is over. */
 static bool may_be_asked(struct proxy *proxy, uint64_t now)
 {
     return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
+}
+
+static bool is_leaving(const struct proxy *proxy)
+{
+    return atomic_load_explicit(&proxy->leaving, memory_order_relaxed);
+}
+
+/* What is hashed: the key; of nodes, behind it the number of the stripe, unless that is 0. */
+struct place {
+    char text[STORE_KEY_MAX + 32];
+};
+
+static struct place place_of(const struct store_proxies *p, const char *key, uint64_t off)
+{
+    struct place place;
+    uint64_t stripe = p->node.address ? off / STORE_STRIPE : 0;
+    snprintf(place.text, sizeof place.text, stripe ? "%s/%llu" : "%s", key, (unsigned long long)stripe);
+    return place;
 }
 
 /* The best proxy of one weight, or of all; proxy NULL: none is available. */
@@ -121,27 +99,29 @@ struct candidate {
 
 static void keep_better(struct candidate *best, const struct candidate *other)
 {
-    if (other->proxy && (!best->proxy || cost_of(other->score, other->weight) < cost_of(best->score, best->weight)))
+    if (other->proxy &&
+        (!best->proxy || score_cost(other->score, other->weight) < score_cost(best->score, best->weight)))
         *best = *other;
 }
 
-/* Return the available proxy with the best score, or NULL. Compares within each weight first, so that rounding plays no
- * part where all weights are equal. */
-static struct proxy *best_of(const struct proxy_list *list, const char *key, uint64_t now)
+/* Return the available proxy with the best score, or NULL. leaving: nodes that leave count, too. Compares within each
+ * weight first, so that rounding plays no part where all weights are equal. */
+static struct proxy *best_of(const struct proxy_list *list, const struct place *place, uint64_t now, bool leaving)
 {
     struct candidate best = {0}, first = {0};
-    uint64_t s[LANES];
+    uint64_t s[SCORE_LANES];
     for (size_t i = 0; i < list->n; i++) {
         const struct ranked *r = &list->ranked[i];
-        if (i % LANES == 0)
-            scores(r, list->n - i, key, s);
+        if (i % SCORE_LANES == 0)
+            scores(r, list->n - i, place->text, s);
         if (first.weight != r->weight) {
             keep_better(&best, &first);
             first = (struct candidate){.weight = r->weight};
         }
-        if ((!first.proxy || s[i % LANES] > first.score) && may_be_asked(r->proxy, now)) {
+        if ((!first.proxy || s[i % SCORE_LANES] > first.score) && may_be_asked(r->proxy, now) &&
+            (leaving || !is_leaving(r->proxy))) {
             first.proxy = r->proxy;
-            first.score = s[i % LANES];
+            first.score = s[i % SCORE_LANES];
         }
     }
     keep_better(&best, &first);
@@ -197,16 +177,46 @@ static bool take(struct store_proxies *p, struct proxy *proxy, uint64_t now, boo
     return true;
 }
 
-struct proxy *proxies_choose(struct store_proxies *p, const char *key, bool *trial)
+struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
     uint64_t now = clock_now_ms();
     struct proxy *proxy;
     *trial = false;
     do
-        proxy = best_of(list, key, now);
+        proxy = best_of(list, &place, now, false);
     while (proxy && !take(p, proxy, now, trial));
     return proxy;
+}
+
+struct proxy *proxies_choose_leaving(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
+{
+    if (!store_proxies_departures(p))
+        return NULL;
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
+    uint64_t now = clock_now_ms();
+    struct proxy *proxy = best_of(list, &place, now, true);
+    *trial = false;
+    return proxy && is_leaving(proxy) && !proxy->self && take(p, proxy, now, trial) ? proxy : NULL;
+}
+
+bool proxies_own(struct store_proxies *p, const char *key, uint64_t off)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
+    const struct proxy *proxy = best_of(list, &place, clock_now_ms(), false);
+    return !proxy || proxy->self;
+}
+
+bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t off)
+{
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    const struct place place = place_of(p, key, off);
+    uint64_t now = clock_now_ms();
+    const struct proxy *had = best_of(list, &place, now, true), *has = best_of(list, &place, now, false);
+    return has && has->self && had != has;
 }
 
 /* ---- health ---- */
@@ -252,16 +262,41 @@ void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, b
         uint64_t now = clock_now_ms();
         if (trial)
             proxy->on_trial = false;
-        if (good)
+        if (good) {
+            proxy->lacks = 0;
             good_locked(proxy, trial, now);
-        else
+        } else {
             went_down = bad_locked(proxy, trial, now);
+        }
         show_locked(proxy);
     }
     if (good && trial)
         log_info("shared cache proxy %s answers again", proxy->store->url);
     if (went_down)
         log_warning("shared cache proxy %s is skipped until it answers again: %.300s", proxy->store->url, error_text());
+}
+
+void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial)
+{
+    bool went_down = false;
+    {
+        SCOPED_LOCK(&p->lock);
+        uint64_t now = clock_now_ms();
+        if (trial)
+            proxy->on_trial = false;
+        proxy->lacks += proxy->lacks < LACKS_MAX;
+        if (proxy->lacks < LACKS_MAX) {
+            good_locked(proxy, trial, now);
+        } else if (trial || !proxy->down) {
+            went_down = !proxy->down;
+            go_down_locked(proxy, now);
+        }
+        show_locked(proxy);
+    }
+    if (went_down)
+        log_warning("node %s is skipped until it answers again: it had none of the last %d ranges that it was asked "
+                    "for, and the store has them; see its status",
+                    proxy->store->url, LACKS_MAX);
 }
 
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
@@ -272,11 +307,12 @@ void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
     show_locked(proxy);
 }
 
-void proxies_report_bad(struct store_proxies *p, const char *key)
+void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    struct proxy *proxy = best_of(list, key, clock_now_ms());
-    if (!proxy)
+    const struct place place = place_of(p, key, off);
+    struct proxy *proxy = best_of(list, &place, clock_now_ms(), false);
+    if (!proxy || proxy->self)
         return;
     counter_add(&proxy->counts.wrong, 1);
     counter_add(&p->totals.wrong, 1);
@@ -289,7 +325,7 @@ void proxies_report_bad(struct store_proxies *p, const char *key)
 /* Return the list's proxy of this URL, or NULL. */
 static struct proxy *list_find(const struct proxy_list *list, const char *url)
 {
-    uint64_t seed = seed_of(url);
+    uint64_t seed = score_seed(url);
     for (size_t i = 0; i < list->n; i++) {
         struct proxy *proxy = list->ranked[i].proxy;
         if (list->ranked[i].seed == seed && !strcmp(proxy->store->url, url))
@@ -308,17 +344,29 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = true;
+    proxy->weight = p->weight;
     *out = steal_ptr(&proxy);
     return 0;
 }
 
-/* Equal weights stay in the order in which they were given, which status shows. */
-static void list_insert(struct proxy_list *list, struct proxy *proxy, unsigned weight)
+/* This machine's addresses may have changed since the list did last. */
+static void find_self(const struct store_proxies *p, struct proxy *proxy)
 {
+    proxy->self = p->node.address && member_is_self(proxy->store->url, p->node.address);
+    if (proxy->self)
+        proxy->leaving = store_proxies_left(p);
+}
+
+/* Add a proxy to a list that is being made, which has room. given: its weight in the list of members; 0: none. Equal
+ * weights stay in the order in which they were given, which status shows. */
+static void list_insert(const struct store_proxies *p, struct proxy_list *list, struct proxy *proxy, unsigned given)
+{
+    unsigned weight = given ? given : p->node.address ? proxy->weight : 1;
     size_t at = list->n++;
     for (; at && list->ranked[at - 1].weight > weight; at--)
         list->ranked[at] = list->ranked[at - 1];
-    list->ranked[at] = (struct ranked){.proxy = proxy, .seed = seed_of(proxy->store->url), .weight = weight};
+    list->ranked[at] =
+        (struct ranked){.proxy = proxy, .seed = score_seed(proxy->store->url), .weight = weight, .given = given};
 }
 
 static int list_new(size_t n, struct proxy_list **out)
@@ -330,28 +378,122 @@ static int list_new(size_t n, struct proxy_list **out)
     return 0;
 }
 
-/* Opens and closes outside the lock. Only this function changes p->list, and one thread at a time calls it. */
+/* Make the list the one that gets look at, and return the old one. */
+static struct proxy_list *list_swap(struct store_proxies *p, struct proxy_list *fresh)
+{
+    SCOPED_LOCK(&p->lock);
+    struct proxy_list *old = p->list;
+    p->list = fresh;
+    return old;
+}
+
+/* A node that is in no list asks others and keeps nothing for them. */
+static void warn_if_absent(const struct store_proxies *p, const struct proxy_list *list)
+{
+    bool here = false;
+    for (size_t i = 0; i < list->n; i++)
+        here |= list->ranked[i].proxy->self;
+    if (p->node.address && list->n && !here)
+        log_warning(
+            "peer-listen: none of the %zu nodes that l2 lists is this one, which listens at %s: nothing belongs to it; "
+            "write its address and port into the list",
+            list->n, p->node.address);
+}
+
+/* Opens and closes outside the lock. */
 int proxies_set(struct store_proxies *p, const struct members *members)
 {
     CLEANUP(cleanup_list) struct proxy_list *fresh = NULL;
     assert(members->len <= STORE_L2_MAX);
     int rc = list_new(members->len, &fresh);
+    SCOPED_LOCK(&p->changing);
     for (size_t i = 0; !rc && i < members->len; i++) {
         struct proxy *proxy = list_find(p->list, members->items[i].url);
         if (proxy)
             atomic_fetch_add(&proxy->refs, 1);
         else
             rc = proxy_new(p, members->items[i].url, &proxy);
-        if (!rc)
-            list_insert(fresh, proxy, members->items[i].weight);
+        if (rc)
+            break;
+        find_self(p, proxy);
+        list_insert(p, fresh, proxy, members->items[i].weight);
     }
     if (rc)
         return rc;
-    SCOPED_LOCK(&p->lock);
-    struct proxy_list *old = p->list;
-    p->list = fresh;
-    fresh = old; /* dropped at the end, after the lock */
+    warn_if_absent(p, fresh);
+    fresh = list_swap(p, fresh); /* the old one is dropped at the end, after the lock */
     return 0;
+}
+
+/* ---- weights ---- */
+
+/* Make the list anew, with the weights of now. Without memory they stay as they are until the next change. */
+static void reweigh_locked(struct store_proxies *p)
+{
+    const struct proxy_list *old = p->list;
+    struct proxy_list *fresh;
+    if (list_new(old->n, &fresh))
+        return;
+    for (size_t i = 0; i < old->n; i++) {
+        const struct ranked *r = &old->ranked[i];
+        atomic_fetch_add(&r->proxy->refs, 1);
+        list_insert(p, fresh, r->proxy, r->given ? r->weight : 0);
+    }
+    list_unref(list_swap(p, fresh));
+}
+
+void store_proxies_weigh(struct store_proxies *p, unsigned weight)
+{
+    SCOPED_LOCK(&p->changing);
+    p->weight = weight;
+    for (size_t i = 0; i < p->list->n; i++)
+        p->list->ranked[i].proxy->weight = weight;
+    reweigh_locked(p);
+}
+
+/* A node that stays after all says its weight again. */
+static void note_leaving(struct store_proxies *p, struct proxy *proxy, bool leaving)
+{
+    if (atomic_exchange(&proxy->leaving, leaving) == leaving)
+        return;
+    if (leaving)
+        atomic_fetch_add(&p->departures, 1);
+    log_info("node %s %s", proxy->store->url, leaving ? "leaves: others take over what it keeps" : "stays");
+}
+
+/* A list of another node, or a lie, may say anything: what is no weight changes nothing. */
+void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
+{
+    if (weight < 0 || weight > STORE_WEIGHT_MAX || !p->node.address)
+        return;
+    atomic_store_explicit(&proxy->store->node, true, memory_order_relaxed);
+    note_leaving(p, proxy, !weight);
+    if (!weight || atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
+        return;
+    log_info("node %s has the weight %u", proxy->store->url, (unsigned)weight);
+    SCOPED_LOCK(&p->changing);
+    reweigh_locked(p);
+}
+
+/* ---- leaving ---- */
+
+void store_proxies_leave(struct store_proxies *p)
+{
+    atomic_store(&p->left, true);
+    CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
+    for (size_t i = 0; i < list->n; i++)
+        if (list->ranked[i].proxy->self)
+            atomic_store(&list->ranked[i].proxy->leaving, true);
+}
+
+bool store_proxies_left(const struct store_proxies *p)
+{
+    return atomic_load_explicit(&p->left, memory_order_relaxed);
+}
+
+unsigned store_proxies_departures(const struct store_proxies *p)
+{
+    return atomic_load_explicit(&p->departures, memory_order_relaxed);
 }
 
 /* ---- reports ---- */
@@ -367,6 +509,8 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
         struct proxy *proxy = out->list->ranked[i].proxy;
         items[i] = (struct store_l2_report){.url = proxy->store->url,
                                             .weight = out->list->ranked[i].weight,
+                                            .self = proxy->self,
+                                            .leaving = is_leaving(proxy),
                                             .down = proxy->down,
                                             .requests = counter_get(&proxy->counts.requests),
                                             .bytes = counter_get(&proxy->counts.bytes),
@@ -395,7 +539,7 @@ static uint64_t count_down(struct store_proxies *p, const struct proxy_list *lis
 }
 
 /* Metrics are sums over all proxies; proxies_reports gives them one by one. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_visit *visit, void *arg)
+void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
     struct proxy_counts *sum = &p->totals;
@@ -408,6 +552,8 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_
          counter_get(&sum->failures)},
         {"granary_l2_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
          fallen_through},
+        {"granary_l2_own_total", "GETs of packs and index nodes from the store that other nodes would ask this one for",
+         own},
         {"granary_l2_wrong_total",
          "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
          counter_get(&sum->wrong)},
@@ -418,7 +564,8 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, counter_
 
 /* ---- life ---- */
 
-int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, struct store_proxies **out)
+int proxies_new(proxy_open *open, void *open_arg, const struct store_options *options, const struct store_node *node,
+                struct store_proxies **out)
 {
     CLEANUP_FREE struct store_proxies *p = calloc(1, sizeof *p);
     if (!p)
@@ -427,9 +574,12 @@ int proxies_new(proxy_open *open, void *open_arg, const struct store_options *op
     p->open = open;
     p->open_arg = open_arg;
     p->options = *options;
+    p->node = *node;
+    p->weight = 1;
     int rc = list_new(0, &p->list);
     if (rc)
         return rc;
+    pthread_mutex_init(&p->changing, NULL);
     pthread_mutex_init(&p->lock, NULL);
     *out = steal_ptr(&p);
     return 0;
@@ -446,6 +596,7 @@ void proxies_unref(struct store_proxies *p)
     if (atomic_fetch_sub(&p->refs, 1) > 1)
         return;
     list_unref(p->list);
+    pthread_mutex_destroy(&p->changing);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 
@@ -15,7 +16,9 @@ struct store_l2 {
     struct store base;
     struct store *origin;          /* owned */
     struct store_proxies *proxies; /* a reference */
-    counter fallen_through;        /* gets of packs and index nodes that went to origin */
+    counter fallen_through;        /* gets of packs and index nodes that went to origin for want of a proxy */
+    counter own;                   /* those that went there because this node is the proxy */
+    counter not_here;              /* those that went there because the node that owns it did not have it */
 };
 
 static struct store_l2 *self(struct store *s)
@@ -44,6 +47,16 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
 {
     struct error failure;
     error_take(&failure, rc);
+    if (context->not_here) {
+        context->owner_lacks = true;
+        counter_add(&t->not_here, 1);
+        rc = store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
+        if (rc)
+            proxies_call_off(t->proxies, proxy, trial);
+        else
+            proxies_lacks(t->proxies, proxy, trial);
+        return rc;
+    }
     counter_add(&proxy->counts.failures, 1);
     counter_add(&t->proxies->totals.failures, 1);
     counter_add(&t->fallen_through, 1);
@@ -62,17 +75,48 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
     return 0;
 }
 
+enum { PROOF_MAX = sizeof PEER_PROOF_HEADER + 1 + PEER_PROOF_MAX };
+
+/* Let the request say that this node has the nodes' key. */
+static void prove(const struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
+                  struct request_context *context, char out[PROOF_MAX])
+{
+    struct peer_key *k = t->proxies->node.key;
+    const char *value = context->header ? strchr(context->header, ' ') : NULL;
+    char proof[PEER_PROOF_MAX];
+    context->proof = NULL;
+    if (!k || !value)
+        return;
+    const struct peer_get get = {.key = key, .off = off, .len = len, .chunks = value + 1};
+    snprintf(out, PROOF_MAX, PEER_PROOF_HEADER ": %s", peer_key_prove(k, &get, time(NULL), proof));
+    context->proof = out;
+}
+
+/* One get from a proxy, counted. *resume has what was passed on before. */
+static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
+               struct request_context *context, struct store_resume *resume)
+{
+    char proof[PROOF_MAX];
+    counter_add(&proxy->counts.requests, 1);
+    counter_add(&t->proxies->totals.requests, 1);
+    context->not_here = false;
+    context->node_weight = -1;
+    prove(t, key, off, len, context, proof);
+    int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, resume);
+    context->proof = NULL;
+    proxies_heard(t->proxies, proxy, context->node_weight);
+    counter_add(&proxy->counts.bytes, resume->done);
+    counter_add(&t->proxies->totals.bytes, resume->done);
+    return rc;
+}
+
 /* Get from the key's proxy, and what it fails to send from the store. Every return ends a trial, by proxies_complete()
  * or proxies_call_off(). */
 static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, const char *key, uint64_t off, uint64_t len,
                        struct request_context *context, store_sink *sink, void *arg)
 {
     struct store_resume resume = {.sink = sink, .arg = arg};
-    counter_add(&proxy->counts.requests, 1);
-    counter_add(&t->proxies->totals.requests, 1);
-    int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, &resume);
-    counter_add(&proxy->counts.bytes, resume.done);
-    counter_add(&t->proxies->totals.bytes, resume.done);
+    int rc = ask(t, proxy, key, off, len, context, &resume);
     if (resume.stopped) {
         proxies_call_off(t->proxies, proxy, trial);
         return rc;
@@ -86,19 +130,55 @@ static int l2_get_from(struct store_l2 *t, struct proxy *proxy, bool trial, cons
     return 0;
 }
 
+/* Ask the leaving node that had the key. 1: it is not here, and nothing was passed on; else the result of the get, with
+ * what it failed to send from the store, if there is one. */
+static int get_from_leaving(struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
+                            struct request_context *context, store_sink *sink, void *arg)
+{
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    bool trial;
+    struct proxy *proxy = proxies_choose_leaving(t->proxies, key, off, &trial);
+    if (!proxy)
+        return 1;
+    int rc = ask(t, proxy, key, off, len, context, &resume);
+    bool whole = resume.done == len, failed = !whole && !resume.stopped && !context->not_here;
+    counter_add(&proxy->counts.failures, failed);
+    counter_add(&t->proxies->totals.failures, failed);
+    if (resume.stopped)
+        proxies_call_off(t->proxies, proxy, trial);
+    else
+        proxies_complete(t->proxies, proxy, !failed, trial);
+    proxy_unref(proxy);
+    if (whole || resume.stopped)
+        return whole ? 0 : rc;
+    struct error aside; /* a get that succeeds after all does not end with this sentence */
+    error_take(&aside, rc);
+    if (!resume.done)
+        return 1;
+    if (!t->origin)
+        return error_restore(&aside);
+    return store_get_until(t->origin, key, off + resume.done, len - resume.done, context, store_pass_on, &resume);
+}
+
 static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                   store_sink *sink, void *arg)
 {
     struct store_l2 *t = self(s);
     bool trial = false;
+    context->owner_lacks = false;
     if (!through_l2(key))
         return store_get_until(t->origin, key, off, len, context, sink, arg);
-    struct proxy *proxy = proxies_choose(t->proxies, key, &trial);
-    if (!proxy) {
-        counter_add(&t->fallen_through, 1);
+    int rc = get_from_leaving(t, key, off, len, context, sink, arg);
+    if (rc != 1)
+        return rc;
+    struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
+    if (!proxy || proxy->self) { /* this node owns it: others ask here */
+        counter_add(proxy ? &t->own : &t->fallen_through, 1);
+        if (proxy)
+            proxy_unref(proxy);
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     }
-    int rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
+    rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
     proxy_unref(proxy);
     return rc;
 }
@@ -108,10 +188,15 @@ static struct store *l2_origin(struct store *s)
     return self(s)->origin;
 }
 
-static void l2_report_bad(struct store *s, const char *key)
+static void l2_report_bad(struct store *s, const char *key, uint64_t off)
 {
     if (through_l2(key))
-        proxies_report_bad(self(s)->proxies, key);
+        proxies_report_bad(self(s)->proxies, key, off);
+}
+
+static bool l2_is_own(struct store *s, const char *key, uint64_t off)
+{
+    return !through_l2(key) || proxies_own(self(s)->proxies, key, off);
 }
 
 /* ---- everything else is the store's ---- */
@@ -157,7 +242,10 @@ static void l2_close(struct store *s)
 static void l2_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_l2 *t = self(s);
-    proxies_counters(t->proxies, counter_get(&t->fallen_through), visit, arg);
+    proxies_counters(t->proxies, counter_get(&t->fallen_through), counter_get(&t->own), visit, arg);
+    visit(arg, &(struct counter_row){"granary_l2_not_here_total",
+                                     "GETs that went to the store because another node did not have the range",
+                                     counter_get(&t->not_here)});
     store_counters(t->origin, visit, arg);
 }
 
@@ -181,14 +269,42 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         .health = l2_health,
         .origin = l2_origin,
         .report_bad = l2_report_bad,
+        .is_own = l2_is_own,
     };
     struct store_l2 *t = calloc(1, sizeof *t);
     if (!t) {
         store_close(origin);
         return error_no_memory();
     }
-    t->base = (struct store){.ops = &ops, .url = origin->url};
+    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->node.address};
     t->origin = origin;
+    t->proxies = proxies_ref(proxies);
+    *out = &t->base;
+    return 0;
+}
+
+/* ---- what leaving nodes have ---- */
+
+static int leaving_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                       store_sink *sink, void *arg)
+{
+    int rc = get_from_leaving(self(s), key, off, len, context, sink, arg);
+    return rc == 1 ? error_set(-ENOENT, "%s: no node that leaves has it", key) : rc;
+}
+
+static void leaving_close(struct store *s)
+{
+    proxies_unref(self(s)->proxies);
+    free(s);
+}
+
+int store_leaving_open(struct store_proxies *proxies, struct store **out)
+{
+    static const struct store_ops ops = {.get = leaving_get, .close = leaving_close};
+    struct store_l2 *t = calloc(1, sizeof *t);
+    if (!t)
+        return error_no_memory();
+    t->base = (struct store){.ops = &ops, .url = "nodes that leave", .striped = true};
     t->proxies = proxies_ref(proxies);
     *out = &t->base;
     return 0;

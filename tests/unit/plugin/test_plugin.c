@@ -190,6 +190,35 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
     stack_options_release(&o);
 }
 
+/* What a server needs to be a node, and what only a node may have; the last one is good. */
+static void test_plugin__a_node_needs_a_list_a_cache_and_a_key(void **state)
+{
+    static const struct {
+        const char *given[5][2], *said; /* said NULL: it is good */
+    } cases[] = {
+        {{{"peer-listen", "h:9"}}, "l2="},
+        {{{"peer-listen", "h:9"}, {"l2", "/list"}}, "cache="},
+        {{{"peer-listen", "h:9"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-key="},
+        {{{"peer-key", "none"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-listen"},
+        {{{"peer-key", "none"}, {"peer-keep", "none"}}, "peer-listen"},
+        {{{"peer-keep", "none"}, {"l2", "/list"}, {"cache", "/d:1G"}}, "peer-listen"},
+        {{{"peer-listen", "h:9"}, {"l2", "/list"}, {"cache", "/d:1G"}, {"peer-key", "none"}, {"peer-keep", "hot"}},
+         NULL},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        struct stack_options o;
+        stack_options_init(&o);
+        assert_int_equal(stack_options_set(&o, "image", "/s/i"), 0);
+        assert_int_equal(stack_options_set(&o, "peer-listen", "h:0"), -EINVAL); /* nobody could ask there */
+        for (size_t k = 0; k < 5 && cases[i].given[k][0]; k++)
+            assert_int_equal(stack_options_set(&o, cases[i].given[k][0], cases[i].given[k][1]), 0);
+        assert_int_equal(stack_options_complete(&o), cases[i].said ? -EINVAL : 0);
+        if (cases[i].said && !strstr(error_text(), cases[i].said))
+            fail_msg("'%s' does not name %s", error_text(), cases[i].said);
+        stack_options_release(&o);
+    }
+}
+
 #define THREADS(line) server_threads_parse(line, sizeof(line))
 
 static void test_plugin__threads_are_read_as_nbdkit_reads_them(void **state)
@@ -338,6 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plugin__an_export_name_is_told_from_a_reference),
         cmocka_unit_test(test_plugin__every_parameter_reaches_the_stack),
+        cmocka_unit_test(test_plugin__a_node_needs_a_list_a_cache_and_a_key),
         cmocka_unit_test(test_plugin__a_cache_may_be_a_share_of_its_filesystem),
         cmocka_unit_test(test_plugin__watermarks_are_two_percentages),
         cmocka_unit_test(test_plugin__the_disk_timeout_is_seconds_to_minutes),

@@ -295,7 +295,7 @@ static void test_store_l2__an_address_with_a_password_is_refused_unseen(void **s
     const char *const wrong[] = {"http://cache1/faces", "http://me:secret@cache2/faces"};
     const struct store_options options = {.connections = 1};
     struct store_proxies *proxies;
-    assert_int_equal(store_proxies_open(wrong, 2, &options, &proxies), -EINVAL);
+    assert_int_equal(store_proxies_open(wrong, 2, &options, NULL, &proxies), -EINVAL);
     assert_null(strstr(error_text(), "secret"));
     assert_non_null(strstr(error_text(), "shared cache proxy: "));
 }

@@ -342,7 +342,7 @@ static void test_store_l2_lists__five_hundred_members(void **state)
     for (unsigned k = 0; k < TIMES; k++) {
         bool trial;
         snprintf(key, sizeof key, "packs/%02x/%064u", k & 255, k);
-        struct proxy *proxy = proxies_choose(w.proxies, key, &trial);
+        struct proxy *proxy = proxies_choose(w.proxies, key, 0, &trial);
         shared[((struct counted *)proxy->store)->i]++;
         proxy_unref(proxy);
     }

@@ -147,6 +147,12 @@ static void test_store_l2_names__a_name_has_one_form(void **state)
         "dns+https://all.caches/faces", "dns+cache:8080",    "dns+http://",
         "dns+http://a b/faces",         "dns+http://[::1]/", "dns+http://all.caches:/x"};
     static struct world w;
+    struct name_url name;
+    assert_int_equal(name_url_parse("dns+https://all.nodes:9465/faces", true, &name), 0); /* among nodes alone */
+    assert_string_equal(name.scheme, "https://");
+    assert_string_equal(name.host, "all.nodes");
+    assert_string_equal(name.rest, ":9465/faces");
+    name_url_release(&name);
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
         struct store_proxies *p;
         const struct follow_config config = {.lists = &wrong[i], .n = 1, .open = open_counted, .open_arg = &w};

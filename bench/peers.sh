@@ -1,0 +1,129 @@
+#!/bin/bash
+# Nodes that are each other's cache: N nodes read an N-th of a shuffled data set each, three epochs, with a cache of
+# SHARE percent of the data set on every node, behind a link to the store that all of them share.
+#
+#   peers.sh [NODES] [MBIT] [DELAY_MS]     default 3 100 5
+#
+#   alone   every node has its own cache
+#   nginx   an nginx on every node, behind --l2, with nine tenths of the share, and the server with one tenth
+#   peers   --l2 with --peer-listen and --peer-keep none: the nodes' caches are the union
+#
+# Says for each: bytes from the store over bytes of the data set, seconds of each epoch, CPU of the servers, bytes that
+# the nodes keep on disk over bytes of the data set. Nodes reach each other without the link. FILES (4000), SHARE (40).
+NODES=${1:-3} MBIT=${2:-100} DELAY=${3:-5}
+. "$(dirname "$0")/lib.sh"
+FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
+
+SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
+mkdir -p "$SHM/www" "$W/nginx"
+openssl rand -hex 32 >"$W/key"
+READER=$W/epoch-reader
+cc -O2 -D_GNU_SOURCE -o "$READER" "$BENCH/epoch/reader.c"
+data=$(data_set "$FILES" 20)
+"$READER" make "$data" >"$W/list"
+"$GRANARY" build -q "$data" "file://$SHM/www/lake/set" >&2
+stored=$("$GRANARY" inspect --json "file://$SHM/www/lake/set" | jq .stored_bytes)
+cache=$((stored * SHARE / 100))
+
+link_up "$DELAY" "$MBIT"
+cat >"$W/nginx/conf" <<CONFIGURATION
+user root; worker_processes 2; pid $W/nginx/pid; error_log $W/nginx/error.log; daemon off;
+events { worker_connections 1024; }
+http { access_log off; sendfile on; tcp_nodelay on; keepalive_requests 1000000; server { listen 10.77.0.2:8080; location / { root $SHM/www; } } }
+CONFIGURATION
+background "${IN_SERVER[@]}" nginx -p "$W/nginx" -c "$W/nginx/conf"
+wait_for 30 in_server curl -s -o /dev/null http://10.77.0.2:8080/lake/granary.json
+
+# A node's nginx: the shipped configuration, on port 9100 + node
+node_nginx() {
+    mkdir -p "$W/nginx$1"
+    {
+        echo "user root; worker_processes 1; pid $W/nginx$1/pid; error_log $W/nginx$1/error.log; daemon off;"
+        echo "events { worker_connections 1024; } http { access_log off;"
+        sed -e "s|/var/cache/nginx/granary|$W/nginx$1/kept|; s|BUCKET.s3.eu-central-1.amazonaws.com:443|10.77.0.2:8080|" \
+            -e "s|https://granary_store|http://granary_store|; s|BUCKET.s3.eu-central-1.amazonaws.com|10.77.0.2|" \
+            -e "s|listen 8080|listen 127.0.0.1:$((9100 + $1))|; s|max_size=400g|max_size=$((cache * 9 / 10))|" \
+            "$SOURCE/deploy/nginx/granary-l2.conf"
+        echo "}"
+    } >"$W/nginx$1/conf"
+    background "${IN_CLIENT[@]}" nginx -p "$W/nginx$1" -c "$W/nginx$1/conf"
+    nginxes+=("$BACKGROUND_PID")
+}
+
+ticks() {
+    local pid sum=0
+    for pid in "$@"; do sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
+    echo $sum
+}
+
+# An epoch: every node reads its part of one shuffle; prints the seconds until the last has ended.
+epoch() {
+    local n pids=()
+    shuf --random-source=<(yes "$1") "$W/list" >"$W/shuffled"
+    for ((n = 0; n < NODES; n++)); do awk -v n="$n" -v of="$NODES" 'NR % of == n' "$W/shuffled" >"$W/part$n"; done
+    local start end
+    start=$(date +%s.%N)
+    for ((n = 0; n < NODES; n++)); do
+        "$READER" read "$W/part$n" "$W/mnt$n" 4 0 >"$W/read$n" &
+        pids+=($!)
+    done
+    for n in "${pids[@]}"; do wait "$n" || { echo "an epoch failed: $(cat "$W"/read*)" >&2; exit 1; }; done
+    end=$(date +%s.%N)
+    awk -v a="$start" -v b="$end" 'BEGIN { printf "%.1f\n", b - a }'
+}
+
+extra_cleanup() {
+    local dir
+    for dir in "$W"/mnt*; do ! mountpoint -q "$dir" || "$GRANARY" umount "$dir" >&2; done
+}
+
+# run NAME: mounts, epochs, and the row
+run() {
+    local n own=$cache before servers=() nginxes=() times=() l2 ticks_before
+    rm -rf "$W"/cache* "$W"/nginx?/kept "$W/members"
+    for ((n = 0; n < NODES; n++)); do
+        case $1 in
+            nginx) echo "http://127.0.0.1:$((9100 + n))/images" ;;
+            peers) echo "http://127.0.0.1:$((9200 + n))/lake" ;;
+        esac
+    done >"$W/members"
+    if [ "$1" = nginx ]; then
+        own=$((cache / 10))
+        for ((n = 0; n < NODES; n++)); do node_nginx $n; done
+        for ((n = 0; n < NODES; n++)); do wait_for 30 in_client curl -s -o /dev/null "http://127.0.0.1:$((9100 + n))/"; done
+    fi
+    for ((n = 0; n < NODES; n++)); do
+        l2=()
+        [ "$1" = alone ] || l2=(--l2 "$W/members")
+        [ "$1" != peers ] || l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-key "$W/key" --peer-keep none)
+        mkdir -p "$W/mnt$n"
+        # not by ip netns exec, whose mounts nobody else sees
+        nsenter --net="/run/netns/$LINK-c" "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
+        mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")
+    done
+    for n in "${nginxes[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
+    before=$(link_bytes)
+    ticks_before=$(ticks "${servers[@]}")
+    for n in $(seq $EPOCHS); do
+        drop_caches
+        times+=("$(epoch "$n")")
+    done
+    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "$(ratio $(($(link_bytes) - before)) "$stored")" "${times[*]}" \
+        "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
+    for ((n = 0; n < NODES; n++)); do "$GRANARY" umount "$W/mnt$n" >&2; done
+    for n in "${nginxes[@]}"; do kill "$n"; done
+}
+
+# Bytes of chunks in the servers' caches, and of slices in the caches of nginx.
+held() {
+    local n sum=0
+    for ((n = 0; n < NODES; n++)); do
+        sum=$((sum + $("$GRANARY" status --quick --json "$W/mnt$n" | jq '.counters.granary_cache_used_bytes // 0')))
+        [ ! -d "$W/nginx$n/kept" ] || sum=$((sum + $(du -sb "$W/nginx$n/kept" | cut -f1)))
+    done
+    echo $sum
+}
+
+echo "| | nodes | bytes from the store / data set | epochs, s | CPU of the servers, s | held on disk / data set |"
+echo "| --- | --- | --- | --- | --- | --- |"
+for how in ${HOW:-alone nginx peers}; do run "$how"; done
