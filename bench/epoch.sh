@@ -1,5 +1,5 @@
 #!/bin/bash
-# epoch.sh [FILES] [CONTENDER...]: training over a slow link: what it takes to read a data set of FILES (20,000: 2.0 GB)
+# epoch.sh [FILES] [CONTENDER...]: training over a slow link: what it takes to read a dataset of FILES (20,000: 2.0 GB)
 # files from S3, 1 Gbit/s and 10 ms round trip away, by 8 processes, for the first time and again. Every file is
 # compared.
 #
@@ -7,7 +7,7 @@
 # granary:KEY=VALUE,... is granary with parameters of its plugin. ROWS, some of:
 #   epochs      attach; find; ls -lR; a shuffled epoch with nothing cached; again without the page cache; again with it
 #   sequential  the files in order, nothing cached       sample  1,000 files spread over the set, nothing cached
-#   half        a cache of half the data set, three shuffled epochs without the page cache (granary and rclone)
+#   half        a cache of half the dataset, three shuffled epochs without the page cache (granary and rclone)
 #   extra       another set, each nothing cached and again without the page cache: `import numpy, torch` from an image
 #               of a Python environment, random reads of an LMDB file, a torch DataLoader over torchvision's ImageFolder
 # Besides, `link`: the bytes of the set by 16 connections of curl, in ranged gets of 4 MiB.

@@ -70,7 +70,7 @@ def change(n, part):
 
 
 def jobs(n, own):
-    """Two jobs in shuffled epochs at the same speed: own 1: a data set each, one half as large; 0: the same."""
+    """Two jobs in shuffled epochs at the same speed: own 1: a dataset each, one half as large; 0: the same."""
     a = shuffled(range(n))
     b = shuffled(range(n, n + n // 2) if own else range(n))
     while True:

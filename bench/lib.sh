@@ -2,7 +2,7 @@
 # Sourced by the benchmarks: the programs, a place for data, the servers behind the slow link, medians and ratios.
 #
 #   GRANARY_BUILD   a release build (default: build-release of this tree, made when it is missing)
-#   BENCH_DIR       where data sets are kept between runs (default /var/tmp/granary-bench); 10 GB are enough
+#   BENCH_DIR       where datasets are kept between runs (default /var/tmp/granary-bench); 10 GB are enough
 #   REPEATS         of every measurement, contenders taking turns (default 3)
 #   PREFIX          before every program that is measured, e.g. on a busy machine `chrt -f 1`, which keeps other work off
 #                   the CPUs, though not off the disk; before the link and the front server too
@@ -73,7 +73,7 @@ megabytes() { awk -v b="$1" -v s="$2" 'BEGIN { printf "%.1f\n", b / s / 1e6 }'; 
 # data_set FILES DIRECTORIES: its directory; made once
 data_set() {
     local dir=$BENCH_DIR/data-$1-$2
-    note "data set: $1 files (made once, kept in $BENCH_DIR)"
+    note "dataset: $1 files (made once, kept in $BENCH_DIR)"
     python3 "$BENCH/data.py" "$dir" "$1" "$2"
     echo "$dir/set"
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# memory.sh [FILES]: what stays resident of a server that reads a data set of FILES (10,000: 1.0 GB) files from a file
+# memory.sh [FILES]: what stays resident of a server that reads a dataset of FILES (10,000: 1.0 GB) files from a file
 # store: VmRSS in MiB after its start, after one whole read with nothing cached, after a second one from the cache,
 # after eight more, after 15 s without a read; and the highest of the first two reads, and of the last. Servers: nbdkit
 # with the plugin and granary-nbd, read by nbdcopy, and granary-fuse, read by 8 processes past the page cache.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Nodes that are each other's cache: N nodes read an N-th of a shuffled data set each, three epochs, with a cache of
-# SHARE percent of the data set on every node, behind a link to the store that all of them share.
+# Nodes that are each other's cache: N nodes read an N-th of a shuffled dataset each, three epochs, with a cache of
+# SHARE percent of the dataset on every node, behind a link to the store that all of them share.
 #
 #   peers.sh [NODES] [MBIT] [DELAY_MS]     default 3 100 5
 #
@@ -8,8 +8,8 @@
 #   nginx   an nginx on every node, behind --l2, with nine tenths of the share, and the server with one tenth
 #   peers   --l2 with --peer-listen and --peer-keep none: the nodes' caches are the union
 #
-# Says for each: bytes from the store over bytes of the data set, seconds of each epoch, CPU of the servers, bytes that
-# the nodes keep on disk over bytes of the data set. Nodes reach each other without the link. FILES (4000), SHARE (40).
+# Says for each: bytes from the store over bytes of the dataset, seconds of each epoch, CPU of the servers, bytes that
+# the nodes keep on disk over bytes of the dataset. Nodes reach each other without the link. FILES (4000), SHARE (40).
 NODES=${1:-3} MBIT=${2:-100} DELAY=${3:-5}
 . "$(dirname "$0")/lib.sh"
 FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
@@ -124,6 +124,6 @@ held() {
     echo $sum
 }
 
-echo "| | nodes | bytes from the store / data set | epochs, s | CPU of the servers, s | held on disk / data set |"
+echo "| | nodes | bytes from the store / dataset | epochs, s | CPU of the servers, s | held on disk / dataset |"
 echo "| --- | --- | --- | --- | --- | --- |"
 for how in ${HOW:-alone nginx peers}; do run "$how"; done

@@ -7,7 +7,7 @@ CLIENT=("${PREFIX[@]}" nsenter "--net=/run/netns/$LINK-c") # ip netns exec would
 READER=$GRANARY_BUILD/bench/epoch-reader
 READERS=${READERS:-8}
 
-# slow_mount_up RTT_MS: the data set's list and length, the link, nginx
+# slow_mount_up RTT_MS: the dataset's list and length, the link, nginx
 slow_mount_up() {
     data=$(data_set "$files" 200)
     "$READER" make "$data" >"$W/list"

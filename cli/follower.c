@@ -120,8 +120,7 @@ static int make_room(struct follower *w)
         w->room_at_ms = clock_now_ms() + w->room_pause_ms;
     }
     return error_set(-EBUSY,
-                     "all %zu versions are in use; the next one is mounted when one of them is free, or with another "
-                     "--keep-versions",
+                     "all %zu versions are in use; the next one is mounted as soon as one of them is free",
                      f->count);
 }
 
@@ -248,7 +247,7 @@ static int show(struct follower *w, const struct digest *digest)
 }
 
 /* Keep the thread's sentence as the reason why DIR/current stays. The hook is told of the first one only. */
-static void wait_for(struct follower *w)
+static void note_reason(struct follower *w)
 {
     char reason[FOLLOW_REASON_MAX];
     bool first = !*w->f.reason;
@@ -288,7 +287,7 @@ static int poll_tag(struct follower *w)
     w->moved_on = false;
     if (!rc || rc == -ECANCELED)
         return 0;
-    wait_for(w);
+    note_reason(w);
     return look(w); /* the error may be one of a look in between */
 }
 

@@ -155,25 +155,34 @@ static int add_word(word_list *words, const char *dashes, const char *key, const
     return error_no_memory();
 }
 
-/* Return why a volume may not have an option of granary mount; NULL: it may. What writes or reads files of the node, or
- * listens there, is its administrator's to set. */
+/* Return why a volume may not have an option of granary mount; NULL: it may. What writes or reads files of the node, runs
+ * a program or listens there is its administrator's to set. tests/style/docs.sh has the options that a volume may have,
+ * and refuses a new one that is in neither list. */
 static const char *forbidden(const char *key)
 {
     static const struct {
         const char *key, *why;
     } keys[] = {{"cache", "it is the node's, in granary.conf"},
+                {"console", "it is the node's, in granary.conf"},
+                {"console-admin-token", "it would read a file of the node"},
+                {"console-token", "it would read a file of the node"},
                 {"env-file", "it would read a file of the node"},
+                {"follow", "a volume has one version for its whole life"},
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
+                {"hook", "it would run a program of the node"},
                 {"join", "it is the node's, in granary.conf"},
                 {"json", "it has no effect here"},
+                {"keep-versions", "a volume has one version for its whole life"},
                 {"keys", "it would read a file of the node; a volume's Secret has its keys"},
+                {"l2", "it is the node's, in granary.conf"},
                 {"metrics", "it is the node's, in granary.conf"},
                 {"mkdir", "kubelet makes the directory"},
                 {"peer-keep", "it is the node's, in granary.conf"},
                 {"peer-key", "it is the node's, in granary.conf"},
                 {"peer-listen", "it is the node's, in granary.conf"},
                 {"peer-tls", "it is the node's, in granary.conf"},
+                {"poll", "a volume has one version for its whole life"},
                 {"socket", "it would join a server of the node's administrator"},
                 {"trust", "keys are the node's, in granary.conf"}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)

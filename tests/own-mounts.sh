@@ -16,7 +16,7 @@ needs_fuse() {
 }
 
 if [ -n "${GRANARY_OWN_MOUNTS:-}" ]; then
-    for dir in /run/granary /run/mount $(compgen -G "/run/granary-*"); do # the last: what units have
+    for dir in /run/granary /run/granary-versions /run/mount $(compgen -G "/run/granary-*" | grep -v versions); do # the last: what units have
         mkdir -p $dir
         mount -t tmpfs -o mode=755 tmpfs $dir
     done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""extra.py DIR [SEED=1]: a second data set, for programs that read in other ways than file by file.
+"""extra.py DIR [SEED=1]: a second dataset, for programs that read in other ways than file by file.
 
   python/   the standard library, numpy and torch of this Debian, with torch's shared libraries: what an `import` reads
   lmdb/     one LMDB database of 10,000 values, 4 KB to 60 KB, incompressible; keys.txt lists keys and their CRC-32

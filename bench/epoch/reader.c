@@ -1,4 +1,4 @@
-/* reader: reads the files of a data set by several processes, compares what it reads, and says how long each file took.
+/* reader: reads the files of a dataset by several processes, compares what it reads, and says how long each file took.
  *
  *   reader make DIR                          a line "SUM SIZE PATH" for every file below DIR, in order of the paths
  *   reader read LIST DIR READERS ORDER [N]   ORDER: 0 as listed, else the seed of a shuffle; N: only N of them,

@@ -116,7 +116,7 @@ static void cmd_join_print_result(const struct image_ref *ref, const struct buil
            text_format_count(r->rebuild.parents, "image", images),
            text_format_count(c->directories, "directory", directories),
            text_format_count(c->symlinks, "symlink", links));
-    printf("  %-16s %s, none of it read\n", "re-used", text_format_size(r->rebuild.bytes_kept, kept));
+    printf("  %-16s %s, none of it read\n", "reused", text_format_size(r->rebuild.bytes_kept, kept));
     printf("  %-16s %s in %s\n", "uploaded", text_format_size(r->bytes_uploaded, uploaded),
            text_format_count(r->packs_new, "new pack", packs));
     printf("  %-16s %.1f s\n", "took", r->seconds);

@@ -430,7 +430,7 @@ static int http_source_list(struct source *base, source_visit *visit, void *arg)
     s->counts = (struct source_counts){0};
     atomic_store(&s->files, 0);
     int rc = walk_run(&walk);
-    /* a page that looks like an index but names no file is more likely a wrong address than an empty data set */
+    /* a page that looks like an index but names no file is more likely a wrong address than an empty dataset */
     if (!rc && !atomic_load(&s->files))
         return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
     return rc;

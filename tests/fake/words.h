@@ -1,4 +1,4 @@
-/* Bytes that are a function of their offset, eight at a time: data sets are filled and compared by the hundred
+/* Bytes that are a function of their offset, eight at a time: datasets are filled and compared by the hundred
  * megabytes, and the sanitizers look at each store.
  */
 #ifndef GRANARY_TESTS_FAKE_WORDS_H

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A cache directory that another user has prepared: root's server refuses it with a sentence, a file that only root may
-# read is not touched, and nothing of the data set can be read by that user. The same for a directory reached through a
+# read is not touched, and nothing of the dataset can be read by that user. The same for a directory reached through a
 # link of that user, and for cache fsck.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 [ "$(id -u)" = 0 ] || skip "needs root, to make another user's files"

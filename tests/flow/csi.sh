@@ -103,6 +103,7 @@ background env -u GRANARY_CACHE "$GRANARY" serve --fuse /run/granary/fuse --cach
 NODE=$BACKGROUND_PID
 wait_for 60 listens /run/granary/fuse.control
 answers_with "INVALID_ARGUMENT --memory is the server's: a mount that only joins a server cannot have it" "$joined'memory': '32M'})"
+answers_with "INVALID_ARGUMENT volumeAttributes may not have 'hook': it would run a program of the node" "$joined'hook': '/bin/true'})"
 answers_with "INVALID_ARGUMENT --fence is none or warmed, not 'often'" "$joined'fence': 'often'})"
 [ -z "$(find /run/granary -name state.json)" ] || fail "a volume that was refused has left a state"
 answers_with OK "$joined'fence': 'warmed'})"

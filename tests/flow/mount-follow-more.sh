@@ -49,6 +49,7 @@ wait_for 120 shows 5
 echo "== the follower is killed: readers go on, and the same command goes on where it was"
 kill -9 "$(follower)"
 publish 6
+sleep 3 # three polls
 "$TREECMP" "$W/tree" "$dir/current" >"$W/null" 2>&1 && fail "somebody follows"
 shows 5 || fail "current does not stay"
 "${follow[@]}" >"$W/out" || fail "not continued: $(log)"
@@ -75,3 +76,4 @@ wait_for 60 shows 7
 kill -TERM "$FOREGROUND"
 wait "$FOREGROUND" || fail "the foreground: $(cat "$W/err")"
 ! compgen -G "/run/granary/*" >"$W/null" || fail "left: $(ls /run/granary)"
+! compgen -G "/run/granary-versions/*" >"$W/null" || fail "left: $(ls -R /run/granary-versions)"

@@ -3,7 +3,7 @@
 # that dpkg has in it, by which a later image is pinned, and it has its labels. skopeo, podman and containerd take it. Run
 # by crun as Kubernetes would (another user than root, no capability, a root that cannot be written), it builds an image of
 # a tree and serves it over a unix socket. It has what the Helm chart runs: the programs of the node, and the script of a
-# data set.
+# dataset.
 # ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"

@@ -107,7 +107,7 @@ from imagefolder import IndexedImageFolder
 from torchvision.datasets import ImageFolder
 
 walked, listed = ImageFolder(sys.argv[2] + "/train"), IndexedImageFolder(sys.argv[2], "train", Index(sys.argv[1] + "/faces.index"))
-assert sorted(walked.samples) == sorted(listed.samples) and walked.classes == listed.classes, "another data set"
+assert sorted(walked.samples) == sorted(listed.samples) and walked.classes == listed.classes, "another dataset"
 PYTHON
 
 section "A stream in the order of the image"

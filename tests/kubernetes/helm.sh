@@ -1,10 +1,10 @@
 #!/bin/bash
 # The Helm chart in a real cluster, by FUSE and with a real S3 server: what the API server thinks of every part of it; 20
 # pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, the
-# server's front end, the driver and kubelet killed, and another pod evicted; the Job of a data set builds, warms and moves
+# server's front end, the driver and kubelet killed, and another pod evicted; the Job of a dataset builds, warms and moves
 # the tag, and one that fails says why; the node is drained; new volumes have the new version, and the earlier one again;
 # a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are
-# made again read; a data set is suspended and removed; nothing is left.
+# made again read; a dataset is suspended and removed; nothing is left.
 # It prints how long a pod waits for its first byte.
 # ctest: long lock=cluster
 CLUSTER_NEEDS=${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-helm.sh
@@ -27,7 +27,7 @@ granary_image() {
     } | python3 "$GRANARY_SOURCE/tests/kubernetes/image.py" "$1" docker.io/local/granary:1 granary
 }
 
-# pod NAME COMMAND [VOLUME]: with the data set's claim, or another volume
+# pod NAME COMMAND [VOLUME]: with the dataset's claim, or another volume
 pod() {
     kubectl apply -f - >"$W/null" <<YAML
 apiVersion: v1
@@ -332,7 +332,7 @@ becomes phase_is fourth Succeeded
 kubectl logs fourth | diff - <(echo "$want") || fail "wrong byte after the server was killed"
 no_pods
 
-echo "== a data set is suspended by values, and goes on"
+echo "== a dataset is suspended by values, and goes on"
 suspended() { kubectl -n granary get cronjob granary-faces -o jsonpath='{.spec.suspend}'; }
 upgrade --set datasets.faces.suspend=true
 [ "$(suspended)" = true ] || fail "it is built by the clock"

@@ -57,6 +57,19 @@ while read -r verb; do
     done
 done < <(tr ' ' '\n' <<<"$verbs"; printf '%s\n' "$commands")
 
+# granary-csi refuses the options of `granary mount` that are the node's to set. These are a volume's to set; a new option
+# belongs to one of the two, and the man page has what is refused.
+of_volumes="bwlimit cache-compressed connections dead-timeout disk-timeout endpoint eviction fence fill fuse hedge
+index-memory memory
+nbd-timeout noexec quota readahead slow-read store-connections timeout warm watermark"
+refused=$(sed -n '/^static const char \*forbidden/,/^}/s/.*{"\([a-z0-9-]*\)", ".*/\1/p' csi/request.c)
+decided=$(printf '%s\n' $of_volumes $refused | LC_ALL=C sort)
+of_mount=$({ sed -n 's/^mount --\([^ ]*\).*/\1/p' "$options"; echo help; } | LC_ALL=C sort -u)
+[ "$decided" = "$of_mount" ] ||
+    object "an option of granary mount is neither in csi/request.c nor among of_volumes here: $(diff <(echo "$decided") <(echo "$of_mount"))"
+in_man=$(words_of_man docs/man/granary-csi.8)
+for option in $refused; do grep -qw -- "$option" <<<"$in_man" || object "docs/man/granary-csi.8: $option is missing"; done
+
 # the plugin: `nbdkit PLUGIN --help` lists `name=VALUE` parameters
 parameters=$(nbdkit "$plugin" --help | grep -oE '^[a-z0-9-]+=' | tr -d = | sort -u)
 [ "$(wc -w <<<"$parameters")" -ge 2 ] || object "nbdkit granary --help lists hardly any parameters"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The Job of a data set: each pod warms a node, and the first one builds before and moves the tag afterwards.
+# The Job of a dataset: each pod warms a node, and the first one builds before and moves the tag afterwards.
 #
 #   pod 0        build IMAGE:job-ID      warm    wait for all others    move IMAGE:TAG, add IMAGE:job-ID-0    gc
 #   pods 1, 2... wait for IMAGE:job-ID   warm    add IMAGE:job-ID-POD
