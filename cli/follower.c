@@ -119,8 +119,7 @@ static int make_room(struct follower *w)
         w->room_pause_ms = GR_MIN(GR_MAX(2 * w->room_pause_ms, w->c->poll_ms), (uint64_t)ROOM_PAUSE_MAX_MS);
         w->room_at_ms = clock_now_ms() + w->room_pause_ms;
     }
-    return error_set(-EBUSY,
-                     "all %zu versions are in use; the next one is mounted as soon as one of them is free",
+    return error_set(-EBUSY, "all %zu versions are in use; the next one is mounted as soon as one of them is free",
                      f->count);
 }
 

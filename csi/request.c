@@ -155,9 +155,9 @@ static int add_word(word_list *words, const char *dashes, const char *key, const
     return error_no_memory();
 }
 
-/* Return why a volume may not have an option of granary mount; NULL: it may. What writes or reads files of the node, runs
- * a program or listens there is its administrator's to set. tests/style/docs.sh has the options that a volume may have,
- * and refuses a new one that is in neither list. */
+/* Return why a volume may not have an option of granary mount; NULL: it may. What writes or reads files of the node,
+ * runs a program or listens there is its administrator's to set. tests/style/docs.sh has the options that a volume may
+ * have, and refuses a new one that is in neither list. */
 static const char *forbidden(const char *key)
 {
     static const struct {

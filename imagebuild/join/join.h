@@ -21,9 +21,9 @@ struct join_config {
 GR_MUST_CHECK int join_check_directory(const char *at);
 
 /* Open the source. It can be listed, by one thread, and nothing else. A listing holds in memory a page of the catalog
- * for each level and some ahead, 8 MiB of inodes, a sorter (64 MiB), the attributes of the directories above the current path
- * (erofs), and 40 to 80 bytes for each file of several names. Its errors: -EBADMSG: an image is damaged, or laid out
- * by another program; -ENOMEM; others come from the store, the sorter, step and visit. -ENOMEM. */
+ * for each level and some ahead, 8 MiB of inodes, a sorter (64 MiB), the attributes of the directories above the
+ * current path (erofs), and 40 to 80 bytes for each file of several names. Its errors: -EBADMSG: an image is damaged,
+ * or laid out by another program; -ENOMEM; others come from the store, the sorter, step and visit. -ENOMEM. */
 GR_MUST_CHECK int join_source_open(const struct join_config *config, struct source **out);
 
 #endif
