@@ -1,7 +1,6 @@
 #!/bin/bash
 # granary-csi, as kubelet calls it: every call, right and wrong; a mount that takes longer than its call, and than the
-# driver; drivers that come and go; volumes that join the node's server; volumes that are taken down when their server is
-# dead.
+# driver; drivers that come and go; volumes that are taken down when their server is dead.
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-csi.sh"
@@ -91,30 +90,6 @@ wait_for 60 eval "[[ \$(call \"\$inline)\") = OK* ]]"
 "$TREECMP" "$W/tree" "$target"
 [[ $(call "unpublish('w', '$target')") = OK* ]] || fail "not unpublished"
 [ ! -e "$target" ] || fail "its directory is left"
-
-echo "== volumes that join the node's server, as with the chart: some options are theirs, the others the server's"
-end_driver
-printf '[mount]\nfuse = yes\njoin = yes\n[server]\ncache = %s:64M\n' "$W/node-cache" >"$W/join.conf"
-GRANARY_CONFIG=$W/join.conf start_driver
-mkdir -p "$staging"
-joined="stage('v', '$staging', {'image': '$W/store/faces', "
-answers_with "INTERNAL no server answers at /run/granary/fuse" "$joined'noexec': 'true'})"
-background env -u GRANARY_CACHE "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/node-cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>&1
-NODE=$BACKGROUND_PID
-wait_for 60 listens /run/granary/fuse.control
-answers_with "INVALID_ARGUMENT --memory is the server's: a mount that only joins a server cannot have it" "$joined'memory': '32M'})"
-answers_with "INVALID_ARGUMENT volumeAttributes may not have 'hook': it would run a program of the node" "$joined'hook': '/bin/true'})"
-answers_with "INVALID_ARGUMENT --fence is none or warmed, not 'often'" "$joined'fence': 'often'})"
-[ -z "$(find /run/granary -name state.json)" ] || fail "a volume that was refused has left a state"
-answers_with OK "$joined'fence': 'warmed'})"
-! cat "$staging"/d/* >"$W/null" 2>&1 || fail "it is fetched for a reader, though its volume is behind a fence"
-granary warm -q --all "$staging" || fail "it is not warmed"
-"$TREECMP" "$W/tree" "$staging"
-answers_with OK "unstage('v', '$staging')"
-kill "$NODE"
-wait "$NODE" || fail "the server failed: $(cat "$W/serve.out")"
-end_driver
-start_driver --inline-stores "$STORE_URL"
 
 echo "== the server is dead: volumes are taken down all the same"
 kill_servers() {

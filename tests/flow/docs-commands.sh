@@ -3,6 +3,7 @@
 # these say: a section's are run in order, on a small set in directories in place of the bucket. In ```console blocks,
 # what a command prints is compared, too. The DataLoader of the guide reads every byte of the mount. Commands that are
 # not run here are in tests/data/docs-not-run.txt, which style/docs compares with the pages.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-docs.sh"

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Volumes that join the node's server, as with the Helm chart: some options are theirs, the others the server's.
+# ctest: long
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-csi.sh"
+
+staging=$KUBELET_DIR/plugins/kubernetes.io/csi/csi.granary.io/slow/globalmount
+mkdir -p "$W/tree/d"
+for i in $(seq 200); do head -c 5000 /dev/urandom >"$W/tree/d/$i"; done
+echo hello >"$W/tree/hello"
+"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
+
+printf '[mount]\nfuse = yes\njoin = yes\n[server]\ncache = %s:64M\n' "$W/node-cache" >"$W/join.conf"
+GRANARY_CONFIG=$W/join.conf start_driver
+mkdir -p "$staging"
+joined="stage('v', '$staging', {'image': '$W/store/faces', "
+answers_with "INTERNAL no server answers at /run/granary/fuse" "$joined'noexec': 'true'})"
+background env -u GRANARY_CACHE "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/node-cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>&1
+NODE=$BACKGROUND_PID
+wait_for 60 listens /run/granary/fuse.control
+answers_with "INVALID_ARGUMENT --memory is the server's: a mount that only joins a server cannot have it" "$joined'memory': '32M'})"
+answers_with "INVALID_ARGUMENT volumeAttributes may not have 'hook': it would run a program of the node" "$joined'hook': '/bin/true'})"
+answers_with "INVALID_ARGUMENT --fence is none or warmed, not 'often'" "$joined'fence': 'often'})"
+[ -z "$(find /run/granary -name state.json)" ] || fail "a volume that was refused has left a state"
+answers_with OK "$joined'fence': 'warmed'})"
+! cat "$staging"/d/* >"$W/null" 2>&1 || fail "it is fetched for a reader, though its volume is behind a fence"
+granary warm -q --all "$staging" || fail "it is not warmed"
+"$TREECMP" "$W/tree" "$staging"
+answers_with OK "unstage('v', '$staging')"
+kill "$NODE"
+wait "$NODE" || fail "the server failed: $(cat "$W/serve.out")"
+end_driver
