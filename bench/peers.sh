@@ -8,7 +8,7 @@
 #   nginx   an nginx on every node, behind --l2, with nine tenths of the share, and the server with one tenth
 #   peers   --l2 with --peer-listen and --peer-keep none: the nodes' caches are the union
 #
-# Says for each: bytes from the store over bytes of the dataset, seconds of each epoch, CPU of the servers, bytes that
+# Says for each: bytes from the store over bytes of the dataset and seconds, of each epoch, CPU of the servers, bytes that
 # the nodes keep on disk over bytes of the dataset. Nodes reach each other without the link. FILES (4000), SHARE (40).
 NODES=${1:-3} MBIT=${2:-100} DELAY=${3:-5}
 . "$(dirname "$0")/lib.sh"
@@ -79,7 +79,7 @@ extra_cleanup() {
 
 # run NAME: mounts, epochs, and the row
 run() {
-    local n own=$cache before servers=() nginxes=() times=() l2 ticks_before
+    local n own=$cache before servers=() nginxes=() times=() sent=() l2 ticks_before
     rm -rf "$W"/cache* "$W"/nginx?/kept "$W/members"
     for ((n = 0; n < NODES; n++)); do
         case $1 in
@@ -102,13 +102,14 @@ run() {
         mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")
     done
     for n in "${nginxes[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
-    before=$(link_bytes)
     ticks_before=$(ticks "${servers[@]}")
     for n in $(seq $EPOCHS); do
         drop_caches
+        before=$(link_bytes)
         times+=("$(epoch "$n")")
+        sent+=("$(ratio $(($(link_bytes) - before)) "$stored")")
     done
-    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "$(ratio $(($(link_bytes) - before)) "$stored")" "${times[*]}" \
+    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${times[*]}" \
         "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
     for ((n = 0; n < NODES; n++)); do "$GRANARY" umount "$W/mnt$n" >&2; done
     for n in "${nginxes[@]}"; do kill "$n"; done
@@ -124,6 +125,6 @@ held() {
     echo $sum
 }
 
-echo "| | nodes | bytes from the store / dataset | epochs, s | CPU of the servers, s | held on disk / dataset |"
+echo "| | nodes | bytes from the store / dataset, by epoch | epochs, s | CPU of the servers, s | held on disk / dataset |"
 echo "| --- | --- | --- | --- | --- | --- |"
 for how in ${HOW:-alone nginx peers}; do run "$how"; done
