@@ -52,7 +52,7 @@ node_nginx() {
 
 ticks() {
     local pid sum=0
-    for pid in "$@"; do sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
+    for pid in "$@"; do [ ! -e "/proc/$pid/stat" ] || sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
     echo $sum
 }
 
@@ -83,7 +83,7 @@ run() {
     rm -rf "$W"/cache* "$W"/nginx?/kept "$W/members"
     for ((n = 0; n < NODES; n++)); do
         case $1 in
-            nginx) echo "http://127.0.0.1:$((9100 + n))/images" ;;
+            nginx) echo "http://127.0.0.1:$((9100 + n))/lake" ;;
             peers) echo "http://127.0.0.1:$((9200 + n))/lake" ;;
         esac
     done >"$W/members"
