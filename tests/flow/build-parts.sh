@@ -64,10 +64,10 @@ jq -se '(map(.counts.files) | add) == 908 and all(.counts.files > 0)' "$W"/part?
 join
 jq -e ".images == 4 and .counts.files == 908 and .bytes_reused == $bytes and .bytes_uploaded < 300000" "$W/joined" \
     >"$W/null" || fail "the join cost $(cat "$W/joined")"
-same_tree "$store/faces:daily"
+same_tree "$store/faces:whole"
 "$GRANARY" build "$W/tree" "$W/other/faces:one" --quiet
-"$GRANARY" diff "$W/other/faces:one" "$store/faces:daily" --exit-code || fail "one build of all is another tree"
-"$GRANARY" inspect "$store/faces:daily" --json >"$W/inspect"
+"$GRANARY" diff "$W/other/faces:one" "$store/faces:whole" --exit-code || fail "one build of all is another tree"
+"$GRANARY" inspect "$store/faces:whole" --json >"$W/inspect"
 jq -e '(.provenance.sources | length == 4 and all(test("/faces:part-[0-3]@sha256:"))) and .provenance.parents == 4
        and .provenance.part == null and .parent == null' "$W/inspect" >"$W/null" || fail "the joined image says $(jq .provenance "$W/inspect")"
 "$GRANARY" inspect "$store/faces:part-2" >"$W/inspect"
@@ -80,29 +80,29 @@ chmod 750 "$W/tree/a"
 build_parts
 join
 jq -e '.bytes_uploaded < 300000' "$W/joined" >"$W/null" || fail "the second join cost $(cat "$W/joined")"
-same_tree "$store/faces:daily"
+same_tree "$store/faces:whole"
 "$GRANARY" build --part 1/4 "$W/tree" "$store/faces:tomorrow" --dry-run --quiet --json >"$W/plan"
 jq -e '.rebuild.parent_name == "faces:part-1" and .rebuild.bytes_to_read == 0' "$W/plan" >"$W/null" ||
     fail "part 1 under a new tag is built upon $(cat "$W/plan")"
 "$GRANARY" build "$W/tree" "$store/faces:tomorrow" --dry-run --quiet --json >"$W/plan"
-jq -e '.rebuild.parent_name == "faces:daily" and .rebuild.bytes_to_read == 0' "$W/plan" >"$W/null" ||
+jq -e '.rebuild.parent_name == "faces:whole" and .rebuild.bytes_to_read == 0' "$W/plan" >"$W/null" ||
     fail "the whole under a new tag is built upon $(cat "$W/plan")"
 
 echo "== a build upon the parts reads what changed after they were built"
 head -c 4321 /dev/urandom >"$W/tree/b/7"
-"$GRANARY" build "$W/tree" "$store/faces:daily" --parent "$store/faces:part-0" --parent "$store/faces:part-1" \
+"$GRANARY" build "$W/tree" "$store/faces:whole" --parent "$store/faces:part-0" --parent "$store/faces:part-1" \
     --parent "$store/faces:part-2" --parent "$store/faces:part-3" --quiet --json >"$W/joined"
 jq -e '.bytes_read == 4321 and .rebuild.parents == 4 and .rebuild.parent == null' "$W/joined" >"$W/null" ||
     fail "the build upon the parts read $(cat "$W/joined")"
-same_tree "$store/faces:daily"
+same_tree "$store/faces:whole"
 
 echo "== the joined image needs no tag of a part"
 "$GRANARY" images "$store" --all --json | jq -r '.. | objects | select(.tag?) | .name + ":" + .tag' | sort -u >"$W/tags"
-grep -v '^faces:daily$' "$W/tags" | while read -r tag; do "$GRANARY" rm "$store/$tag" >"$W/null"; done
+grep -v '^faces:whole$' "$W/tags" | while read -r tag; do "$GRANARY" rm "$store/$tag" >"$W/null"; done
 "$GRANARY" gc "$store" --grace 0 >"$W/gc"
 "$GRANARY" gc "$store" --grace 0 >"$W/gc"
-"$GRANARY" verify "$store/faces:daily" --deep --quiet >"$W/null" || fail "gc took what the joined image uses"
-same_tree "$store/faces:daily"
+"$GRANARY" verify "$store/faces:whole" --deep --quiet >"$W/null" || fail "gc took what the joined image uses"
+same_tree "$store/faces:whole"
 
 echo "== what is wrong is said"
 refused() { # refused TEXT ARG...
@@ -115,8 +115,8 @@ for part in 4/4 1 -1/4 1/0 a/b 1/4x 1/99999; do
     refused "--part: '$part' is no part" --part "$part" "$W/tree" "$store/faces:wrong"
 done
 refused 'tar shards' --part 0/2 "tar:$W/tree" "$store/faces:wrong"
-refused 'stands alone' --parent none --parent "$store/faces:daily" "$W/tree" "$store/faces:wrong"
-refused 'of another store' --parent "$store/faces:daily" --parent "$W/other/faces:one" "$W/tree" "$store/faces:wrong"
-refused 'part-7' --parent "$store/faces:daily" --parent "$store/faces:part-7" "$W/tree" "$store/faces:wrong"
+refused 'stands alone' --parent none --parent "$store/faces:whole" "$W/tree" "$store/faces:wrong"
+refused 'of another store' --parent "$store/faces:whole" --parent "$W/other/faces:one" "$W/tree" "$store/faces:wrong"
+refused 'part-7' --parent "$store/faces:whole" --parent "$store/faces:part-7" "$W/tree" "$store/faces:wrong"
 "$GRANARY" images "$store" --all >"$W/images"
 ! grep -q wrong "$W/images" || fail "a refused build published something"
