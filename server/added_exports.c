@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/safe_dir.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
@@ -441,16 +442,21 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     return 0;
 }
 
-/* End the pins of the metadata of an image that is gone: a server that follows a tag for months would reach the limit
- * of pins. What other exports have of it is pinned again. A warming of the image that still runs may pin some later. */
+/* End the pins of the metadata of an image that is gone, but for what other exports have of it: a server that follows a
+ * tag for months would reach the limit of pins. A warming of the image that still runs may pin some later. */
 static void unpin(struct added_exports *a, struct image *gone)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    uint64_t refused;
-    warm_unpin_metadata(gone);
-    while ((e = stack_next(a->stack, e)))
-        if (warm_pin_metadata(stack_export_image(e), &refused))
-            log_debug("export '%s': its metadata is not pinned: %s", stack_export_name(e), error_text());
+    CLEANUP_DIGEST_MAP chunks = {0};
+    if (!atomic_load(&a->warm))
+        return; /* --warm none: nothing was pinned for an export */
+    int rc = warm_unpin_begin(gone, &chunks);
+    while (!rc && (e = stack_next(a->stack, e)))
+        rc = warm_unpin_spare(stack_export_image(e), &chunks);
+    if (!rc)
+        warm_unpin(stack_cache(a->stack), &chunks);
+    else
+        log_debug("some metadata stays pinned: %s", error_text());
 }
 
 /* The checks are without a lock; take_out decides again whether clients are connected. */
@@ -475,6 +481,7 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     if (rc)
         return rc;
     *out_removed = true;
+    rc = added_exports_save(a);
     unpin(a, stack_export_image(e));
-    return added_exports_save(a);
+    return rc;
 }

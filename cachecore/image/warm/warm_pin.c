@@ -4,12 +4,12 @@
 
 #include <errno.h>
 
-#include "base/log.h"
+#include "base/map.h"
 
-/* Called for a chunk of the metadata. */
-typedef void metadata_visit(struct cache *cache, const struct digest *chunk, uint64_t *refused);
+/* Called for a chunk of the metadata. A negative value ends the walk. */
+typedef int metadata_visit(void *arg, const struct digest *chunk);
 
-static int each_chunk(struct image *img, metadata_visit *visit, uint64_t *refused)
+static int each_chunk(struct image *img, metadata_visit *visit, void *arg)
 {
     struct warm_part parts[2];
     struct image_cursor cursor;
@@ -22,30 +22,61 @@ static int each_chunk(struct image *img, metadata_visit *visit, uint64_t *refuse
             const struct chunk_ref *ref;
             rc = image_cursor_at(&cursor, i, &ref, &run);
             if (!rc && ref)
-                visit(img->config.cache, &ref->digest, refused);
+                rc = visit(arg, &ref->digest);
         }
     image_cursor_release(&cursor);
     return rc;
 }
 
-static void pin(struct cache *cache, const struct digest *chunk, uint64_t *refused)
-{
-    *refused += cache_session_pin(cache, chunk) == -EDQUOT;
-}
+struct pinning {
+    struct cache *cache;
+    uint64_t refused;
+};
 
-static void unpin(struct cache *cache, const struct digest *chunk, uint64_t *refused)
+static int pin(void *arg, const struct digest *chunk)
 {
-    cache_session_unpin(cache, chunk);
+    struct pinning *p = arg;
+    p->refused += cache_session_pin(p->cache, chunk) == -EDQUOT;
+    return 0;
 }
 
 int warm_pin_metadata(struct image *img, uint64_t *out_refused)
 {
-    *out_refused = 0;
-    return each_chunk(img, pin, out_refused);
+    struct pinning p = {.cache = img->config.cache};
+    int rc = each_chunk(img, pin, &p);
+    *out_refused = p.refused;
+    return rc;
 }
 
-void warm_unpin_metadata(struct image *img)
+enum { GOES, STAYS };
+
+static int add(void *arg, const struct digest *chunk)
 {
-    if (each_chunk(img, unpin, NULL))
-        log_debug("image: some of its metadata stays pinned: %s", error_text());
+    int rc = digest_map_add(arg, chunk, GOES);
+    return rc < 0 ? rc : 0;
+}
+
+int warm_unpin_begin(struct image *img, struct digest_map *out)
+{
+    return each_chunk(img, add, out);
+}
+
+static int spare(void *arg, const struct digest *chunk)
+{
+    struct digest_slot *slot = digest_map_find(arg, chunk);
+    if (slot)
+        slot->value = STAYS;
+    return 0;
+}
+
+int warm_unpin_spare(struct image *img, struct digest_map *chunks)
+{
+    return each_chunk(img, spare, chunks);
+}
+
+void warm_unpin(struct cache *cache, const struct digest_map *chunks)
+{
+    for (const struct digest_slot *s = digest_map_next(chunks, NULL); s; s = digest_map_next(chunks, s))
+        if (s->value == GOES)
+            cache_session_unpin(cache, &s->key);
 }

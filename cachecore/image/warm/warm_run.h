@@ -3,6 +3,7 @@
 #define GRANARY_IMAGE_WARM_WARM_RUN_H
 
 #include "base/bytes.h"
+#include "base/map.h"
 #include "image/warm/select.h"
 
 enum { WARM_THREADS = 64 /* threads of one run; each has up to 16 chunks in flight (cache_ensure) */ };
@@ -85,7 +86,11 @@ GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result 
 /* Pin what is cached of an image's metadata for the session, as warm_run does. *out_refused: how many chunks could not
  * be pinned, since the pin limit is reached. Any thread. -ENOMEM. */
 GR_MUST_CHECK int warm_pin_metadata(struct image *img, uint64_t *out_refused);
-/* End these pins, for an image that is served no more; also of chunks that another image has, too. */
-void warm_unpin_metadata(struct image *img);
+/* End these pins, for an image that is served no more, but not those of chunks that other images have, too: gather the
+ * image's metadata, as far as its index is cached (warm_unpin_begin); spare what each other image has; then unpin the
+ * rest. The map takes 40 bytes a chunk of metadata. -ENOMEM, and errors of the cache: then unpin nothing. */
+GR_MUST_CHECK int warm_unpin_begin(struct image *img, struct digest_map *out);
+GR_MUST_CHECK int warm_unpin_spare(struct image *img, struct digest_map *chunks);
+void warm_unpin(struct cache *cache, const struct digest_map *chunks);
 
 #endif

@@ -108,6 +108,11 @@ static void test_start_warm__metadata_is_held_as_long_as_an_export_has_it(void *
     wait_until_held();
     added_exports_warm(a, warm);
     assert_false(is_held_after(a, &other));
+    /* an export's end pins nothing of others that was not pinned */
+    cache_session_unpin(stack_cache(w.stack), &w.img.refs[0].digest);
+    assert_false(is_held_after(a, &other));
+    assert_false(first_chunk().held);
+    assert_int_equal(cache_session_pin(stack_cache(w.stack), &w.img.refs[0].digest), 0);
     other.seed = 1; /* the first chunk is that of `faces` */
     other.from = all_but_the_first_differ;
     assert_true(is_held_after(a, &other));
