@@ -133,8 +133,13 @@ void stack_export_leave_store(struct stack_export *e)
 struct store *stack_peer_store(struct stack *s)
 {
     SCOPED_LOCK(&s->lock);
-    const struct stack_store *only = s->proxies && s->stores.len ? &s->stores.items[0] : NULL;
-    return only && (!only->keys || only->of) ? only->store : NULL;
+    const struct stack_store *found = NULL;
+    for (size_t i = 0; s->proxies && i < s->stores.len && (!found || found->keys); i++) {
+        const struct stack_store *at = &s->stores.items[i];
+        if (!at->keys || (!found && at->of)) /* keys of an export that is gone open nothing */
+            found = at;
+    }
+    return found ? found->store : NULL;
 }
 
 int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,

@@ -317,6 +317,9 @@ static void set_trust(const struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
     curl_easy_setopt(curl, CURLOPT_SSLCERT, h->node_certificate);
     curl_easy_setopt(curl, CURLOPT_SSLKEY, h->node_key);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    curl_easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* or a new authority counts only after a day */
+#endif
     t->among_nodes = true;
 }
 

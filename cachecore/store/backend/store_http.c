@@ -11,8 +11,12 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "net/http.h"
+
+/* How long another node may take for an answer: a time, and one that grows with its length. */
+enum { NODE_MS = 15000, NODE_BYTES_A_SECOND = 64 << 10 };
 
 /* A store behind a web server. */
 struct store_http {
@@ -113,6 +117,8 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     CLEANUP(http_response_release) struct http_response resp = {.node = -1};
     struct http_request req = {
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
+    if (s->l2 && context->header) /* a node that sends slowly must not hold a reader: the rest is the store's */
+        req.deadline_ms = clock_now_ms() + NODE_MS + len * 1000 / NODE_BYTES_A_SECOND;
     if (s->l2)
         memcpy(req.headers, (const char *[]){context->header, context->proof}, 2 * sizeof *req.headers);
     store_note_try(s, context);

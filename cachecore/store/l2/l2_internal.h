@@ -78,6 +78,7 @@ struct proxy {
     _Atomic bool self;       /* it is this node, as of the list's last change */
     _Atomic bool leaving;    /* a node that has said so */
     _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
+    _Atomic uint64_t heard_ms; /* when what it says changed last, on clock_now_ms; 0: never */
     struct proxy_counts counts;
 
     /* When it may be asked, on clock_now_ms: 0: now, it is up; UINT64_MAX: not while its trial runs. Written under the

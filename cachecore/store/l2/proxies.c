@@ -42,6 +42,8 @@
 enum { FAILURE = 4, LIMIT = 12 };
 /* How long a proxy that is down is skipped. */
 enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
+/* How often a node may change what it says of itself. */
+enum { HEARD_MS = 5000 };
 
 /* The proxies of a moment, in ascending order of weight; constant but for refs. */
 struct proxy_list {
@@ -461,12 +463,25 @@ static void note_leaving(struct store_proxies *p, struct proxy *proxy, bool leav
     log_info("node %s %s", proxy->store->url, leaving ? "leaves: others take over what it keeps" : "stays");
 }
 
+/* Whether a node says something else than before. It is believed once in HEARD_MS: one that changes its mind in each
+ * answer must not keep the others at work. */
+static bool is_news(struct proxy *proxy, int64_t weight)
+{
+    const bool leaves = atomic_load(&proxy->leaving);
+    if (leaves == !weight && (!weight || atomic_load(&proxy->weight) == (unsigned)weight))
+        return false;
+    uint64_t now = clock_now_ms(), last = atomic_load(&proxy->heard_ms);
+    return (!last || now - last >= HEARD_MS) && atomic_compare_exchange_strong(&proxy->heard_ms, &last, now);
+}
+
 /* A list of another node, or a lie, may say anything: what is no weight changes nothing. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 {
     if (weight < 0 || weight > STORE_WEIGHT_MAX || !p->node.address)
         return;
     atomic_store_explicit(&proxy->store->node, true, memory_order_relaxed);
+    if (!is_news(proxy, weight))
+        return;
     note_leaving(p, proxy, !weight);
     if (!weight || atomic_exchange_explicit(&proxy->weight, (unsigned)weight, memory_order_relaxed) == (unsigned)weight)
         return;
