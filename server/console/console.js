@@ -206,7 +206,7 @@ function diskPart(d) {
 
 /** @param {Status} s @returns {Part[]} */
 function proxyParts(s) {
-  const proxies = s.l2.map((p) => ({ key: p.url, title: p.url, state: p.state, bad: p.state !== "up",
+  const proxies = s.l2.map((p) => ({ key: p.url, title: p.url, state: p.state, bad: p.state === "down",
     why: `${text(bytes(p.bytes))} in ${text(count(p.requests))} requests${p.failures ? `, ${p.failures} failed` : ""}${p.wrong ? `, ${p.wrong} with wrong bytes` : ""}` }));
   const lists = s.l2_lists.filter((l) => l.error).map((l) => ({ key: `list ${l.list}`, title: l.list,
     state: `not up to date for ${span(l.failing_s ?? 0)}`, bad: true, why: l.error ?? "" }));

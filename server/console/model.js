@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{reads: number, read_bytes: number, memory_bytes: number, disk_bytes: number, l2_bytes: number,
- *   store_bytes: number}} Rates
+ *   peer_bytes: number, store_bytes: number}} Rates
  * @typedef {{name: string, digest: string, clients: number, size: number, strip: string, cached_share: number | null,
  *   hit_ratio: number, rates?: Rates,
  *   warming?: {bytes_done: number, bytes_total: number, left_s: number | null}}} Export
@@ -25,7 +25,7 @@
 
 /** The words for the hops of a read. */
 export const HOP_NAMES = /** @type {Record<string, string>} */ ({
-  reads: "Not in the page cache", memory: "Memory", disk: "SSD", peers: "Other nodes", proxies: "Shared proxies", store: "Store",
+  reads: "Not in the page cache", memory: "Memory", disk: "SSD", proxies: "Nodes and proxies", store: "Store",
 });
 
 /** @param {number} n @returns {string} three digits that count */
@@ -93,12 +93,12 @@ export const within = (ms) => /** @type {any} */ (AbortSignal).timeout(ms);
 export const readsOf = (s) => s.hops.find((h) => h.hop === "reads");
 
 /** What of the last seconds' reads each hop served; its own rate has warming and readahead in it, too. */
-const SERVED = /** @type {Record<string, keyof Rates>} */ ({
-  memory: "memory_bytes", disk: "disk_bytes", proxies: "l2_bytes", store: "store_bytes",
+const SERVED = /** @type {Record<string, (keyof Rates)[]>} */ ({
+  memory: ["memory_bytes"], disk: ["disk_bytes"], proxies: ["l2_bytes", "peer_bytes"], store: ["store_bytes"],
 });
 
 /** @param {Status} s @param {string} hop @returns {number} bytes a second */
-export const served = (s, hop) => (SERVED[hop] && s.rates ? s.rates[SERVED[hop]] : 0);
+export const served = (s, hop) => (SERVED[hop] ?? []).reduce((n, part) => n + (s.rates ? s.rates[part] : 0), 0);
 
 /** @param {Status} s @returns {number | null} the cache's share of them; null: nothing was read */
 export function hitShare(s) {
