@@ -3,6 +3,7 @@
 # fluid-mount reads through them; reportSummary's figures change as they fill; a DataLoad fills them, with exact progress,
 # and afterwards the store sends nothing more; a worker that is gone costs no read; what is wrong gives one sentence.
 # Workers of another SIZE and several networks have the configuration for them, and SIGTERM ends a worker's count.
+# ctest: long
 [ -n "${GRANARY_OWN_NET:-}" ] || ! unshare --net true 2>/dev/null || GRANARY_OWN_NET=1 exec unshare --net bash "$0" "$@"
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-l2.sh"

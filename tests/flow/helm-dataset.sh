@@ -2,6 +2,7 @@
 # The Job of a dataset in the Helm chart, files/dataset.sh, by the processes that its pods would be: a build, warming on two
 # nodes, and only then the new version; a pod that was killed; a failure's sentence; the way back; a build in parts.
 # GRANARY_FULL=1: the next version of the parts, and a part that fails.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 script=$GRANARY_SOURCE/deploy/helm/granary/files/dataset.sh
