@@ -1,6 +1,7 @@
 #!/bin/bash
 # granary doctor: a sound node has no FAIL; what is wrong with it, with an image or its store is a FAIL or a WARN of its
 # own check, with the remedy; nothing is left behind or written to the store.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 for tool in jq curl python3; do
