@@ -74,10 +74,10 @@ struct proxy_counts {
 /* One proxy. It lives as long as a list or a get refers to it. */
 struct proxy {
     _Atomic unsigned refs;
-    struct store *store;     /* owned; constant */
-    _Atomic bool self;       /* it is this node, as of the list's last change */
-    _Atomic bool leaving;    /* a node that has said so */
-    _Atomic unsigned weight; /* where no list gives one: what it says, and before that this node's */
+    struct store *store;       /* owned; constant */
+    _Atomic bool self;         /* it is this node, as of the list's last change */
+    _Atomic bool leaving;      /* a node that has said so */
+    _Atomic unsigned weight;   /* where no list gives one: what it says, and before that this node's */
     _Atomic uint64_t heard_ms; /* when what it says changed last, on clock_now_ms; 0: never */
     struct proxy_counts counts;
 
