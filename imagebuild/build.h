@@ -14,6 +14,7 @@
 #include "repository/trust.h"
 #include "store/store.h"
 
+enum { BUILD_ZSTD_LEVEL = 3 };                      /* default level of compression */
 #define BUILD_CHECKPOINT_BYTES (UINT64_C(64) << 30) /* default distance between two checkpoints */
 
 /* How far a build is. Numbers of files and bytes; the totals are 0 until the source is listed. */
@@ -108,10 +109,9 @@ struct build_result {
 };
 
 /* Build an image and publish it in `store` as ref->name, under ref->tag and a unique tag. source is NULL with
- * options->join_at. Blocks; calls
- * options->progress from this thread. Source and store stay the caller's, but a failed build may have cancelled the
- * source: open a new one for the next build. On failure nothing is published, and the next run reuses what was
- * uploaded.
+ * options->join_at. Blocks; calls options->progress from this thread. Source and store stay the caller's, but a failed
+ * build may have cancelled the source: open a new one for the next build. On failure nothing is published, and the next
+ * run reuses what was uploaded.
  *
  * Returns 0 or -errno with a sentence. -EINVAL: an option is out of range, or names cannot be kept. -ENOTSUP:
  * strict_tags, but the store has no conditional writes; a part of a source that streams; several parents of ext4.

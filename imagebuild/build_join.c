@@ -45,14 +45,21 @@ void build_join_size(const struct build *b, struct fs_config *out)
 
 /* ------------------------------------------------------------------ parts of one source */
 
+/* Return the reference by digest to an image that is joined. */
+static struct image_ref pinned(const struct parent_image *image)
+{
+    struct image_ref ref = image->found;
+    ref.by_digest = true;
+    ref.digest = image->digest;
+    return ref;
+}
+
 /* Read what the tag of an image says about its source. *out_is_part: it says, and proves, that the image is a part. */
 static int read_part(struct build *b, const struct parent_image *image, struct provenance *out, bool *out_is_part)
 {
-    struct image_ref ref = image->found;
+    const struct image_ref ref = pinned(image);
     struct tag tag = {.created = 0};
     char *identity = NULL;
-    ref.by_digest = true;
-    ref.digest = image->digest;
     *out_is_part = false;
     int rc = repository_tag_beside(b->store, &ref, &tag);
     if (rc || !tag.provenance[0] || provenance_decode(tag.provenance, out) || !out->listed)
@@ -98,7 +105,7 @@ static int name_source_of_parts(struct build *b)
 
 /* ------------------------------------------------------------------ placing, and the source */
 
-/* Refuse to move a tag that no join made: who forgets to name the new image names the last part instead. */
+/* Refuse to move a tag that no join made: without the new image's name, the last part would be taken for it. */
 static int check_moved_tag(const struct build *b)
 {
     const struct image_ref *ref = b->ref;
@@ -109,8 +116,8 @@ static int check_moved_tag(const struct build *b)
     CLEANUP_FREE struct provenance *p = calloc(1, sizeof *p);
     if (!p)
         return error_no_memory();
-    const bool told = tag.provenance[0] && !provenance_decode(tag.provenance, p) && p->listed;
-    if (told && strstr(p->sources[0], "@sha256:")) /* as build_join_describe writes them */
+    const bool listed = tag.provenance[0] && !provenance_decode(tag.provenance, p) && p->listed;
+    if (listed && strstr(p->sources[0], "@sha256:")) /* as build_join_describe writes them */
         return 0;
     return error_set(-EEXIST,
                      "join: %s/%s:%s is an image that no join made, and would be replaced; name the new image last, or "
@@ -152,9 +159,7 @@ void build_join_describe(const struct build *b, struct provenance *out)
     out->listed = 0;
     out->source_count = 0;
     for (size_t i = 0; i < b->parent->image_count; i++) {
-        struct image_ref ref = b->parent->images[i].found;
-        ref.by_digest = true;
-        ref.digest = b->parent->images[i].digest;
+        const struct image_ref ref = pinned(&b->parent->images[i]);
         provenance_add_source(out, image_ref_text(&ref, text));
     }
 }

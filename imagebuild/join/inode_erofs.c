@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include "base/error.h"
 #include "base/le.h"
@@ -40,12 +39,6 @@ int inode_erofs_xattrs(const uint8_t *data, size_t len, struct bytes *out)
     return 0;
 }
 
-/* Return a device number from the kernel's new_encode_dev form. */
-static uint64_t decode_rdev(uint32_t rdev)
-{
-    return makedev((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12 & 0xfff00));
-}
-
 static size_t xattrs_size(const uint8_t *inode)
 {
     const uint16_t count = le16_get(inode + 2);
@@ -71,7 +64,7 @@ static int take_inode(struct inode_scan *s, uint64_t *address)
     const uint32_t mode = le16_get(p + 4), running = le32_get(p + 20);
     const struct inode_extra extra = {.mode = mode,
                                       .links = le32_get(p + 44),
-                                      .rdev = S_ISCHR(mode) || S_ISBLK(mode) ? decode_rdev(le32_get(p + 16)) : 0};
+                                      .rdev = S_ISCHR(mode) || S_ISBLK(mode) ? inode_scan_rdev(le32_get(p + 16)) : 0};
     bytes_clear(&s->xattrs);
     rc = xattrs ? inode_scan_need(s, *address + EROFS_INODE_SIZE, xattrs, &p) : 0;
     if (!rc && xattrs)

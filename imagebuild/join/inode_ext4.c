@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include "base/error.h"
 #include "base/le.h"
@@ -114,10 +113,8 @@ static int take_block(const struct inode_scan *s, const uint8_t inode[EXT4_INODE
 /* Return a device number. Small ones are in the first word, in the old form of 16 bits. */
 static uint64_t decode_device(const uint8_t inode[EXT4_INODE])
 {
-    const uint32_t old = le32_get(inode + 40), rdev = le32_get(inode + 44);
-    if (old)
-        return makedev(old >> 8 & 0xff, old & 0xff);
-    return makedev((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12 & 0xfff00));
+    const uint32_t old = le32_get(inode + 40);
+    return old ? makedev(old >> 8 & 0xff, old & 0xff) : inode_scan_rdev(le32_get(inode + 44));
 }
 
 /* Take an inode, if it is in use. */

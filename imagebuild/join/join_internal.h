@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/sysmacros.h>
 
 #include "base/bytes.h"
 #include "base/in_order.h"
@@ -92,6 +93,11 @@ GR_MUST_CHECK int inode_scan_need(struct inode_scan *s, uint64_t address, size_t
 GR_MUST_CHECK int inode_scan_note(struct inode_scan *s, uint64_t number, const struct inode_extra *extra);
 /* The image's inodes are not as they must be: returns -EBADMSG with a sentence. */
 GR_MUST_CHECK int inode_scan_damaged(const char *what);
+/* Return a device number from the kernel's new_encode_dev form. */
+static inline uint64_t inode_scan_rdev(uint32_t rdev)
+{
+    return makedev((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12 & 0xfff00));
+}
 
 /* ---- the filesystems: scan everything ---- */
 

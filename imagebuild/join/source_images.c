@@ -69,17 +69,6 @@ static const struct parent_image *image_of(const struct image_listing *l)
     return &l->images->config.images[l->number];
 }
 
-/* Write NAME:TAG, or NAME@sha256:DIGEST. */
-static void name_image(const struct parent_image *image, char *out, size_t size)
-{
-    const struct image_ref *ref = &image->found;
-    char digest[DIGEST_HEX_SIZE];
-    if (ref->tag[0])
-        snprintf(out, size, "%s:%s", ref->name, ref->tag);
-    else
-        snprintf(out, size, "%s@sha256:%s", ref->name, digest_hex(&ref->digest, digest));
-}
-
 /* The catalog of the image is not what a build writes. */
 static int wrong(const struct catalog_entry *e, const char *what)
 {
@@ -112,8 +101,7 @@ static int place_data(const struct image_listing *l, const struct catalog_entry 
         return 0;
     if (e->extent_count != 1 || e->extents[0].len != e->size || digest_is_zero(&e->content))
         return wrong(e, "is not in one piece, so no build of this program made the image; build it again");
-    /* as parent_whole.c has it, which takes over whole chunks */
-    const uint64_t first = GR_ALIGN_UP(GR_MAX(m->front_len, UINT64_C(1)), (uint64_t)m->chunk_size);
+    const uint64_t first = parent_data_begin(m);
     const uint64_t offset = e->extents[0].offset;
     if (offset % LIVE_BLOCK || offset < first || offset > m->metadata_offset || e->size > m->metadata_offset - offset)
         return wrong(e, "lies where no file can be");
@@ -264,9 +252,8 @@ static int list_image(struct image_listing *l)
         rc = walk_catalog(l);
     if (rc != -EBADMSG && rc != -ENOENT)
         return rc;
-    char name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + DIGEST_HEX_SIZE];
-    name_image(image_of(l), name, sizeof name);
-    return error_prefix(-EBADMSG, "join: %s cannot be joined", name);
+    char name[PARENT_IMAGE_NAME_MAX];
+    return error_prefix(-EBADMSG, "join: %s cannot be joined", parent_image_name(image_of(l), name));
 }
 
 /* ------------------------------------------------------------------ the source */
@@ -293,7 +280,8 @@ static bool images_name_origin(struct source *base, const struct source_entry *e
     const struct join_config *c = &((const struct images *)base)->config;
     if (e->link_dev < DEVICE_OF_IMAGES || e->link_dev - DEVICE_OF_IMAGES >= c->count)
         return false;
-    name_image(&c->images[e->link_dev - DEVICE_OF_IMAGES], out, size);
+    char name[PARENT_IMAGE_NAME_MAX];
+    snprintf(out, size, "%s", parent_image_name(&c->images[e->link_dev - DEVICE_OF_IMAGES], name));
     return true;
 }
 

@@ -22,31 +22,31 @@ static int image_refused(const struct parent *p, const struct parent_image *imag
 {
     if (!p->config.whole)
         return parent_refused(code);
-    return error_prefix(code, "join: %s:%s", image->found.name, image->found.tag);
+    char name[PARENT_IMAGE_NAME_MAX];
+    return error_prefix(code, "join: %s", parent_image_name(image, name));
 }
 
 /* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
-static int check_geometry(struct parent *p, const struct parent_image *image, bool *out_other)
+static int check_geometry(const struct parent *p, const struct parent_image *image, bool *out_other)
 {
-    struct parent_config *c = &p->config;
+    const struct parent_config *c = &p->config;
+    const enum manifest_fs fs = c->whole ? p->images->manifest.fs : c->fs;
     const struct manifest *m = &image->manifest;
     const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->images->manifest.chunk_size;
-    if (c->whole)
-        c->fs = p->images->manifest.fs;
-    *out_other = m->fs != c->fs || m->chunk_size != chunk_size;
+    char name[PARENT_IMAGE_NAME_MAX];
+    *out_other = m->fs != fs || m->chunk_size != chunk_size;
     if (!*out_other || !c->must_be)
         return 0;
     if (c->whole)
         return error_set(
             -EINVAL,
-            "join: %s:%s is %s with chunks of %u bytes, the first image is %s with chunks of %u; build one "
-            "of them anew like the other",
-            image->found.name, image->found.tag, manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(c->fs),
-            chunk_size);
+            "join: %s is %s with chunks of %u bytes, the first image is %s with chunks of %u; build one of "
+            "them anew like the other",
+            parent_image_name(image, name), manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(fs), chunk_size);
     return error_set(-EINVAL,
                      "build: the parent image is %s with chunks of %u bytes, to be built is %s with chunks of %u: give "
                      "the same, or --parent none",
-                     manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(c->fs), chunk_size);
+                     manifest_fs_name(m->fs), m->chunk_size, manifest_fs_name(fs), chunk_size);
 }
 
 /* Log that the newest image cannot be used as the parent. */

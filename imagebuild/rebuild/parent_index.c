@@ -288,3 +288,14 @@ int parent_leaves_get(struct parent_leaves *l, uint64_t number, const struct chu
     *out = a->node ? a->node->chunks : NULL;
     return a->error.code ? error_restore(&a->error) : 0;
 }
+
+const char *parent_image_name(const struct parent_image *image, char out[PARENT_IMAGE_NAME_MAX])
+{
+    const struct image_ref *ref = &image->found;
+    char digest[DIGEST_HEX_SIZE];
+    if (ref->tag[0])
+        snprintf(out, PARENT_IMAGE_NAME_MAX, "%s:%s", ref->name, ref->tag);
+    else
+        snprintf(out, PARENT_IMAGE_NAME_MAX, "%s@sha256:%s", ref->name, digest_hex(&ref->digest, digest));
+    return out;
+}

@@ -29,6 +29,16 @@ struct parent_image {
     struct image_ref found; /* how it was found */
 };
 
+/* Return the first address of an image at which file data may lie: it shares no chunk with the front. */
+static inline uint64_t parent_data_begin(const struct manifest *m)
+{
+    return GR_ALIGN_UP(GR_MAX(m->front_len, UINT64_C(1)), (uint64_t)m->chunk_size);
+}
+
+/* Write NAME:TAG, or NAME@sha256:DIGEST where the image was given by its digest; returns out. */
+enum { PARENT_IMAGE_NAME_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + DIGEST_HEX_SIZE };
+const char *parent_image_name(const struct parent_image *image, char out[PARENT_IMAGE_NAME_MAX]);
+
 /* The parent as the sink sees it, and which of its chunks stay. All pointers are the caller's. */
 struct sink_parent {
     struct store *store;

@@ -29,22 +29,18 @@ static const struct parent_image *image_at(const struct parent *p, uint64_t addr
     return &p->images[low];
 }
 
-/* Return the first address of an image at which file data may lie, and the address after it, within the image. */
-static uint64_t data_begin(const struct manifest *m)
-{
-    return GR_ALIGN_UP(GR_MAX(m->front_len, UINT64_C(1)), (uint64_t)m->chunk_size);
-}
-
+/* Return the address after the last at which file data may lie, within the image. */
 static uint64_t data_end(const struct manifest *m)
 {
-    return GR_MAX(m->metadata_offset, data_begin(m));
+    return GR_MAX(m->metadata_offset, parent_data_begin(m));
 }
 
 /* Return whether all of [begin, end), not empty, is file data of one image. */
 static bool is_data(const struct parent *p, uint64_t begin, uint64_t end)
 {
     const struct parent_image *image = image_at(p, begin);
-    return begin >= image->begin + data_begin(&image->manifest) && end <= image->begin + data_end(&image->manifest);
+    return begin >= image->begin + parent_data_begin(&image->manifest) &&
+           end <= image->begin + data_end(&image->manifest);
 }
 
 bool parent_whole_kept(void *parent, uint64_t chunk)
@@ -65,11 +61,12 @@ static int check_layout(const struct parent_image *image)
     const struct manifest *m = &image->manifest;
     if (m->metadata_offset % m->chunk_size == 0)
         return 0;
+    char name[PARENT_IMAGE_NAME_MAX];
     return error_set(
         -EBADMSG,
-        "join: %s:%s has file data and metadata in one chunk, which no build of this program writes; build "
-        "it again",
-        image->found.name, image->found.tag);
+        "join: %s has file data and metadata in one chunk, which no build of this program writes; build it "
+        "again",
+        parent_image_name(image, name));
 }
 
 /* Return the end of the last leaf of an image with file data. */
@@ -110,7 +107,7 @@ static int sum_unused(const struct parent *p, const struct parent_image *image, 
 int parent_whole_place(struct parent *p, uint64_t begin, uint64_t end, const char *limit)
 {
     const uint64_t leaf = (uint64_t)p->manifest.chunk_size * INDEX_FANOUT;
-    uint64_t at = data_begin(&p->images->manifest) >= begin ? 0 : GR_ALIGN_UP(begin, leaf), unused;
+    uint64_t at = parent_data_begin(&p->images->manifest) >= begin ? 0 : GR_ALIGN_UP(begin, leaf), unused;
     for (size_t i = 0; i < p->image_count; i++) {
         struct parent_image *image = &p->images[i];
         int rc = check_layout(image);

@@ -73,7 +73,7 @@ static void build_parts(struct world *w, struct image_ref parts[PARTS], struct b
 enum { DATA = 1, OTHER = 2 };
 
 /* Which packs hold nothing but file data, and how often they are read. */
-struct bodies {
+struct data_packs {
     const struct manifest *manifest; /* of the image being noted */
     struct digest_map packs;         /* value: DATA, OTHER or both */
     atomic_uint reads;
@@ -82,7 +82,7 @@ struct bodies {
 
 static void note_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
 {
-    struct bodies *b = arg;
+    struct data_packs *b = arg;
     const uint64_t at = number * CHUNK, first = GR_MAX(b->manifest->front_len, UINT64_C(1));
     (void)plain;
     b->stored += ref->stored_len;
@@ -90,7 +90,7 @@ static void note_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, 
     digest_map_find(&b->packs, &ref->object)->value |= at >= first && at < b->manifest->metadata_offset ? DATA : OTHER;
 }
 
-static void note_image(struct world *w, struct bodies *b, const struct manifest *m)
+static void note_image(struct world *w, struct data_packs *b, const struct manifest *m)
 {
     b->manifest = m;
     b->stored = 0;
@@ -98,9 +98,9 @@ static void note_image(struct world *w, struct bodies *b, const struct manifest 
 }
 
 /* Threads read packs. */
-static void count_bodies(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+static void count_data_reads(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
-    struct bodies *b = arg;
+    struct data_packs *b = arg;
     struct digest pack;
     (void)f;
     if (op != FAKE_GET || strncmp(key, "packs/", 6) != 0)
@@ -116,31 +116,31 @@ static void test_join__parts_of_a_source_are_the_whole_and_nothing_is_read(void 
     static struct world w;
     struct image_ref parts[PARTS];
     static struct build_result built[PARTS], r, again;
-    struct bodies bodies = {.stored = 0};
+    struct data_packs data = {.stored = 0};
     unsigned pure = 0;
     uint64_t size;
     open_files(&w, fs_of(state));
     build_parts(&w, parts, built);
     for (unsigned i = 0; i < PARTS; i++)
-        note_image(&w, &bodies, &built[i].manifest);
-    for (const struct digest_slot *s = NULL; (s = digest_map_next(&bodies.packs, s));)
+        note_image(&w, &data, &built[i].manifest);
+    for (const struct digest_slot *s = NULL; (s = digest_map_next(&data.packs, s));)
         pure += s->value == DATA;
     assert_true(pure >= PARTS);
-    store_fake_set_hook(w.store, count_bodies, &bodies);
+    store_fake_set_hook(w.store, count_data_reads, &data);
     assert_int_equal(join(&w, "/store/faces:whole", parts, NULL, PARTS, &r), 0);
     store_fake_set_hook(w.store, NULL, NULL);
-    assert_int_equal(bodies.reads, 0);
+    assert_int_equal(data.reads, 0);
     assert_int_equal(r.bytes_read, 0);
     assert_int_equal(r.rebuild.parents, PARTS);
     assert_int_equal(r.rebuild.bytes_kept, w.listed);
     assert_true(r.bytes_uploaded < w.listed / 4);
     compare_with_full(&w, &r, &size);
-    note_image(&w, &bodies, &r.manifest);
-    assert_int_equal(r.manifest.stored_bytes, bodies.stored);
+    note_image(&w, &data, &r.manifest);
+    assert_int_equal(r.manifest.stored_bytes, data.stored);
     /* equal input gives the equal image */
     assert_int_equal(join(&w, "/store/faces:whole", parts, NULL, PARTS, &again), 0);
     assert_true(digest_equal(&again.image, &r.image));
-    digest_map_release(&bodies.packs);
+    digest_map_release(&data.packs);
     store_fake_free(w.store);
 }
 
@@ -289,7 +289,7 @@ static void test_join__what_cannot_be_joined_is_refused(void **state)
     assert_int_equal(join(&w, "/store/all:v1", images, NULL, 2, &r), -EINVAL);
     assert_non_null(strstr(error_text(), "ext4"));
     assert_false(store_fake_has(w.store, "images/all/v1"));
-    /* whoever forgets the new image's name would replace the last part */
+    /* without the new image's name, the last part would be replaced */
     assert_int_equal(join(&w, "/store/two:v1", images, NULL, 1, &r), -EEXIST);
     assert_non_null(strstr(error_text(), "two:v1 is an image that no join made"));
     store_fake_free(w.store);
