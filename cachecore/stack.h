@@ -146,7 +146,7 @@ unsigned stack_node_weight(struct stack *s);
 /* What the server answered other nodes. */
 struct stack_peer_counts {
     counter served, bytes, refused;
-    counter strangers; /* refused for want of the key or a certificate */
+    counter strangers; /* refused: no valid key or certificate */
     counter fetched;   /* bytes of stored chunks that were fetched for it */
     counter taken;     /* chunks taken over from nodes that leave */
 };

@@ -267,13 +267,10 @@ static int set_peer_listen(struct stack_options *o, const char *what, const char
 {
     char name[64];
     const char *port = strrchr(value, ':');
-    int rc = listen_tcp_check(value);
-    if (!rc && port && !strcmp(port, ":0"))
-        rc = error_set(-EINVAL, "%s needs a port, which the list of nodes names", value);
-    if (rc)
-        return error_prefix(rc, "%s", name_of(what, name));
-    o->peer_listen = stack_options_keep(o, value, strlen(value));
-    return o->peer_listen ? 0 : error_no_memory();
+    int rc = keep_address(o, what, value, &o->peer_listen);
+    if (rc || !port || strcmp(port, ":0") != 0)
+        return rc;
+    return error_set(-EINVAL, "%s: %s needs a port, the one that the list of nodes names", name_of(what, name), value);
 }
 
 /* "none" is for those who restrict access by network, and is not the default. */

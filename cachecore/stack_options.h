@@ -82,21 +82,21 @@ enum stack_option_type {
         "show the server in a browser there, at http://HOST:PORT/; an address that other machines reach needs "        \
         "console-token")                                                                                               \
     OWN(console_token, TEXT, "console-token", "console-token", "FILE", set_console_token,                              \
-        "who looks at the console must give the token in FILE: openssl rand -hex 32 >FILE")                            \
+        "the file with the token that the console asks for: openssl rand -hex 32 >FILE")                               \
     OWN(console_admin_token, TEXT, "console-admin-token", "console-admin-token", "FILE", set_console_admin_token,      \
-        "who gives the token in FILE may warm, pin, evict and drain at the console; otherwise nobody may")             \
+        "the file with the token for actions at the console (warm, pin, evict, drain); without it there are none")     \
     OWN(l2, LIST, "l2", "l2", "URL|FILE", set_l2,                                                                      \
         "a shared cache proxy in front of the store, asked first for packs and index nodes; dns+URL: a proxy at each " \
         "address of the name; or a file of URLs; may be repeated")                                                     \
     OWN(peer_listen, TEXT, "peer-listen", "peer-listen", "HOST:PORT", set_peer_listen,                                 \
-        "answer other nodes there, whose l2 names it, from the cache, and keep for them what is this node's")          \
+        "answer other nodes there from the cache, and keep this node's share of the chunks; l2 lists all nodes")         \
     OWN(peer_key, TEXT, "peer-key", "peer-key", "FILE|none", set_peer_key,                                             \
-        "the key that nodes show each other, a line of FILE; none: answer everybody who reaches the port")             \
+        "the file with the key by which nodes know each other; none: answer anyone who can reach the port")            \
     OWN(peer_tls, TEXT, "peer-tls", "peer-tls", "DIR", set_peer_tls,                                                   \
         "nodes speak TLS and show each other certificates of one authority: tls.crt, tls.key and ca.crt in DIR")       \
     VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \
           STACK_OPTION_WORD, "", "", false, "all", stack.cache.others,                                                 \
-        "what this node keeps of the chunks that other nodes keep")                                                    \
+        "which of the chunks that belong to other nodes this node also keeps")                                         \
     OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
         "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
     VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \

@@ -155,7 +155,7 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         {"granary_peer_fetched_bytes_total", "Bytes of chunks fetched from the store for other nodes",
          counter_get(&s->peers.fetched)},
         {"granary_peer_taken_total", "Chunks taken over from nodes that leave", counter_get(&s->peers.taken)},
-        {"granary_peer_refused_total", "GETs of other nodes that were refused for want of a chunk or of room",
+        {"granary_peer_refused_total", "GETs of other nodes that were refused because a chunk or capacity was missing",
          counter_get(&s->peers.refused)},
         {"granary_peer_strangers_total", "GETs on the port for other nodes without a valid key or certificate",
          counter_get(&s->peers.strangers)},

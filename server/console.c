@@ -2,7 +2,7 @@
  * at most once a second or so, when somebody asks for it, and all who ask in that time get the same bytes. What takes
  * longer is an action, which a job answers as on the control socket.
  *
- * Who is refused is refused at once, before its body comes, and loses its connection. */
+ * A refused request is answered at once, before its body arrives, and its connection is closed. */
 #include "server/console_internal.h"
 
 #include <assert.h>
@@ -95,9 +95,7 @@ static enum MHD_Result refuse(struct MHD_Connection *connection, const struct re
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (refusal->status == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    enum MHD_Result result = MHD_queue_response(connection, refusal->status, response);
-    MHD_destroy_response(response);
-    return result;
+    return http_daemon_queue(connection, refusal->status, response);
 }
 
 /* ---- what is asked for ---- */

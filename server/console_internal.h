@@ -75,7 +75,8 @@ double console_strips_get(struct console_strips *s, uint64_t number, char out[CO
 /* NULL is allowed. */
 void console_strips_free(struct console_strips *s);
 
-/* Return the character for n chunks looked at (0: none), of which so many are cached, in memory, and being fetched. */
+/* Return the character for n chunks looked at (0: none), of which the given numbers are cached, in memory, and being
+ * fetched. */
 char console_strip_cell(unsigned n, unsigned cached, unsigned memory, unsigned coming, bool unknown);
 
 /* ---- the document: console_report.c ---- */

@@ -46,9 +46,9 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
         return error_set(-EINVAL, "image= is for PUT only");
     if (r->fence && (!put || (strcmp(r->fence, "warmed") != 0 && strcmp(r->fence, "none") != 0)))
         return error_set(-EINVAL, "fence= is none or warmed, and for PUT only");
-    if (r->mount && strcmp(r->mount, "1") != 0)
-        return error_set(-EINVAL, "mount= is 1 or left out");
-    int rc = put ? image_ref_parse(r->image, &ref) : 0;
+    int rc = control_flag("mount", r->mount);
+    if (!rc && put)
+        rc = image_ref_parse(r->image, &ref);
     if (rc)
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);

@@ -25,10 +25,13 @@
 #ifndef GRANARY_SERVER_CONTROL_INTERNAL_H
 #define GRANARY_SERVER_CONTROL_INTERNAL_H
 
+#include <errno.h>
 #include <jansson.h>
 #include <microhttpd.h>
 #include <stdbool.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "base/vec.h"
 #include "format/json_name.h"
 #include "server/server_internal.h"
@@ -311,5 +314,11 @@ enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connect
 /* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it; NULL is
  * allowed. */
 void control_routes_done(struct control_routes *r, void *state);
+
+/* Check a parameter that is 1 or left out. -EINVAL. */
+static inline int control_flag(const char *name, const char *value)
+{
+    return !value || !strcmp(value, "1") ? 0 : error_set(-EINVAL, "%s= is 1 or left out", name);
+}
 
 #endif

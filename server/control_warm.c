@@ -66,10 +66,10 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         rc = error_set(-EINVAL, "changes need since=, the digest of an earlier image here, and the others have none");
     if (!rc && request->since)
         rc = control_export_find(stack, NULL, request->since, &w->since);
-    if (!rc && request->dry && strcmp(request->dry, "1") != 0)
-        rc = error_set(-EINVAL, "dry= is 1 or left out");
-    if (!rc && request->cluster && strcmp(request->cluster, "1") != 0)
-        rc = error_set(-EINVAL, "cluster= is 1 or left out");
+    if (!rc)
+        rc = control_flag("dry", request->dry);
+    if (!rc)
+        rc = control_flag("cluster", request->cluster);
     if (!rc && request->cluster && !stack_is_node(stack))
         rc = error_set(-EINVAL, "this server shares the work with no other: it was started without peer-listen; leave "
                                 "--cluster out");

@@ -86,6 +86,13 @@ bool http_daemon_whole(size_t *data_len, void **state)
 }
 
 /* queue_response takes its own reference, so the response is destroyed here in either case. */
+enum MHD_Result http_daemon_queue(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response)
+{
+    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 enum MHD_Result http_daemon_answer(struct MHD_Connection *connection, unsigned status, const char *type,
                                    const void *body, size_t len, bool last)
 {
@@ -95,9 +102,7 @@ enum MHD_Result http_daemon_answer(struct MHD_Connection *connection, unsigned s
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     if (last)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    enum MHD_Result result = MHD_queue_response(connection, status, response);
-    MHD_destroy_response(response);
-    return result;
+    return http_daemon_queue(connection, status, response);
 }
 
 enum MHD_Result http_daemon_answer_text(struct MHD_Connection *connection, unsigned status, const char *text, bool last)

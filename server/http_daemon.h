@@ -43,6 +43,8 @@ bool http_daemon_refuses(struct MHD_Connection *connection, const void *state, e
 /* Whether a request's state is one of this file's markers, which the handler must not free. */
 bool http_daemon_owns(const void *state);
 
+/* Queue a response, and drop the caller's reference to it. */
+enum MHD_Result http_daemon_queue(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response);
 /* Queue an answer; body is copied. last: close the connection after it. Returns MHD_NO when out of memory. */
 enum MHD_Result http_daemon_answer(struct MHD_Connection *connection, unsigned status, const char *type,
                                    const void *body, size_t len, bool last);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "base/share.h"
+#include "net/listen.h"
 
 struct peer_client {
     struct peer_clients *clients;
@@ -46,17 +47,6 @@ static uint64_t hash_of(const struct in6_addr *address)
     return hash;
 }
 
-static struct in6_addr address_of(const struct sockaddr *a)
-{
-    struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-    if (a && a->sa_family == AF_INET6)
-        return ((const struct sockaddr_in6 *)a)->sin6_addr;
-    if (!a || a->sa_family != AF_INET)
-        return (struct in6_addr){0};
-    memcpy(&mapped.s6_addr[12], &((const struct sockaddr_in *)a)->sin_addr, 4);
-    return mapped;
-}
-
 int peer_clients_new(const size_t most[PEER_HOLDINGS], struct peer_clients **out)
 {
     struct peer_clients *c = calloc(1, sizeof *c);
@@ -80,7 +70,8 @@ void peer_clients_free(struct peer_clients *c)
 
 struct peer_client *peer_client_get(struct peer_clients *c, const struct sockaddr *address)
 {
-    const struct in6_addr key = address_of(address);
+    struct in6_addr key = {0};
+    (void)listen_ip(address, &key);
     const struct entry *there = map_find(&c->by_address, &entries, hash_of(&key), &key);
     if (there)
         return peer_client_ref(there->client);

@@ -31,7 +31,7 @@ void peer_client_unref(struct peer_client *client); /* NULL is allowed; it must 
 GR_MUST_CHECK bool peer_client_take(struct peer_client *client, enum peer_holding what, size_t n);
 void peer_client_give(struct peer_client *client, enum peer_holding what, size_t n);
 
-/* How many connections of nodes a process may have that may have so many descriptors (RLIMIT_NOFILE): a quarter, and at
+/* How many connections of nodes a process with this many descriptors (RLIMIT_NOFILE) may have: a quarter, and at
  * most PEER_CONNECTIONS_MAX, since strangers may open them, and readers and the store need the others. */
 enum { PEER_CONNECTIONS_MAX = 4096 /* 1,024 nodes with four each */ };
 unsigned peer_connections_max(uint64_t descriptors);

@@ -1,5 +1,5 @@
 /* TLS of the port for other nodes. A node shows a certificate of the nodes' own authority, whatever name is in it, and
- * wants one from who asks. The files are read at each handshake, so a certificate that is renewed in time needs no
+ * requires one of its clients. The files are read at each handshake, so a certificate that is renewed in time needs no
  * restart. Used by the thread of the one daemon that serves the port. */
 #ifndef GRANARY_SERVER_PEER_TLS_H
 #define GRANARY_SERVER_PEER_TLS_H

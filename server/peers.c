@@ -4,8 +4,8 @@
  *     daemon's thread   request, connection suspended --> lookups
  *     LOOKERS threads   lookups: all chunks cached? --> body, connection resumed
  *                          `-- no --> fetches
- *     FETCHERS threads  fetches: bring the missing ones into the cache, as its own or for want of the owner --> body
- *     daemon's thread   body sent, or dropped with its connection
+ *     FETCHERS threads  fetches: bring the missing ones into the cache, as its own or because the owner lacks them -->
+ * body daemon's thread   body sent, or dropped with its connection
  *
  * So a request that waits for the store delays none for what is cached. A request that cannot be served, for whatever
  * reason, is answered with 404, and its node goes to the store: an answer may always be missing, but never wrong. */
@@ -20,7 +20,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -31,7 +30,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "net/http.h"
-#include "net/listen.h"
 #include "net/peer_key.h"
 #include "server/http_daemon.h"
 #include "server/peer_ask.h"
@@ -58,9 +56,7 @@ struct peers {
     struct store_node node;                      /* whom it answers */
     char weight[16];                             /* of this node, for HTTP_NODE_HEADER */
     struct MHD_OptionItem tls[PEER_TLS_OPTIONS]; /* of the daemon, where there is TLS */
-    int fd;                                      /* the listening socket; -1: the daemon owns it */
-    unsigned port;
-    struct MHD_Daemon *daemon;
+    struct http_port port;
     struct queue *lookups, *fetches;
     pthread_t threads[LOOKERS + FETCHERS];
     size_t thread_count, looker_count;
@@ -140,7 +136,8 @@ static void end_sending(struct peer_request *r)
     r->next = r->previous = NULL;
 }
 
-/* Cut off clients that take an answer too slowly: it holds memory that others need. Only who needs it looks. */
+/* Cut off clients that take an answer too slowly: it holds memory that others need. Only a request that needs memory
+ * checks for them. */
 static void cut_off_slow(struct peers *p)
 {
     uint64_t now = clock_now_ms();
@@ -387,9 +384,7 @@ static enum MHD_Result send_body(struct peer_request *r, void **state)
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
     MHD_add_response_header(response, HTTP_NODE_HEADER, weight_of(r->peers));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"); /* true for these chunks alone */
-    enum MHD_Result result = MHD_queue_response(r->connection, MHD_HTTP_PARTIAL_CONTENT, response);
-    MHD_destroy_response(response);
-    return result;
+    return http_daemon_queue(r->connection, MHD_HTTP_PARTIAL_CONTENT, response);
 }
 
 /* The header tells the node that asks that this is a node, which has its reasons, and no failing proxy. */
@@ -404,9 +399,7 @@ static enum MHD_Result send_refusal(const struct peer_request *r, unsigned statu
         return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
     MHD_add_response_header(response, HTTP_NODE_HEADER, weight_of(r->peers));
-    enum MHD_Result result = MHD_queue_response(r->connection, status, response);
-    MHD_destroy_response(response);
-    return result;
+    return http_daemon_queue(r->connection, status, response);
 }
 
 /* Refuse what is no request of a node, or one that cannot be taken in. */
@@ -510,12 +503,13 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
     p->node = *node;
     p->send_ms = SEND_MS;
     snprintf(p->weight, sizeof p->weight, "%u", stack_node_weight(stack));
-    int rc = listen_tcp(node->address, &p->fd, &p->port);
+    p->port = (struct http_port)HTTP_PORT_INIT("peer-listen");
+    int rc = http_port_open(&p->port, node->address);
     if (rc)
-        return error_prefix(rc, "peer-listen");
+        return rc;
     rc = node->tls ? peer_tls_begin(node->tls, p->tls) : 0; /* here, where what is wrong ends the start */
     if (rc) {
-        close(p->fd);
+        http_port_close(&p->port);
         return rc;
     }
     *out = steal_ptr(&p);
@@ -524,7 +518,7 @@ int peers_open(const struct store_node *node, struct stack *stack, struct peers 
 
 unsigned peers_port(const struct peers *p)
 {
-    return p->port;
+    return p->port.number;
 }
 
 /* Start one thread of those that take requests. */
@@ -560,11 +554,7 @@ static int start_daemon(struct peers *p)
         flags |= MHD_USE_TLS;
     }
     options[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-    p->daemon = http_daemon_start(p->fd, flags, on_peer_request, p, options);
-    if (!p->daemon)
-        return error_set(-EIO, "peer-listen: cannot start the thread that serves port %u", p->port);
-    p->fd = -1;
-    return 0;
+    return http_port_start(&p->port, flags, on_peer_request, p, options);
 }
 
 int peers_start(struct peers *p)
@@ -593,7 +583,7 @@ static void join(struct peers *p, size_t from, size_t to)
 }
 
 /* The queues first: every request that is in them is decided, so that no connection stays suspended, which the daemon
- * would wait for. The lookers end before the fetchers, whom they give work. */
+ * would wait for. The lookers end before the fetchers, to which they pass requests. */
 void peers_close(struct peers *p)
 {
     if (!p)
@@ -604,12 +594,9 @@ void peers_close(struct peers *p)
     if (p->fetches)
         queue_close(p->fetches);
     join(p, p->looker_count, p->thread_count);
-    if (p->daemon)
-        MHD_stop_daemon(p->daemon);
+    http_port_close(&p->port);
     if (p->node.tls)
         peer_tls_end();
-    if (p->fd >= 0)
-        close(p->fd);
     queue_free(p->lookups);
     queue_free(p->fetches);
     peer_clients_free(p->clients);

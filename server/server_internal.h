@@ -101,7 +101,8 @@ GR_MUST_CHECK int peers_open(const struct store_node *node, struct stack *stack,
 GR_MUST_CHECK int peers_start(struct peers *p);
 /* The port, which is another than was given if that was 0. */
 unsigned peers_port(const struct peers *p);
-/* For tests: an answer that is not taken in so many milliseconds is cut off when the next request comes. */
+/* For tests: an answer that is not taken in within this time, in milliseconds, is cut off when the next request comes.
+ */
 void peers_send_within(struct peers *p, uint64_t ms);
 /* Answers what has come, and ends. Requests that wait for a store end when the stores are cancelled. NULL is allowed.
  */

@@ -22,7 +22,7 @@ struct takeover {
     volatile int ending; /* set under lock; read without it, too */
 };
 
-/* A failure is no fault: what was not taken is fetched by who reads it. */
+/* A failure does no harm: what was not taken over is fetched when it is read. */
 static void take_all(struct takeover *t)
 {
     uint64_t sum = 0, taken = 0;

@@ -44,6 +44,11 @@ bool digest_equal(const struct digest *a, const struct digest *b)
     return !memcmp(a->b, b->b, DIGEST_SIZE);
 }
 
+bool digest_equal_secret(const struct digest *a, const struct digest *b)
+{
+    return !CRYPTO_memcmp(a->b, b->b, DIGEST_SIZE);
+}
+
 bool digest_is_zero(const struct digest *d)
 {
     static const struct digest zero;

@@ -26,6 +26,8 @@ struct digest digest_of(const void *data, size_t len);
 /* HMAC-SHA-256 of data under a key (RFC 2104). */
 struct digest digest_hmac(const void *key, size_t key_len, const void *data, size_t len);
 bool digest_equal(const struct digest *a, const struct digest *b);
+/* The same in a time that does not depend on how much is equal. */
+bool digest_equal_secret(const struct digest *a, const struct digest *b);
 /* Return the hash of a digest for a table (map.h): its first bytes, which are evenly spread already. */
 static inline uint64_t digest_hash(const struct digest *d)
 {

@@ -17,8 +17,7 @@ static int check_target(const char *path)
     if (lstat(path, &st))
         return errno == ENOENT ? 0 : error_set(-errno, "cannot look at %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return error_set(-EINVAL, "%s exists and is not a regular file; give a new name, or - for standard output",
-                         path);
+        return error_set(-EINVAL, "%s exists and is not a regular file; give a new name", path);
     return 0;
 }
 

@@ -28,11 +28,16 @@ enum {
 
 /* ---- misses ---- */
 
+/* Return a reference to the fetch for another node that brings this very chunk, or NULL. */
+static struct inflight *find_for_others(const struct cache *c, const struct cache_piece *p)
+{
+    return c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+}
+
 /* Is a fetch under way for another node that brings the very same chunk? It goes to the store, as this one would. */
 static bool join_others(struct cache *c, struct miss *miss, enum fetch_priority priority)
 {
-    const struct cache_piece *p = miss->piece;
-    miss->inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    miss->inflight = find_for_others(c, miss->piece);
     miss->joined = miss->inflight;
     miss->priority = priority;
     return miss->joined;
@@ -100,7 +105,7 @@ static bool would_stay_locked(const struct cache *c, const struct cache_piece *p
 /* Is it being fetched for another node? It will be on disk soon. */
 static bool is_for_others(const struct cache *c, const struct cache_piece *p)
 {
-    struct inflight *inflight = c->for_others ? fetch_find(c->for_others, store_origin(p->store), &p->ref) : NULL;
+    struct inflight *inflight = find_for_others(c, p);
     if (inflight)
         inflight_unref(inflight);
     return inflight;
@@ -298,10 +303,10 @@ static int ahead_of_ours(struct cache *c, const struct cache_piece *pieces, size
 
 int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    struct own_memo memo = {.known = false};
+    struct chunk_stripe stripe = {.known = false};
     fill_wait_for_memory(&c->fill);
     for (size_t at = 0, end; at < n; at = end + 1) { /* what other nodes keep is left out */
-        for (end = at; end < n && fill_is_ours(c, pieces[end].store, &pieces[end].ref, &memo); end++)
+        for (end = at; end < n && fill_is_ours(c, pieces[end].store, &pieces[end].ref, &stripe); end++)
             ;
         int rc = end > at ? ahead_of_ours(c, pieces + at, end - at) : 0;
         if (rc)
@@ -343,8 +348,7 @@ static int hand_out(struct cache *c, struct miss *miss)
  * request that would wait for it here. */
 static bool readers_ask_store(const struct cache_piece *p)
 {
-    char key[OBJECT_KEY_MAX];
-    return store_is_own(p->store, object_key(p->ref.kind, &p->ref.object, key), p->ref.offset);
+    return chunk_is_own(p->store, &p->ref);
 }
 
 /* Join or start the fetches of m's chunks; joins: those of readers may be joined. In one locked section with a last
@@ -381,9 +385,9 @@ static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t 
                       uint64_t until_ms)
 {
     struct misses m = {.count = 0};
-    struct own_memo memo = {.known = false};
+    struct chunk_stripe stripe = {.known = false};
     bool joins = readers_ask_store(&pieces[0]);
-    uint32_t tag = fill_is_ours(c, pieces->store, &pieces->ref, &memo) ? TAG_KEEP : TAG_PASS_ON;
+    uint32_t tag = fill_is_ours(c, pieces->store, &pieces->ref, &stripe) ? TAG_KEEP : TAG_PASS_ON;
     for (size_t i = 0; i < n; i++) {
         misses_add(&m, &pieces[i]);
         m.items[i].until_ms = until_ms;

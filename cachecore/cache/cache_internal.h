@@ -21,6 +21,7 @@
 #include "cache/disk/ring.h"
 #include "cache/index/space.h"
 #include "cache/memory_tier.h"
+#include "repository/read/chunk_read.h"
 
 enum {
     FILL_THREADS = 4,
@@ -162,14 +163,9 @@ GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, stru
 /* The table of chunks of others that came once. -ENOMEM. free() it. */
 GR_MUST_CHECK int fill_seen_new(struct seen **out);
 
-/* Would the chunk be kept, if it were fetched now, as far as other nodes have a say? *memo: the answer for its stripe,
- * to ask once for many chunks; all zero at first. */
-struct own_memo {
-    struct digest object;
-    uint64_t stripe;
-    bool known, own;
-};
-bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo);
+/* Would the chunk be kept, if it were fetched now, as far as other nodes have a say? *stripe: to ask once for many
+ * chunks; all zero at first. */
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct chunk_stripe *stripe);
 
 /* Is the chunk on disk in the very form of the reference, and readable? */
 bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref);
@@ -349,5 +345,23 @@ static inline void cache_note(struct cache *c, unsigned dir, enum cache_directio
     if (cache_dir_note(c->dirs[dir], direction, rc))
         cache_dir_changed(c, dir);
 }
+
+/* ---- reading slots: read_slots.c ---- */
+
+/* One piece found on disk. */
+struct hit {
+    const struct cache_piece *piece;
+    struct space_slot slot; /* pinned while it is read */
+    int rc;                 /* 0: piece->dst has the bytes */
+    uint8_t *record;        /* the slot's record in the ring's buffer */
+    uint8_t *packed;        /* the compressed chunk; NULL: not compressed */
+    bool as_stored;         /* for another node: piece->dst gets what is in the slot */
+};
+
+/* Read all n hits in at most *left_ms, and subtract the time taken from it. Each hit gets its own rc: 0; -ETIMEDOUT:
+ * late, and the directory's health has been told; -ECANCELED: not read, which says nothing about disk or chunk (no
+ * memory, no time left, or the directory is down by now); -EBADMSG: the bytes differ from their record; else -errno
+ * of the disk. No message. Notes no other result, and releases no pin. */
+void read_slots(struct cache *c, struct hit *hits, size_t n, uint64_t *left_ms);
 
 #endif

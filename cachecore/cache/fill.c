@@ -213,18 +213,13 @@ static bool seen_before(struct seen *seen, const struct digest *digest)
     return atomic_exchange_explicit(&seen->tags[le32_get(digest->b) % SEEN_SLOTS], tag, memory_order_relaxed) == tag;
 }
 
-bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct own_memo *memo)
+bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct chunk_stripe *stripe)
 {
-    char key[OBJECT_KEY_MAX];
-    uint64_t stripe = ref->offset / STORE_STRIPE;
     if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX)
         return true;
-    if (!memo->known || memo->stripe != stripe || !digest_equal(&memo->object, &ref->object))
-        *memo = (struct own_memo){.object = ref->object,
-                                  .stripe = stripe,
-                                  .known = true,
-                                  .own = store_is_own(store, object_key(ref->kind, &ref->object, key), ref->offset)};
-    return memo->own;
+    if (!chunk_stripe_has(stripe, ref))
+        stripe->yes = chunk_is_own(store, ref);
+    return stripe->yes;
 }
 
 /* The same for a chunk that has landed, and the only place that notes what is hot. */

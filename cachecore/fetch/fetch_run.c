@@ -279,11 +279,9 @@ static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
 /* Fetch a run and land all of its chunks. Runs without the lock. */
 static void carry_out(struct fetch_run *run)
 {
-    char key[OBJECT_KEY_MAX];
-    const struct chunk_ref *first = run->refs[0];
     count_request(run, run->refs, run->n);
     describe(run, 0, run->n);
-    run->others = !store_is_own(run->inflights[0]->store, object_key(first->kind, &first->object, key), first->offset);
+    run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);

@@ -105,25 +105,46 @@ int listen_tcp_check(const char *address)
     return 0;
 }
 
+/* Find the host of HOST:PORT or [HOST]:PORT. */
+static const char *host_of(const char *address, size_t *out_len)
+{
+    size_t len = (size_t)(strrchr(address, ':') - address);
+    bool bracketed = *address == '[' && address[len - 1] == ']';
+    *out_len = bracketed ? len - 2 : len;
+    return address + bracketed;
+}
+
 /* Split HOST:PORT or [HOST]:PORT. */
 static int listen_split(const char *address, char **out_host, const char **out_port)
 {
     int rc = listen_tcp_check(address);
     if (rc)
         return rc;
-    const char *colon = strrchr(address, ':');
-    size_t len = (size_t)(colon - address);
-    bool bracketed = *address == '[' && address[len - 1] == ']';
-    *out_host = bracketed ? strndup(address + 1, len - 2) : strndup(address, len);
-    *out_port = colon + 1;
+    size_t len;
+    const char *host = host_of(address, &len);
+    *out_host = strndup(host, len);
+    *out_port = strrchr(address, ':') + 1;
     return *out_host ? 0 : error_no_memory();
 }
 
 void listen_host(const char *address, char *out, size_t size)
 {
-    size_t len = strlen(address) - strlen(strrchr(address, ':'));
-    bool bracketed = *address == '[' && address[len - 1] == ']';
-    snprintf(out, size, "%.*s", (int)(bracketed ? len - 2 : len), address + bracketed);
+    size_t len;
+    const char *host = host_of(address, &len);
+    snprintf(out, size, "%.*s", (int)len, host);
+}
+
+bool listen_ip(const struct sockaddr *a, struct in6_addr *out)
+{
+    if (a && a->sa_family == AF_INET6) {
+        *out = ((const struct sockaddr_in6 *)a)->sin6_addr;
+        return true;
+    }
+    if (!a || a->sa_family != AF_INET)
+        return false;
+    *out = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&out->s6_addr[12], &((const struct sockaddr_in *)a)->sin_addr, 4);
+    return true;
 }
 
 /* Listen at one resolved address. -errno without a sentence. */

@@ -4,6 +4,7 @@
 #ifndef GRANARY_NET_LISTEN_H
 #define GRANARY_NET_LISTEN_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -33,5 +34,8 @@ int listen_answered(const char *path);
 GR_MUST_CHECK int listen_connect(const char *address, unsigned timeout_s, int *out);
 /* The same for a unix path only, which may be relative. */
 GR_MUST_CHECK int listen_connect_unix(const char *path, unsigned timeout_s, int *out);
+
+/* Take an IPv4 or IPv6 address without its port, in one form for both. false: it is neither. NULL is allowed. */
+bool listen_ip(const struct sockaddr *a, struct in6_addr *out);
 
 #endif

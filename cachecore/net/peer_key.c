@@ -121,7 +121,7 @@ static void read_again(struct peer_key *k)
     }
     explicit_bzero(&fresh, sizeof fresh);
     if (rc && !was)
-        log_warning("peer-key: %.400s; the keys of before stay", error_text());
+        log_warning("peer-key: %.400s; the previous keys stay in use", error_text());
     if (!rc && was)
         log_info("peer-key: %s is read again", k->path);
 }
@@ -154,15 +154,6 @@ char *peer_key_prove(struct peer_key *k, const struct peer_get *get, int64_t now
     return out;
 }
 
-/* Compare all bytes, so that the time says nothing about how many are right. */
-static bool same_mac(const struct digest *a, const struct digest *b)
-{
-    unsigned differ = 0;
-    for (size_t i = 0; i < DIGEST_SIZE; i++)
-        differ |= a->b[i] ^ b->b[i];
-    return !differ;
-}
-
 bool peer_key_check(struct peer_key *k, const struct peer_get *get, int64_t now, const char *proof)
 {
     struct digest mac;
@@ -175,7 +166,7 @@ bool peer_key_check(struct peer_key *k, const struct peer_get *get, int64_t now,
     struct keys keys = keys_now(k);
     for (size_t i = 0; i < keys.n; i++) {
         const struct digest want = mac_of(&keys.of[i], get, time);
-        good |= same_mac(&mac, &want);
+        good |= digest_equal_secret(&mac, &want);
     }
     explicit_bzero(&keys, sizeof keys);
     return good;

@@ -281,9 +281,9 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
 /* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
 enum { STORE_L2_MAX = 1024, STORE_L2_LISTS_MAX = 16 };
-/* Where the proxies are nodes, an object is cut into stripes of so many bytes, and each belongs to a node by itself. A
- * get belongs where its first byte does, and should not go beyond its stripe. All nodes must agree: never change it. A
- * caching proxy, which may keep whole objects, has whole objects. */
+/* Where the proxies are nodes, an object is cut into stripes of this many bytes, and each belongs to a node by itself.
+ * A get belongs where its first byte does, and should not go beyond its stripe. All nodes must agree: never change it.
+ * A caching proxy, which may keep whole objects, has whole objects. */
 enum { STORE_STRIPE = 4 << 20 };
 
 /* Is it this node that other nodes ask for the key at off? True also where there are no proxies. */

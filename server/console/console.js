@@ -3,7 +3,7 @@
 
 import { openActions } from "./actions.js";
 import { byId, drawFlow, drawSpark, drawStrip, element, part, setAttribute, setFigure, setText, svg, sync } from "./draw.js";
-import { askToken, say } from "./gate.js";
+import { askToken, say, seen } from "./gate.js";
 import { HOP_NAMES, brief, bytes, count, duration, hitShare, percent, rate, readsOf, served, slowWords, span, stripWords, text, warmWords, within } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
@@ -261,12 +261,6 @@ async function ask() {
   answered = performance.now();
   showAll(status);
   return EVERY_MS;
-}
-
-/** @returns {Promise<void>} when somebody sees the page */
-function seen() {
-  if (!document.hidden) return Promise.resolve();
-  return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
 }
 
 async function askForEver() {

@@ -1,5 +1,5 @@
 // @ts-check
-// Dialogs that are waited for, the one that asks for a token, and what is said to those who do not see the page.
+// What is waited for: dialogs, a token, somebody who sees the page; and what screen readers say.
 
 import { byId, setText } from "./draw.js";
 
@@ -45,4 +45,10 @@ async function askNow(title, why, wrong, cancel) {
   const opened = (await show("gate")) === "open", given = input.value.trim();
   input.value = "";
   return opened ? given.replace(/[^!-~]/g, "?") : ""; // no header has other characters
+}
+
+/** @returns {Promise<void>} when somebody sees the page */
+export function seen() {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
 }

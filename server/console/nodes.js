@@ -3,7 +3,7 @@
 // its policy allows its own origin alone.
 
 import { byId, element, part, setFigure, setText, sync } from "./draw.js";
-import { askToken, say } from "./gate.js";
+import { askToken, say, seen } from "./gate.js";
 import { bytes, duration, hitShare, percent, rate, readsOf, served, span, text, within } from "./model.js";
 
 /** @typedef {import("./model.js").Status} Status */
@@ -101,12 +101,6 @@ function show() {
   showFigures(nodes.flatMap((n) => (n.status ? [n.status] : [])));
   if (worst && worst !== sentence) say(sentence);
   worst = sentence;
-}
-
-/** @returns {Promise<void>} when somebody sees the page */
-function seen() {
-  if (!document.hidden) return Promise.resolve();
-  return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
 }
 
 const pause = () => new Promise((wake) => setTimeout(wake, SHOW_MS / 4));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "repository/read/chunk_read.h"
 
 enum { THREADS = 32, MEMORY_SHARE = 2 }; /* of one level; leaves may take half of the index memory */
 enum { LOOK_BATCH = 64 };
@@ -107,10 +108,8 @@ struct looking {
     struct image *img;
     struct chunk_set *missing;
     struct missing_sums *sums;
-    bool own;         /* only what this node keeps for all */
-    struct digest of; /* the stripe that was asked for last */
-    uint64_t stripe;  /* UINT64_MAX: none was */
-    bool mine;        /* is it this node's? */
+    bool own;                   /* only what this node keeps for all */
+    struct chunk_stripe stripe; /* yes: it is this node's */
     size_t n;
     uint64_t chunks[LOOK_BATCH];
     struct digest digests[LOOK_BATCH];
@@ -139,16 +138,11 @@ static void warm_missing_look(struct looking *l)
 /* Is the chunk's stripe another node's? All nodes read the metadata, so everybody warms it. */
 static bool is_of_another(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
 {
-    char key[OBJECT_KEY_MAX];
-    uint64_t stripe = ref->offset / STORE_STRIPE;
     if (!l->own || warm_is_metadata(&l->img->manifest, chunk))
         return false;
-    if (l->stripe != stripe || !digest_equal(&l->of, &ref->object)) {
-        l->of = ref->object;
-        l->stripe = stripe;
-        l->mine = store_is_own(l->img->config.store, object_key(ref->kind, &ref->object, key), ref->offset);
-    }
-    return !l->mine;
+    if (!chunk_stripe_has(&l->stripe, ref))
+        l->stripe.yes = chunk_is_own(l->img->config.store, ref);
+    return !l->stripe.yes;
 }
 
 /* Add a chunk to the batch, and look the batch up when it is full. */
@@ -202,7 +196,7 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
 int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, bool own, warm_step *step,
                  void *arg, struct chunk_set *out, struct missing_sums *sums)
 {
-    struct looking l = {.img = img, .missing = out, .sums = sums, .own = own, .stripe = UINT64_MAX};
+    struct looking l = {.img = img, .missing = out, .sums = sums, .own = own};
     struct image_cursor cursor;
     *sums = (struct missing_sums){0};
     int rc = chunk_set_init(out, img);

@@ -7,6 +7,7 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "repository/read/chunk_read.h"
 
 enum { TAKE_MAX = 64 };
 
@@ -14,9 +15,7 @@ struct taking {
     struct image *img;
     struct store_proxies *proxies;
     struct store *leaving;
-    struct digest object; /* the stripe that was asked about last, and whether it is inherited */
-    uint64_t stripe;      /* UINT64_MAX: none was */
-    bool inherited;
+    struct chunk_stripe stripe; /* yes: it is inherited */
     size_t n;
     struct cache_piece pieces[TAKE_MAX]; /* of that stripe */
     uint64_t taken;
@@ -54,15 +53,11 @@ static int take_batch(struct taking *t)
 /* Add a chunk, if it is inherited and not here. */
 static int add(struct taking *t, const struct chunk_ref *ref)
 {
-    uint64_t stripe = ref->offset / STORE_STRIPE;
-    bool same = t->stripe == stripe && digest_equal(&t->object, &ref->object);
+    bool same = chunk_stripe_has(&t->stripe, ref);
     int rc = same && t->n < TAKE_MAX ? 0 : take_batch(t);
-    if (!same) {
-        t->object = ref->object;
-        t->stripe = stripe;
-        t->inherited = is_inherited(t, ref);
-    }
-    if (!rc && t->inherited && !cache_has(t->img->config.cache, &ref->digest))
+    if (!same)
+        t->stripe.yes = is_inherited(t, ref);
+    if (!rc && t->stripe.yes && !cache_has(t->img->config.cache, &ref->digest))
         t->pieces[t->n++] = (struct cache_piece){.ref = *ref, .store = t->leaving, .quota = t->img->config.quota};
     return rc;
 }
@@ -76,7 +71,7 @@ int warm_take(struct image *img, struct store_proxies *proxies, struct store *le
     int rc = t ? 0 : error_no_memory();
     if (rc)
         return rc;
-    *t = (struct taking){.img = img, .proxies = proxies, .leaving = leaving, .stripe = UINT64_MAX};
+    *t = (struct taking){.img = img, .proxies = proxies, .leaving = leaving};
     image_cursor_init(&cursor, img, NULL);
     for (uint64_t i = 0; !rc && i < count; i += run) {
         const struct chunk_ref *ref;

@@ -72,4 +72,29 @@ DEFINE_CLEANUP(image_bytes, struct image_bytes *, image_bytes_free)
  * Any thread. */
 GR_MUST_CHECK int image_bytes_read(struct image_bytes *b, uint64_t address, uint64_t len, uint8_t *dst);
 
+/* ---- stripes of objects among nodes (STORE_STRIPE) ---- */
+
+/* Does this node keep the chunk for all (store_is_own)? */
+static inline bool chunk_is_own(struct store *s, const struct chunk_ref *ref)
+{
+    char key[OBJECT_KEY_MAX];
+    return store_is_own(s, object_key(ref->kind, &ref->object, key), ref->offset);
+}
+
+/* The stripe of the last chunk, and an answer that is the same for all of it. All zero: none yet. */
+struct chunk_stripe {
+    struct digest object;
+    uint64_t number;
+    bool known, yes;
+};
+/* Is the chunk in that stripe? If not, its own becomes the last one, and the caller sets `yes`. */
+static inline bool chunk_stripe_has(struct chunk_stripe *s, const struct chunk_ref *ref)
+{
+    const uint64_t number = ref->offset / STORE_STRIPE;
+    const bool same = s->known && s->number == number && digest_equal(&s->object, &ref->object);
+    if (!same)
+        *s = (struct chunk_stripe){.object = ref->object, .number = number, .known = true};
+    return same;
+}
+
 #endif

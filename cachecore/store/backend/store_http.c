@@ -119,16 +119,18 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
     if (s->l2 && context->header) /* a node that sends slowly must not hold a reader: the rest is the store's */
         req.deadline_ms = clock_now_ms() + NODE_MS + len * 1000 / NODE_BYTES_A_SECOND;
-    if (s->l2)
-        memcpy(req.headers, (const char *[]){context->header, context->proof}, 2 * sizeof *req.headers);
+    if (s->l2) {
+        req.headers[0] = context->header;
+        req.headers[1] = context->proof; /* only beside a header */
+    }
     store_note_try(s, context);
     int rc = store_http_run(s, key, &req, &resp);
     context->node_weight = resp.node;
     context->not_here = rc == -ENOENT && resp.node >= 0;
     if (rc == -ENOKEY && resp.node >= 0)
         return error_set(rc,
-                         "node %s does not take this node for one: give all nodes the same peer-key and certificates "
-                         "of one authority (peer-tls), and look at the clocks of both",
+                         "node %s does not accept this node's key or certificate: give all nodes the same peer-key, or "
+                         "certificates of one authority (peer-tls), and compare their clocks",
                          s->url);
     return rc;
 }

@@ -106,7 +106,7 @@ struct store_proxies {
     struct store_node node;       /* constant */
     _Atomic bool left;            /* this node leaves */
     _Atomic unsigned departures;  /* store_proxies_departures */
-    pthread_mutex_t changing;     /* held by who replaces the list; before `lock` */
+    pthread_mutex_t changing;     /* held while the list is replaced; before `lock` */
     unsigned weight;              /* of this node; guarded by changing */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
@@ -126,6 +126,13 @@ void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be
 GR_MUST_CHECK int proxies_set(struct store_proxies *p, const struct members *members);
 /* A node has said its weight in an answer. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight);
+
+/* Whether a proxy may be asked at `now` (clock_now_ms): one that is down gets one trial request when its pause is over.
+ */
+bool proxy_may_be_asked(struct proxy *proxy, uint64_t now);
+/* Take a reference to the proxy that was found for a get. false: its trial began, or it went down, since it was found.
+ */
+bool proxy_take(struct store_proxies *p, struct proxy *proxy, uint64_t now, bool *trial);
 
 /* Choose the proxy for a get at off, and return a reference, or NULL if there is none or all are down. *trial: the
  * proxy is down and this request is its trial. proxies_complete or proxies_call_off must follow unless it is this node,
@@ -153,8 +160,8 @@ void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);
 
 /* Fill in items and len of out, and the list that it then refers to. Without memory there are no items. */
 void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
-/* Visit the counters; fallen_through, own: the gets that went to the store, for want of a proxy or because this node is
- * it. */
+/* Visit the counters; fallen_through, own: the gets that went to the store because there is no proxy, or because it is
+ * this node. */
 void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg);
 
 /* ---- the addresses of a name (names.c) ---- */

@@ -10,23 +10,7 @@
  * scores without a lock, and keeps the proxy by a reference until its request has ended:
  *
  *   store_proxies ---> list ---> proxy <--- a get that runs      a proxy is in the list of today, in one that a get
- *                      (a get takes one) -> proxy                still looks through, or only a get has it
- *
- * No thread probes the proxies; their health follows from the requests that readers make anyway. A proxy's health is
- * one number, its demerits. A failure adds FAILURE, a good answer takes one away. About a fifth of bad answers, or
- * three in a row, bring it to LIMIT:
- *
- *        +----+   LIMIT reached    +------+   pause over: one request   +-------+
- *   ---> | up | -----------------> | down | --------------------------> | trial |
- *        +----+                    +------+                             +-------+
- *          ^                          ^      failed: the pause doubles      |
- *          |                          +-------------------------------------+
- *          |                                 good answer                    |
- *          +----------------------------------------------------------------+
- *
- * While a proxy is down or on trial, its keys belong to the proxy with the next score. A proxy that goes down again
- * soon after it came up also has its pause doubled. So a dead proxy costs one short timeout every PAUSE_MOST_MS, and
- * one that sends wrong bytes in every answer costs little more. */
+ *                      (a get takes one) -> proxy                still looks through, or only a get has it */
 #include "store/l2/l2_internal.h"
 
 #include <assert.h>
@@ -38,10 +22,6 @@
 #include "base/error.h"
 #include "base/log.h"
 
-/* Demerits: 4 for each failure balances at one bad answer in five; 12 is three failures in a row. */
-enum { FAILURE = 4, LIMIT = 12 };
-/* How long a proxy that is down is skipped. */
-enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
 /* How often a node may change what it says of itself. */
 enum { HEARD_MS = 5000 };
 
@@ -66,12 +46,6 @@ static void scores(const struct ranked *ranked, size_t n, const char *name, uint
     for (size_t i = 0; i < SCORE_LANES; i++)
         seeds[i] = ranked[i < n ? i : 0].seed;
     score_of(seeds, name, out);
-}
-
-/* A proxy that is down gets one trial request when its pause is over. */
-static bool may_be_asked(struct proxy *proxy, uint64_t now)
-{
-    return atomic_load_explicit(&proxy->asked_from_ms, memory_order_relaxed) <= now;
 }
 
 static bool is_leaving(const struct proxy *proxy)
@@ -120,7 +94,7 @@ static struct proxy *best_of(const struct proxy_list *list, const struct place *
             keep_better(&best, &first);
             first = (struct candidate){.weight = r->weight};
         }
-        if ((!first.proxy || s[i % SCORE_LANES] > first.score) && may_be_asked(r->proxy, now) &&
+        if ((!first.proxy || s[i % SCORE_LANES] > first.score) && proxy_may_be_asked(r->proxy, now) &&
             (leaving || !is_leaving(r->proxy))) {
             first.proxy = r->proxy;
             first.score = s[i % SCORE_LANES];
@@ -159,26 +133,6 @@ static struct proxy_list *list_now(struct store_proxies *p)
 
 /* ---- a get's proxy ---- */
 
-/* Note when the proxy may be asked; call it after every change of what that follows from. */
-static void show_locked(struct proxy *proxy)
-{
-    uint64_t from = !proxy->down ? 0 : proxy->on_trial ? UINT64_MAX : proxy->trial_at_ms;
-    atomic_store_explicit(&proxy->asked_from_ms, from, memory_order_relaxed);
-}
-
-/* Make the proxy that was found this get's. False: its trial began, or it went down, since it was found. */
-static bool take(struct store_proxies *p, struct proxy *proxy, uint64_t now, bool *trial)
-{
-    SCOPED_LOCK(&p->lock);
-    if (!may_be_asked(proxy, now))
-        return false;
-    *trial = proxy->down;
-    proxy->on_trial |= *trial;
-    show_locked(proxy);
-    atomic_fetch_add(&proxy->refs, 1);
-    return true;
-}
-
 struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t off, bool *trial)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
@@ -188,7 +142,7 @@ struct proxy *proxies_choose(struct store_proxies *p, const char *key, uint64_t 
     *trial = false;
     do
         proxy = best_of(list, &place, now, false);
-    while (proxy && !take(p, proxy, now, trial));
+    while (proxy && !proxy_take(p, proxy, now, trial));
     return proxy;
 }
 
@@ -201,7 +155,7 @@ struct proxy *proxies_choose_leaving(struct store_proxies *p, const char *key, u
     uint64_t now = clock_now_ms();
     struct proxy *proxy = best_of(list, &place, now, true);
     *trial = false;
-    return proxy && is_leaving(proxy) && !proxy->self && take(p, proxy, now, trial) ? proxy : NULL;
+    return proxy && is_leaving(proxy) && !proxy->self && proxy_take(p, proxy, now, trial) ? proxy : NULL;
 }
 
 bool proxies_own(struct store_proxies *p, const char *key, uint64_t off)
@@ -219,94 +173,6 @@ bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t o
     uint64_t now = clock_now_ms();
     const struct proxy *had = best_of(list, &place, now, true), *has = best_of(list, &place, now, false);
     return has && has->self && had != has;
-}
-
-/* ---- health ---- */
-
-/* Take a proxy down. The pause doubles when a trial failed or the proxy came up only a short while ago. */
-static void go_down_locked(struct proxy *proxy, uint64_t now)
-{
-    bool again = proxy->pause_ms && (proxy->down || now - proxy->up_since_ms < PAUSE_MOST_MS);
-    proxy->pause_ms = again ? GR_MIN(2 * proxy->pause_ms, (uint64_t)PAUSE_MOST_MS) : PAUSE_FIRST_MS;
-    proxy->trial_at_ms = now + proxy->pause_ms;
-    proxy->down = true;
-}
-
-/* Count a good answer. Only a trial brings a proxy up: other requests that are still running when it goes down do
- * not. */
-static void good_locked(struct proxy *proxy, bool trial, uint64_t now)
-{
-    if (trial) {
-        proxy->down = false;
-        proxy->demerits = 0;
-        proxy->up_since_ms = now;
-    } else if (proxy->demerits) {
-        proxy->demerits--;
-    }
-}
-
-/* Count a failure; return whether it took the proxy down. */
-static bool bad_locked(struct proxy *proxy, bool trial, uint64_t now)
-{
-    bool was_up = !proxy->down;
-    if (was_up)
-        proxy->demerits += FAILURE;
-    if (trial || (was_up && proxy->demerits >= LIMIT))
-        go_down_locked(proxy, now);
-    return was_up && proxy->down;
-}
-
-void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial)
-{
-    bool went_down = false;
-    {
-        SCOPED_LOCK(&p->lock);
-        uint64_t now = clock_now_ms();
-        if (trial)
-            proxy->on_trial = false;
-        if (good) {
-            proxy->lacks = 0;
-            good_locked(proxy, trial, now);
-        } else {
-            went_down = bad_locked(proxy, trial, now);
-        }
-        show_locked(proxy);
-    }
-    if (good && trial)
-        log_info("shared cache proxy %s answers again", proxy->store->url);
-    if (went_down)
-        log_warning("shared cache proxy %s is skipped until it answers again: %.300s", proxy->store->url, error_text());
-}
-
-void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial)
-{
-    bool went_down = false;
-    {
-        SCOPED_LOCK(&p->lock);
-        uint64_t now = clock_now_ms();
-        if (trial)
-            proxy->on_trial = false;
-        proxy->lacks += proxy->lacks < LACKS_MAX;
-        if (proxy->lacks < LACKS_MAX) {
-            good_locked(proxy, trial, now);
-        } else if (trial || !proxy->down) {
-            went_down = !proxy->down;
-            go_down_locked(proxy, now);
-        }
-        show_locked(proxy);
-    }
-    if (went_down)
-        log_warning("node %s is skipped until it answers again: it had none of the last %d ranges that it was asked "
-                    "for, and the store has them; see its status",
-                    proxy->store->url, LACKS_MAX);
-}
-
-void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial)
-{
-    SCOPED_LOCK(&p->lock);
-    if (trial)
-        proxy->on_trial = false;
-    show_locked(proxy);
 }
 
 void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)

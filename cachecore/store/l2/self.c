@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/listen.h"
+
 enum { HOST_SIZE = 256, PORT_SIZE = 8 };
 
 /* HOST:PORT or [V6]:PORT, up to a slash. */
@@ -34,27 +36,13 @@ static bool host_port_parse(const char *text, struct host_port *out)
     return true;
 }
 
-/* An IPv4 or IPv6 address without its port, in one form for both. */
-static bool address_of(const struct sockaddr *a, struct in6_addr *out)
-{
-    if (a && a->sa_family == AF_INET6) {
-        *out = ((const struct sockaddr_in6 *)a)->sin6_addr;
-        return true;
-    }
-    if (!a || a->sa_family != AF_INET)
-        return false;
-    *out = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-    memcpy(&out->s6_addr[12], &((const struct sockaddr_in *)a)->sin_addr, 4);
-    return true;
-}
-
 /* Parse a numeric address. */
 static bool address_parse(const char *host, struct in6_addr *out)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *found = NULL;
     if (getaddrinfo(host, NULL, &hints, &found))
         return false;
-    bool good = address_of(found->ai_addr, out);
+    bool good = listen_ip(found->ai_addr, out);
     freeaddrinfo(found);
     return good;
 }
@@ -79,7 +67,7 @@ static bool is_local(const struct in6_addr *a)
     if (getifaddrs(&all))
         return false;
     for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next)
-        found = address_of(i->ifa_addr, &own) && same(&own, a);
+        found = listen_ip(i->ifa_addr, &own) && same(&own, a);
     freeifaddrs(all);
     return found;
 }

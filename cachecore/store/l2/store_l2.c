@@ -16,9 +16,9 @@ struct store_l2 {
     struct store base;
     struct store *origin;          /* owned */
     struct store_proxies *proxies; /* a reference */
-    counter fallen_through;        /* gets of packs and index nodes that went to origin for want of a proxy */
-    counter own;                   /* those that went there because this node is the proxy */
-    counter not_here;              /* those that went there because the node that owns it did not have it */
+    counter fallen_through; /* gets of packs and index nodes that went to origin because no proxy was available */
+    counter own;            /* those that went there because this node is the proxy */
+    counter not_here;       /* those that went there because the node that owns it did not have it */
 };
 
 static struct store_l2 *self(struct store *s)
