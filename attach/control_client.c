@@ -102,7 +102,10 @@ int control_status(const char *socket, json_t **out)
     json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
     if (!json_is_object(status)) {
         json_decref(status);
-        return error_set(-EIO, "the server on the control socket %s answers with something else than its status",
+        return error_set(-EIO,
+                         "the server on the control socket %s did not answer with its status; check that it is a "
+                         "granary server of this "
+                         "version",
                          socket);
     }
     *out = status;
@@ -245,6 +248,25 @@ int control_object(const char *line, size_t len, json_t **out)
     if (rc)
         json_decref(object);
     *out = rc ? NULL : object;
+    return rc;
+}
+
+int control_check_line(void *arg, const char *line, size_t len)
+{
+    json_t *object;
+    (void)arg;
+    int rc = control_object(line, len, &object);
+    json_decref(object);
+    return rc;
+}
+
+int control_warm_sums(const char *line, size_t len, json_t **out)
+{
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    *out = rc ? NULL : json_incref(json_object_get(object, "warm"));
+    if (!rc)
+        json_decref(object);
     return rc;
 }
 

@@ -45,6 +45,11 @@ bool control_turn(int rc, struct control_turn *turn);
 /* Parse a line as JSON. *out: json_decref it; NULL when the line is no JSON. -EIO: the line is {"error": sentence}; the
  * sentence becomes the thread's error. */
 GR_MUST_CHECK int control_object(const char *line, size_t len, json_t **out);
+/* A control_line that takes a line for its error only; arg is not used. */
+int control_check_line(void *arg, const char *line, size_t len);
+/* Parse a line of the answer to POST /warm. *out: its final sums, json_decref it; NULL: it reports progress. Errors as
+ * from control_object. */
+GR_MUST_CHECK int control_warm_sums(const char *line, size_t len, json_t **out);
 /* Return an object's number of that name; 0 when it has none. */
 uint64_t control_number(const json_t *object, const char *name);
 

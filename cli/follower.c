@@ -86,13 +86,13 @@ static int look(struct follower *w)
 
 /* ---- a version ---- */
 
-/* Ask for the tag. -EAGAIN: the store has not told. */
+/* Ask for the tag. -EAGAIN: the store did not answer. */
 static int ask(struct follower *w, struct digest *out)
 {
-    bool told = false;
+    bool from_store = false;
     w->ask_at_ms = clock_now_ms() + w->c->poll_ms;
-    int rc = w->c->ask(w->c->arg, out, &told);
-    if (!rc && !told)
+    int rc = w->c->ask(w->c->arg, out, &from_store);
+    if (!rc && !from_store)
         rc = error_set(-EAGAIN, "the tag of %s cannot be read: its store does not answer", w->f.image);
     return rc;
 }
@@ -150,7 +150,7 @@ static int have_version(struct follower *w, const struct digest *digest)
 
 /* ---- fetching ---- */
 
-/* What the server's answer has told so far. */
+/* What the server's answer has reported so far. */
 struct fetching {
     struct follower *w;
     bool done; /* the final sums have arrived */
@@ -192,16 +192,13 @@ static int look_meanwhile(struct follower *w)
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct fetching *g = arg;
-    json_t *object;
+    json_t *sums = NULL;
     int rc = look_meanwhile(g->w);
     if (!rc)
-        rc = control_object(line, len, &object);
-    if (rc)
-        return rc;
-    const json_t *sums = json_object_get(object, "warm");
+        rc = control_warm_sums(line, len, &sums);
     if (sums)
         rc = take_sums(g, sums);
-    json_decref(object);
+    json_decref(sums);
     return rc;
 }
 
@@ -216,7 +213,8 @@ static int fetch_changes(struct follower *w, const struct digest *digest)
     if (w->c->keeps_nothing || digest_is_zero(&w->f.shown) || !version_is_there(w, digest, &s))
         return 0;
     if (!version_is_there(w, &w->f.shown, &shown) || strcmp(shown.control, s.control) != 0) {
-        log_warning("%s: the changes are not fetched before: another server has the version before", w->f.dir);
+        log_warning("%s: the changes were not cached before the switch: another server has the version that is shown",
+                    w->f.dir);
         return 0;
     }
     const char *const params[] = {"what", "changes", "export", s.export_name, "since", print_digest(&w->f.shown, since),
@@ -232,7 +230,7 @@ static int fetch_changes(struct follower *w, const struct digest *digest)
 
 /* ---- a round ---- */
 
-/* Show a version, and tell of it. */
+/* Show a version; log it and run the hook. */
 static int show(struct follower *w, const struct digest *digest)
 {
     const struct digest before = w->f.shown;
@@ -297,8 +295,8 @@ static int poll_tag(struct follower *w)
 static int show_first(struct follower *w)
 {
     struct digest wanted;
-    bool told;
-    int rc = w->c->ask(w->c->arg, &wanted, &told);
+    bool from_store;
+    int rc = w->c->ask(w->c->arg, &wanted, &from_store);
     if (rc)
         return rc;
     w->f.wanted = wanted;
@@ -358,7 +356,7 @@ static int end(struct follower *w)
         if (rc != -EBUSY)
             return rc == -ENOENT ? 0 : rc;
         if (!reported)
-            log_warning("%s; it is unmounted as soon as it is not", error_text());
+            log_warning("%s; it will be unmounted as soon as nothing uses it", error_text());
         reported = true;
         (void)poll(NULL, 0, BUSY_MS);
     }

@@ -14,8 +14,8 @@ struct follower_config {
     size_t keep;        /* versions that are alive at most, 2 to FOLLOW_VERSIONS_MAX */
     const char *hook;   /* a program; NULL: none */
     bool keeps_nothing; /* the server has no cache: nothing is fetched before a switch */
-    /* Read the tag. *out_told: the store has said so now, not a table of earlier answers. -errno. */
-    int (*ask)(void *arg, struct digest *out, bool *out_told);
+    /* Read the tag. *out_from_store: the store answered now, not a table of earlier answers. -errno. */
+    int (*ask)(void *arg, struct digest *out, bool *out_from_store);
     /* Mount the image that `ask` found last on a directory. */
     int (*mount)(void *arg, const char *dir, struct mount_state *out);
     void *arg;

@@ -95,7 +95,6 @@ int open_image_or_mount(const char *text, const struct open_access *access, stru
 {
     struct stat st;
     struct mount_state state;
-    struct image_ref ref;
     char pinned[IMAGE_REF_MAX];
     *out = (struct open_image){0};
     bool directory = !stat(text, &st) && S_ISDIR(st.st_mode);
@@ -106,11 +105,25 @@ int open_image_or_mount(const char *text, const struct open_access *access, stru
     }
     if (rc)
         return rc;
-    if (image_ref_parse(state.image, &ref))
+    return mount_pinned(&state, pinned) ? CLI_USAGE : open_image(pinned, access, out);
+}
+
+int open_new_ref(const char *text, struct image_ref *out)
+{
+    if (image_ref_parse(text, out))
         return CLI_USAGE;
-    ref.by_digest = true;
-    ref.digest = state.digest;
-    return open_image(image_ref_text(&ref, pinned), access, out);
+    if (out->by_digest)
+        return options_wrong("%s: an image is built under a tag, not a digest; write STORE/NAME[:TAG]", text);
+    return open_check_writable(out) ? CLI_USAGE : 0;
+}
+
+int open_same_store_ref(const char *text, const struct image_ref *made, struct image_ref *out)
+{
+    int rc = image_ref_parse(text, out);
+    if (rc || !strcmp(out->store, made->store))
+        return rc;
+    return error_set(-EINVAL, "%s is of another store than %s/%s; granary copy brings it there", text, made->store,
+                     made->name);
 }
 
 int open_check_trust(const struct open_image *image, const struct trust *trust)

@@ -48,6 +48,12 @@ GR_MUST_CHECK int open_store(const char *text, const struct open_access *access,
 /* Return CLI_USAGE if the reference's store is of a kind that can only be read; the store is not contacted. */
 GR_MUST_CHECK int open_check_writable(const struct image_ref *ref);
 
+/* Parse the reference of an image to be made: with a tag, in a store that can be written. CLI_USAGE, with a sentence.
+ */
+GR_MUST_CHECK int open_new_ref(const char *text, struct image_ref *out);
+/* Parse the reference of an image whose packs the new image refers to: one of the same store. -EINVAL. */
+GR_MUST_CHECK int open_same_store_ref(const char *text, const struct image_ref *made, struct image_ref *out);
+
 enum { OPEN_LOOKUP_S = 10 };
 
 /* The rows of every verb that accesses stores; its values have a struct open_access `access`. LOOKUP_ROWS is for verbs

@@ -5,7 +5,7 @@
  * docs/internals/follow.md.
  *
  * What is mounted in the child's namespace goes with the child, which unmounts nothing elsewhere. So a kill leaves the
- * old version shown, or both there, of which the lower one is the newer: see settle. */
+ * old version shown, or both there, of which the lower one is the newer: see detach_covering. */
 #include "attach/follow/follow.h"
 
 #include <errno.h>
@@ -154,15 +154,16 @@ int follow_add(struct follow_state *f, const struct digest *digest)
     return make_place(f, digest);
 }
 
-static int forget(struct follow_state *f, const struct digest *digest)
+/* Take a version off the list. false: it is not there. */
+static bool unlist(struct follow_state *f, const struct digest *digest)
 {
-    for (size_t i = 0; i < f->count; i++)
-        if (digest_equal(&f->versions[i].digest, digest)) {
-            memmove(&f->versions[i], &f->versions[i + 1], (f->count - i - 1) * sizeof f->versions[i]);
-            f->count--;
-            break;
-        }
-    return follow_save(f);
+    const struct follow_version *v = follow_find(f, digest);
+    if (!v)
+        return false;
+    const size_t i = (size_t)(v - f->versions);
+    f->count--;
+    memmove(&f->versions[i], &f->versions[i + 1], (f->count - i) * sizeof *v);
+    return true;
 }
 
 int follow_retire(struct follow_state *f, const struct digest *digest)
@@ -175,7 +176,8 @@ int follow_retire(struct follow_state *f, const struct digest *digest)
     if (rc)
         return rc;
     (void)unlink(follow_version_link(f, digest, link));
-    return forget(f, digest);
+    (void)unlist(f, digest);
+    return follow_save(f);
 }
 
 /* ---- the switch ---- */
@@ -217,7 +219,7 @@ static int slide(void *arg)
     return rc ? rc : place_mount(version, s->current);
 }
 
-/* Detach the mount on top of DIR/current; who has a file or a directory of it keeps that. */
+/* Detach the mount on top of DIR/current. Files and directories of it that are open stay open. */
 static int detach_top(const char *current)
 {
     int rc = umount_soon(current, MNT_DETACH);
@@ -225,7 +227,7 @@ static int detach_top(const char *current)
 }
 
 /* Leave one mount at DIR/current: the lowest, which came last. *out: how many there are now, 0 or 1. */
-static int settle(const char *current, size_t *out)
+static int detach_covering(const char *current, size_t *out)
 {
     int rc = mountinfo_stacked(current, out);
     for (; !rc && *out > 1; --*out)
@@ -243,7 +245,7 @@ static int switch_to(const struct follow_state *f, const char *version)
     int rc = mountinfo_at(version, &wanted);
     if (!rc)
         return error_set(-ENOENT, "%s is not mounted any more", version);
-    rc = rc < 0 ? rc : settle(current, &there);
+    rc = rc < 0 ? rc : detach_covering(current, &there);
     if (!rc && there && mountinfo_at(current, &shown) > 0 && shown == wanted)
         return 0;
     if (!rc)
@@ -262,15 +264,11 @@ static void link_shown(const struct follow_state *f, const struct digest *digest
         log_warning("%s", error_text());
 }
 
-/* Make a version the last of the list, shown now. */
+/* Make a version the last of the list, shown now. digest does not lie in the list. */
 static void move_last(struct follow_state *f, const struct digest *digest)
 {
-    for (size_t i = 0; i < f->count; i++)
-        if (digest_equal(&f->versions[i].digest, digest)) {
-            memmove(&f->versions[i], &f->versions[i + 1], (f->count - i - 1) * sizeof f->versions[i]);
-            f->versions[f->count - 1] = (struct follow_version){.digest = *digest, .shown = time(NULL)};
-            break;
-        }
+    if (unlist(f, digest))
+        f->versions[f->count++] = (struct follow_version){.digest = *digest, .shown = time(NULL)};
 }
 
 int follow_show(struct follow_state *f, const struct digest *digest)
@@ -301,7 +299,7 @@ int follow_recognize(struct follow_state *f)
     char current[PATH_MAX], version[PATH_MAX];
     dev_t shown, device;
     size_t there;
-    int rc = settle(path_of_current(f, current), &there);
+    int rc = detach_covering(path_of_current(f, current), &there);
     if (rc || !there || mountinfo_at(current, &shown) <= 0)
         return rc;
     for (size_t i = 0; i < f->count; i++) {
@@ -314,7 +312,7 @@ int follow_recognize(struct follow_state *f)
     return 0;
 }
 
-/* `current` may be gone, too: whoever may write in DIR can remove it. */
+/* `current` may be missing, too: any process that may write in DIR can remove it. */
 int follow_shows(const struct follow_state *f)
 {
     char current[PATH_MAX];

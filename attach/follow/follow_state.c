@@ -160,7 +160,7 @@ bool follow_is_alive(const struct follow_state *f)
     return process_alive(&f->follower);
 }
 
-/* Say who has the claim; returns -EBUSY. */
+/* Name the process that has the claim; returns -EBUSY. */
 static int is_claimed(const char *dir)
 {
     struct follow_state other;

@@ -162,6 +162,13 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
 
 /* ---- mounting, finding ---- */
 
+/* Lock a mount's run directory; -EBUSY names the mount. */
+static int lock_mount(const struct mount_state *s, int *out_lock)
+{
+    int rc = node_lock_mount(s->run_dir, true, out_lock);
+    return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+}
+
 /* Lock the mount's run directory, and take down what a killed mount left in it. That removes the directory, so it is
  * locked again. */
 static int mount_claim(struct mount_state *s, int *out_lock)
@@ -169,9 +176,9 @@ static int mount_claim(struct mount_state *s, int *out_lock)
     struct mount_state left = *s;
     int rc = io_mkdirs(STATE_ROOT);
     if (!rc)
-        rc = node_lock_mount(s->run_dir, true, out_lock);
+        rc = lock_mount(s, out_lock);
     if (rc)
-        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+        return rc;
     rc = state_read(&left);
     if (rc == -ENOENT)
         return 0;
@@ -226,8 +233,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
 
 /* ---- new keys for a mount ---- */
 
-/* Make the reference by digest to what is mounted: the tag may name another image by now. */
-static int pin_mounted(const struct mount_state *s, char out[IMAGE_REF_MAX])
+int mount_pinned(const struct mount_state *s, char out[IMAGE_REF_MAX])
 {
     struct image_ref ref;
     int rc = image_ref_parse(s->image, &ref);
@@ -245,9 +251,9 @@ static int give_keys_locked(struct mount_state *s, const char *image, const stru
 {
     char pinned[IMAGE_REF_MAX];
     CLEANUP_FD int lock = -1;
-    int rc = node_lock_mount(s->run_dir, true, &lock);
+    int rc = lock_mount(s, &lock);
     if (rc)
-        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+        return rc;
     rc = state_read(s);
     if (rc)
         return rc;
@@ -257,7 +263,7 @@ static int give_keys_locked(struct mount_state *s, const char *image, const stru
     if (!*s->export_name)
         return error_set(-EBUSY, "%s was mounted with --socket, and that server has its own keys; umount it first",
                          s->dir);
-    rc = pin_mounted(s, pinned);
+    rc = mount_pinned(s, pinned);
     return rc ? rc : mount_server_give_keys(s, pinned, keys, cancel);
 }
 
@@ -265,9 +271,8 @@ static int give_keys_locked(struct mount_state *s, const char *image, const stru
 int mount_give_keys(const char *dir, const char *image, const struct bytes *keys, const volatile int *cancel,
                     struct mount_state *out)
 {
-    dev_t device;
     int rc = mount_find(dir, out);
-    if (!rc && (!out->mounted || mountinfo_at(out->dir, &device) <= 0))
+    if (!rc && !mount_is_there(out))
         return error_set(-ENOENT, "nothing is mounted on %s", dir);
     return rc ? rc : give_keys_locked(out, image, keys, cancel);
 }
@@ -279,9 +284,9 @@ int mount_give_keys(const char *dir, const char *image, const struct bytes *keys
 static int remove_locked(struct mount_state *s, bool force)
 {
     CLEANUP_FD int lock = -1;
-    int rc = node_lock_mount(s->run_dir, true, &lock);
+    int rc = lock_mount(s, &lock);
     if (rc)
-        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+        return rc;
     rc = state_read(s); /* others may have been faster */
     if (rc == -ENOENT)
         return error_set(rc, "nothing is mounted on %s", s->dir);
@@ -350,9 +355,9 @@ static int remove_unused_locked(struct mount_state *s)
     char type[MOUNTINFO_TYPE_MAX];
     struct statvfs fs;
     CLEANUP_FD int lock = -1;
-    int rc = node_lock_mount(s->run_dir, true, &lock);
+    int rc = lock_mount(s, &lock);
     if (rc)
-        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+        return rc;
     rc = state_read(s); /* others may have been faster */
     if (rc)
         return rc == -ENOENT ? 0 : rc;
@@ -372,17 +377,17 @@ int mount_remove_unused(const char *dir)
     return rc == -ENOENT && is_free(dir) ? 0 : rc;
 }
 
-/* The visitor that mount_each passes on to. */
-struct mounted {
-    state_visit *visit;
-    void *arg;
-};
-
 bool mount_is_there(const struct mount_state *s)
 {
     dev_t device;
     return s->mounted && mountinfo_at(s->dir, &device) > 0;
 }
+
+/* The visitor that mount_each passes on to. */
+struct mounted {
+    state_visit *visit;
+    void *arg;
+};
 
 static int visit_mounted(void *arg, const struct mount_state *s)
 {

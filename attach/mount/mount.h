@@ -6,6 +6,7 @@
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "format/image_ref.h"
 
 /* What to mount where, and how. */
 struct mount_config {
@@ -46,6 +47,9 @@ bool mount_erofs_fits(void);
 /* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
+/* Write the reference, by digest, to what is mounted: the tag may name another image by now. Errors of
+ * image_ref_parse. */
+GR_MUST_CHECK int mount_pinned(const struct mount_state *s, char out[IMAGE_REF_MAX]);
 /* Give new S3 keys to a mount that has keys of its own, also to one whose server has lost them; its reads go on with
  * these. image: the reference that it was mounted by; *out: its state. -ENOENT: nothing of ours is mounted on dir;
  * -EBUSY: another image is; -EIO: the server refuses the keys, in its words, and the old ones stay. */

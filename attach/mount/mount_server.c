@@ -332,13 +332,13 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     return 0;
 }
 
-/* Read a line for its error only; *arg, if given, becomes whether the export was removed. */
-static int ignore_line(void *arg, const char *line, size_t len)
+/* *arg becomes whether the export was removed. */
+static int take_removed(void *arg, const char *line, size_t len)
 {
     json_t *object;
     int rc = control_object(line, len, &object);
     json_t *removed = json_object_get(json_object_get(object, "removed"), "removed");
-    if (arg && removed)
+    if (removed)
         *(bool *)arg = json_is_true(removed);
     json_decref(object);
     return rc;
@@ -364,7 +364,7 @@ static int put_export(const struct mount_state *s, const char *pinned, const str
     if (rc)
         return rc;
     do
-        rc = control_put(s->control, (const char *)path.data, params, keys, ignore_line, NULL);
+        rc = control_put(s->control, (const char *)path.data, params, keys, control_check_line, NULL);
     while (control_turn(rc, &turn));
     return rc;
 }
@@ -443,16 +443,13 @@ static int take_sums(struct warm_answer *a, const json_t *sums)
 static int warm_take_line(void *arg, const char *line, size_t len)
 {
     struct warm_answer *a = arg;
-    json_t *object;
+    json_t *sums = NULL;
     int rc = cancel_check(a->cancel);
     if (!rc)
-        rc = control_object(line, len, &object);
-    if (rc)
-        return rc;
-    const json_t *sums = json_object_get(object, "warm");
+        rc = control_warm_sums(line, len, &sums);
     if (sums)
         rc = take_sums(a, sums);
-    json_decref(object);
+    json_decref(sums);
     return rc;
 }
 
@@ -512,7 +509,7 @@ static void remove_export(const struct mount_state *s)
         rc = node_lock(&lock);
         if (rc || state_each(visit_other, &others))
             return;
-        rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
+        rc = control_call(s->control, "DELETE", (const char *)path.data, params, take_removed, &removed);
         if (rc == -EBUSY)
             rc = 0;
     }

@@ -41,8 +41,6 @@ struct build_values {
 #define AT(field) offsetof(struct build_values, field), 0, 0
 #define NUMBER(field, min, max) offsetof(struct build_values, field), min, max
 
-enum { ZSTD_LEVEL_DEFAULT = 3 };
-
 static const struct option_row rows[] = {
     {OPTION_CHOICE, 0, "fs", "erofs|ext4", AT(fs), "the filesystem in the image (default erofs)"},
     {OPTION_SIZE, 0, "chunk-size", "N", NUMBER(chunk_size, CHUNK_SIZE_MIN, CHUNK_SIZE_MAX),
@@ -244,16 +242,6 @@ static void rebuild_words_release(struct rebuild_words *w)
     free(w->parents);
 }
 
-/* Parse an image of --parent. It must be in the same store, since the new image refers to its packs. */
-static int parse_parent(const char *image, const struct image_ref *ref, struct image_ref *out)
-{
-    int rc = image_ref_parse(image, out);
-    if (rc || !strcmp(out->store, ref->store))
-        return rc;
-    return error_set(
-        -EINVAL, "--parent: %s is of another store than the image to be built; granary copy brings it there", image);
-}
-
 static int parse_parents(const struct option_list *list, const struct image_ref *ref, struct rebuild_words *out)
 {
     out->parents = calloc(list->count + 1, sizeof *out->parents);
@@ -266,7 +254,7 @@ static int parse_parents(const struct option_list *list, const struct image_ref 
         out->no_parent |= none;
         if (none || !strcmp(list->items[i], "auto"))
             continue;
-        int rc = parse_parent(list->items[i], ref, &out->parents[out->count++]);
+        int rc = open_same_store_ref(list->items[i], ref, &out->parents[out->count++]);
         if (rc)
             return rc;
     }
@@ -322,7 +310,7 @@ static int build(const struct build_values *v, const char *url, const struct bui
                                           .chunk_size = (uint32_t)v->chunk_size,
                                           .zstd_level = v->compress ? 0
                                                         : v->level  ? (int)v->level
-                                                                    : ZSTD_LEVEL_DEFAULT,
+                                                                    : BUILD_ZSTD_LEVEL,
                                           .jobs = (unsigned)v->jobs,
                                           .tmpdir = v->tmpdir,
                                           .skip_bad_names = v->source.skip_bad_names,
@@ -358,13 +346,11 @@ static int build(const struct build_values *v, const char *url, const struct bui
 /* Check what concerns the image alone. */
 static int cmd_build_check(const struct build_values *v, const char *image, struct image_ref *ref)
 {
-    int rc = image_ref_parse(image, ref);
-    if (!rc && ref->by_digest)
-        rc = error_set(-EINVAL, "%s: an image is built under a tag, not a digest; write STORE/NAME[:TAG]", image);
+    int rc = open_new_ref(image, ref);
     if (!rc && v->chunk_size && !chunk_size_valid(v->chunk_size))
-        rc = error_set(-EINVAL, "--chunk-size: %llu is not a power of two; write for example 128K",
-                       (unsigned long long)v->chunk_size);
-    return rc || open_check_writable(ref) ? CLI_USAGE : 0;
+        rc = options_wrong("--chunk-size: %llu is not a power of two; write for example 128K",
+                           (unsigned long long)v->chunk_size);
+    return rc;
 }
 
 /* Tar shards may lie in HDFS as well. */

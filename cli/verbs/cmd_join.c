@@ -17,7 +17,7 @@
 #include "imagebuild/imagebuild.h"
 #include "repository/nesting.h"
 
-enum { OPERANDS_MAX = 10001, ZSTD_LEVEL = 3 };
+enum { OPERANDS_MAX = 10001 };
 
 struct join_values {
     struct open_access access;
@@ -54,16 +54,11 @@ static void join_words_release(struct join_words *w)
     string_list_release(&w->at);
 }
 
-/* Add an image, whose root becomes the first dir_len bytes of dir. It must be in the same store, since the new image
- * refers to its packs. */
+/* Add an image, whose root becomes the first dir_len bytes of dir. */
 static int add_image(struct join_words *w, const char *image, const char *dir, size_t dir_len,
                      const struct image_ref *ref)
 {
-    struct image_ref *to = &w->images[w->at.len];
-    int rc = image_ref_parse(image, to);
-    if (!rc && strcmp(to->store, ref->store) != 0)
-        rc = error_set(-EINVAL, "%s is in another store than %s/%s; granary copy brings it there", image, ref->store,
-                       ref->name);
+    int rc = open_same_store_ref(image, ref, &w->images[w->at.len]);
     return rc ? rc : string_list_add(&w->at, "%.*s", (int)dir_len, dir);
 }
 
@@ -152,7 +147,7 @@ static int join(const struct join_values *v, const struct image_ref *ref, const 
     progress_init(&progress, "join", v->quiet);
     const struct provenance provenance = {.tool = "granary " GRANARY_VERSION};
     const struct build_options options = {.place = place,
-                                          .zstd_level = ZSTD_LEVEL,
+                                          .zstd_level = BUILD_ZSTD_LEVEL,
                                           .tmpdir = v->tmpdir,
                                           .strict_tags = v->strict_tags,
                                           .parents = words->images,
@@ -180,10 +175,7 @@ static int cmd_join_run(const struct invocation *inv)
     const char *image = inv->operands[inv->operand_count - 1];
     struct join_words words CLEANUP(join_words_release) = {.images = NULL};
     struct image_ref ref;
-    int rc = image_ref_parse(image, &ref);
-    if (!rc && ref.by_digest)
-        rc = error_set(-EINVAL, "%s: an image is published under a tag, not a digest; write STORE/NAME[:TAG]", image);
-    if (rc || open_check_writable(&ref) || parse_words(inv, &ref, &words))
+    if (open_new_ref(image, &ref) || parse_words(inv, &ref, &words))
         return CLI_USAGE;
     return join(inv->values, &ref, &words);
 }

@@ -31,16 +31,8 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Read a line for its error only. */
-static int check_line(void *arg, const char *line, size_t len)
-{
-    json_t *object;
-    int rc = control_object(line, len, &object);
-    json_decref(object);
-    return rc;
-}
-
-/* Wait until the server has answered nobody for QUIET_S, or the time is over. *out: its last status; json_decref it. */
+/* Wait until the server has answered no request for QUIET_S, or the time is over. *out: its last status; json_decref
+ * it. */
 static int wait_for_others(const char *control, uint64_t wait_s, json_t **out)
 {
     uint64_t end = clock_now_ms() + wait_s * 1000, quiet_since = clock_now_ms(), served = 0, now;
@@ -51,9 +43,10 @@ static int wait_for_others(const char *control, uint64_t wait_s, json_t **out)
         if (rc)
             return rc;
         now = clock_now_ms();
-        if (server_status_counter(*out, "granary_peer_served_total") != served)
+        const uint64_t total = server_status_counter(*out, "granary_peer_served_total");
+        if (total != served)
             quiet_since = now;
-        served = server_status_counter(*out, "granary_peer_served_total");
+        served = total;
         if (now - quiet_since >= QUIET_S * 1000 || now >= end || interrupt_came())
             return cancel_check(interrupt_flag());
         interrupt_pause_until(GR_MIN(now + LOOK_MS, end));
@@ -70,7 +63,7 @@ static int cmd_leave_run(const struct invocation *inv)
         rc = control_status(control, &before);
     (void)interrupt_watch();
     if (!rc)
-        rc = control_call(control, "POST", "/leave", (const char *const[]){NULL}, check_line, NULL);
+        rc = control_call(control, "POST", "/leave", (const char *const[]){NULL}, control_check_line, NULL);
     if (!rc)
         rc = wait_for_others(control, v->wait_s, &after);
     uint64_t bytes = rc ? 0
@@ -82,7 +75,7 @@ static int cmd_leave_run(const struct invocation *inv)
         return rc;
     if (v->json)
         return print_json(json_pack("{s:I}", "bytes", (json_int_t)bytes));
-    printf("the node leaves; the others have taken %s since; stop it now\n", text_format_size(bytes, size));
+    printf("the other nodes have taken %s from it; its server can be stopped now\n", text_format_size(bytes, size));
     return 0;
 }
 
@@ -92,9 +85,9 @@ const struct verb verb_leave = {
     .max_operands = 1,
     .summary = "Have the other nodes take over what this node keeps for them, before it stops",
     .details = "TARGET is a server's socket, its control socket or a mount point (default: that of 'granary serve',\n"
-               "else the only one) with --peer-listen. It answers from its cache until it is stopped, and fetches\n"
-               "nothing for others any more. The command ends when nobody has asked for 10 seconds.",
-    .interrupted = "the node leaves all the same, until it is started again",
+               "else the only one) with --peer-listen. It answers from its cache until it is stopped, but fetches\n"
+               "nothing more for others. The command ends when no node has asked for 10 seconds.",
+    .interrupted = "the node is still leaving; only a restart of its server undoes that",
     .options = rows,
     .values_size = sizeof(struct leave_values),
     .defaults = &defaults,

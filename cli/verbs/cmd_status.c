@@ -193,7 +193,7 @@ static void print_followed(json_t *followed)
     if (json_object_get(followed, "reason"))
         printf("    stays as it is: %s\n", server_status_text(followed, "reason"));
     if (!json_is_integer(json_object_get(followed, "follower")))
-        puts("    nobody follows the tag: give the command that mounted it again");
+        puts("    no process follows the tag: run the command that mounted it once more");
 }
 
 static void print_directory(json_t *dir)

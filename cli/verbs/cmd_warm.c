@@ -189,16 +189,6 @@ static int name_export(const char *image, char out[EXPORT_MAX])
     return rc;
 }
 
-/* Read a line for its error only. */
-static int check_line(void *arg, const char *line, size_t len)
-{
-    json_t *object;
-    (void)arg;
-    int rc = control_object(line, len, &object);
-    json_decref(object);
-    return rc;
-}
-
 /* Add the export of an image, or remove it for image NULL. It is added as mounts add theirs, so that one that a mount
  * uses by now is not removed. */
 static int change_export(const char *control, const char *name, const char *image)
@@ -209,7 +199,7 @@ static int change_export(const char *control, const char *name, const char *imag
     int rc;
     snprintf(path, sizeof path, "/exports/%s", name);
     do
-        rc = control_call(control, image ? "PUT" : "DELETE", path, params, check_line, NULL);
+        rc = control_call(control, image ? "PUT" : "DELETE", path, params, control_check_line, NULL);
     while (control_turn(rc, &turn));
     return rc;
 }

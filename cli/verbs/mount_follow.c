@@ -67,7 +67,7 @@ static void asking_release(struct asking *t)
 }
 
 /* Ask the store. A tag that only a table knows is left out of the reference. */
-static int asking_ask(void *arg, struct digest *out, bool *out_told)
+static int asking_ask(void *arg, struct digest *out, bool *out_from_store)
 {
     struct asking *t = arg;
     struct server_values server = t->v->server;
@@ -81,7 +81,7 @@ static int asking_ask(void *arg, struct digest *out, bool *out_told)
     if (rc)
         return rc > 0 ? -EINVAL : rc;
     *out = t->pin.ref.digest;
-    *out_told = *t->pin.ref.tag;
+    *out_from_store = *t->pin.ref.tag;
     return 0;
 }
 
