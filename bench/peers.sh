@@ -17,8 +17,7 @@ FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
 SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
 mkdir -p "$SHM/www" "$W/nginx"
 openssl rand -hex 32 >"$W/key"
-READER=$W/epoch-reader
-cc -O2 -D_GNU_SOURCE -o "$READER" "$BENCH/epoch/reader.c"
+READER=$GRANARY_BUILD/bench/epoch-reader
 data=$(data_set "$FILES" 20)
 "$READER" make "$data" >"$W/list"
 "$GRANARY" build -q "$data" "file://$SHM/www/lake/set" >&2
@@ -80,7 +79,7 @@ extra_cleanup() {
 # run NAME: mounts, epochs, and the row
 run() {
     local n own=$cache before servers=() nginxes=() times=() sent=() l2 ticks_before
-    rm -rf "$W"/cache* "$W"/nginx?/kept "$W/members"
+    rm -rf "$W"/cache* "$W"/nginx*/kept "$W/members"
     for ((n = 0; n < NODES; n++)); do
         case $1 in
             nginx) echo "http://127.0.0.1:$((9100 + n))/lake" ;;

@@ -39,7 +39,6 @@ shows() { [ "$(cat "$dir/current/number")" = "$1" ]; }
 state() { cat /run/granary/tag-*/follow.json; }
 reason() { state | jq -r .reason; }
 follower() { state | jq .pid; }
-counter() { "$GRANARY" status "$dir" --quick --json | jq ".counters.$1"; }
 log() { cat "$LOGS_DIRECTORY"/follow-tag-*.log; }
 
 # read_on: everything, again and again, by a handle each time, so that all that it reads is of one version

@@ -15,10 +15,10 @@ refused 2 "names a digest" "$GRANARY" mount --follow "$W/store/faces@${DIGESTS[1
 refused 2 "goes with --follow" "$GRANARY" mount --poll 5s "$W/store/faces:daily" "$W/null"
 
 echo "== a new version: shown when its changes are cached, and no more than those are fetched"
-before=$(counter granary_store_get_bytes_total) packs=$(du -sb "$W/store/packs" | cut -f1)
+before=$(counter_of "$control" store_get_bytes_total) packs=$(du -sb "$W/store/packs" | cut -f1)
 publish 2
 wait_for 120 shows 2
-fetched=$(($(counter granary_store_get_bytes_total) - before)) delta=$(($(du -sb "$W/store/packs" | cut -f1) - packs))
+fetched=$(($(counter_of "$control" store_get_bytes_total) - before)) delta=$(($(du -sb "$W/store/packs" | cut -f1) - packs))
 [ $((fetched * 10)) -le $((delta * 12)) ] || fail "$fetched bytes fetched for $delta new ones"
 "$TREECMP" "$W/tree" "$dir/current"
 for n in 1 2; do [ -e "$(version_dir $n)/number" ] || fail "version $n is not there: $(ls -a "$dir")"; done
@@ -26,12 +26,12 @@ held 1
 wait_for 60 grep -Fx "switched $dir $W/store/faces:daily ${DIGESTS[2]} ${DIGESTS[1]} $(version_dir 2) " "$W/hooked"
 
 echo "== the tag goes back: nothing is fetched"
-before=$(counter granary_store_get_bytes_total)
+before=$(counter_of "$control" store_get_bytes_total)
 "$GRANARY" tag "$W/store/faces:v1" daily >"$W/out"
 wait_for 60 shows 1
 "$GRANARY" tag "$W/store/faces:v2" daily >"$W/out"
 wait_for 60 shows 2
-[ "$(counter granary_store_get_bytes_total)" = "$before" ] || fail "$(($(counter granary_store_get_bytes_total) - before)) bytes were fetched"
+[ "$(counter_of "$control" store_get_bytes_total)" = "$before" ] || fail "$(($(counter_of "$control" store_get_bytes_total) - before)) bytes were fetched"
 
 echo "== no reader saw an error"
 end_readers

@@ -164,7 +164,7 @@ while True:
 wait_for 60 listens "$W/odd.control"
 background "$LABELS" --interval 1s --nfd "$W/odd.features" "$W/odd" >"$W/log.txt" 2>&1
 LABELLER=$BACKGROUND_PID
-wait_for 60 grep -q "odd.control answers with something else than its status" "$W/log.txt"
+wait_for 60 grep -q "odd.control did not answer with its status" "$W/log.txt"
 end
 [ ! -s "$W/odd.features" ] || fail "$(cat "$W/odd.features")"
 

@@ -23,14 +23,19 @@ echo "$taken chunks were taken over; the store sent $(($(sent_by_store) - sent))
 [ "$taken" -gt 0 ] || fail "nothing was taken over"
 [ "$(jq .bytes "$W/left")" -gt 0 ] || fail "nobody asked it: $(cat "$W/left")"
 failures=$(($(count n1 l2_failures_total) + $(count n2 l2_failures_total)))
-# A node that was too slow for a busy machine was passed over.
-[ $failures != 0 ] || [ "$(sent_by_store)" = "$sent" ] || fail "the store was asked"
+# On a busy machine a node that was too slow is passed over: then the store is asked, but not for much.
+more=$(($(sent_by_store) - sent))
+[ $more = 0 ] || { [ $failures != 0 ] && [ $more -le $((sent / 10)) ]; } || fail "the store sent $more bytes again"
 
 echo "== it is gone, and the store is"
 kill -9 "$SERVER_PID"
 wait "$SERVER_PID" || true
 kill_nginx "$STORE"
-[ $failures != 0 ] || for n in 1 2; do read_all n$n; done
+if [ $failures = 0 ]; then
+    for n in 1 2; do read_all n$n; done
+else
+    echo "a node was passed over $failures times: reads without the store are not tested"
+fi
 for n in 1 2; do [ "$(count n$n fetch_errors_total)" = 0 ] || fail "node $n met errors"; done
 
 echo "== a server that is no node has nobody to leave"

@@ -16,7 +16,7 @@ s,/data/env,$W/env-mount,g
 s,/data/faces,$W/faces,g
 s,/build/env,$W/env,g
 s,/scratch/,$W/scratch/,g
-s,/work/faces,$W/work,g
+s,/writable/faces,$W/work,g
 SED
 cp -r "$GRANARY_SOURCE/deploy/training" "$W/examples"
 mkdir "$W/bin" "$W/faces"
