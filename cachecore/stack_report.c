@@ -144,6 +144,8 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     show_sums(&images, visit, arg);
     visit(arg, &(struct counter_row){"granary_slow_reads_total",
                                      "Reads that took at least as long as slow-read=", counter_get(&s->slow.total)});
+    if (s->proxies)
+        store_proxies_counters(s->proxies, visit, arg);
     show_sums(&stores, visit, arg);
     visit(arg,
           &(struct counter_row){"granary_store_connections_waiting",

@@ -70,6 +70,8 @@ static void take_counter(void *arg, const struct counter_row *row)
         {"granary_cache_memory_hits_total", &s->hop[HOP_MEMORY].requests},
         {"granary_cache_hit_bytes_total", &s->hop[HOP_DISK].bytes},
         {"granary_cache_hits_total", &s->hop[HOP_DISK].requests},
+        {"granary_l2_bytes_total", &s->hop[HOP_PROXIES].bytes},
+        {"granary_l2_requests_total", &s->hop[HOP_PROXIES].requests},
         {"granary_store_get_bytes_total", &s->hop[HOP_STORE].bytes},
         {"granary_store_gets_total", &s->hop[HOP_STORE].requests},
     };
@@ -99,12 +101,6 @@ static void take_sample(struct stack *stack, struct sample *out)
     stack_histograms(stack, take_histogram, out);
     out->hop[HOP_DISK].bytes = less(out->hop[HOP_DISK].bytes, out->hop[HOP_MEMORY].bytes);
     out->hop[HOP_DISK].requests = less(out->hop[HOP_DISK].requests, out->hop[HOP_MEMORY].requests);
-    CLEANUP(store_l2_reports_release) struct store_l2_reports proxies;
-    stack_l2(stack, &proxies);
-    for (size_t i = 0; i < proxies.len; i++) {
-        out->hop[HOP_PROXIES].bytes += proxies.items[i].bytes;
-        out->hop[HOP_PROXIES].requests += proxies.items[i].requests;
-    }
 }
 
 static void forget_exports(struct console_report *r)

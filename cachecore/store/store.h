@@ -365,6 +365,9 @@ DEFINE_CLEANUP(store_proxies, struct store_proxies *, store_proxies_close)
 /* Fill in the reports. The caller releases *out with store_l2_reports_release. Without memory, there are none. */
 void store_proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
 void store_l2_reports_release(struct store_l2_reports *r);
+/* Visit the sums over all proxies, of those that have left too. What a store's gets did besides is among its own
+ * counters (store_counters). */
+void store_proxies_counters(struct store_proxies *p, counter_visit *visit, void *arg);
 
 /* Put the proxies in front of origin. origin retries failures itself (store_retry); the proxies do not, so that a get
  * they fail goes to origin at once. Takes ownership of origin, also on failure, and a reference to the proxies. The

@@ -160,9 +160,6 @@ void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);
 
 /* Fill in items and len of out, and the list that it then refers to. Without memory there are no items. */
 void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);
-/* Visit the counters; fallen_through, own: the gets that went to the store because there is no proxy, or because it is
- * this node. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg);
 
 /* ---- the addresses of a name (names.c) ---- */
 

@@ -419,8 +419,7 @@ static uint64_t count_down(struct store_proxies *p, const struct proxy_list *lis
     return down;
 }
 
-/* Metrics are sums over all proxies; proxies_reports gives them one by one. */
-void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t own, counter_visit *visit, void *arg)
+void store_proxies_counters(struct store_proxies *p, counter_visit *visit, void *arg)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
     struct proxy_counts *sum = &p->totals;
@@ -431,10 +430,6 @@ void proxies_counters(struct store_proxies *p, uint64_t fallen_through, uint64_t
         {"granary_l2_bytes_total", "Bytes received from shared cache proxies", counter_get(&sum->bytes)},
         {"granary_l2_failures_total", "GETs that a shared cache proxy did not answer in full",
          counter_get(&sum->failures)},
-        {"granary_l2_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
-         fallen_through},
-        {"granary_l2_own_total", "GETs of packs and index nodes from the store that other nodes would ask this one for",
-         own},
         {"granary_l2_wrong_total",
          "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
          counter_get(&sum->wrong)},

@@ -242,10 +242,16 @@ static void l2_close(struct store *s)
 static void l2_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_l2 *t = self(s);
-    proxies_counters(t->proxies, counter_get(&t->fallen_through), counter_get(&t->own), visit, arg);
-    visit(arg, &(struct counter_row){"granary_l2_not_here_total",
-                                     "GETs that went to the store because another node did not have the range",
-                                     counter_get(&t->not_here)});
+    const struct counter_row rows[] = {
+        {"granary_l2_fallthroughs_total", "GETs of packs and index nodes that went to the store after all",
+         counter_get(&t->fallen_through)},
+        {"granary_l2_own_total", "GETs of packs and index nodes from the store that other nodes would ask this one for",
+         counter_get(&t->own)},
+        {"granary_l2_not_here_total", "GETs that went to the store because another node did not have the range",
+         counter_get(&t->not_here)},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
     store_counters(t->origin, visit, arg);
 }
 

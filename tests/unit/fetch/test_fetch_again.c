@@ -16,8 +16,9 @@ struct server {
     struct http_fake *http;
     struct store_fake *objects;
     unsigned bad;
-    bool is_short; /* they end in the middle, as their Content-Length says; else one bit is wrong */
-    bool is_empty; /* it has nothing */
+    bool is_short;            /* they end in the middle, as their Content-Length says; else one bit is wrong */
+    bool is_empty;            /* it has nothing */
+    struct store_proxies *l2; /* a proxy alone: its list */
 };
 
 static enum http_fake_next answer(void *arg, const struct http_fake_request *r, int fd)
@@ -60,7 +61,7 @@ static struct store *serve(struct world *w, struct server *origin, struct server
     if (proxy) { /* store_proxies_open, but for the patience */
         begin(proxy, w->fake);
         assert_int_equal(store_http_open(http_fake_url(proxy->http), &patient, &first), 0);
-        assert_int_equal(l2_fake_open(store, &first, 1, &store, NULL), 0);
+        assert_int_equal(l2_fake_open(store, &first, 1, &store, &proxy->l2), 0);
     }
     w->store = store;
     return store;
@@ -72,8 +73,10 @@ static void end(struct world *w, struct store *store, struct server *origin, str
     w->fetch = NULL;
     store_close(store);
     http_fake_stop(origin->http);
-    if (proxy)
+    if (proxy) {
+        store_proxies_close(proxy->l2);
         http_fake_stop(proxy->http);
+    }
     world_release(w);
 }
 
@@ -140,7 +143,7 @@ static void test_fetch_again__a_proxys_broken_line_heals_without_the_store(void 
     assert_int_equal(count_of(&w, "refetches_total"), 1);
     assert_int_equal(count_of(&w, "origin_refetches_total"), 0);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 1);
     end(&w, store, &origin, &proxy);
 }
 
@@ -158,7 +161,7 @@ static void test_fetch_again__a_proxy_that_keeps_wrong_bytes_is_asked_over_two_c
     assert_int_equal(count_of(&w, "origin_refetches_total"), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 1);
     end(&w, store, &origin, &proxy);
 }
 
@@ -173,7 +176,7 @@ static void test_fetch_again__proxy_and_store_wrong_are_an_error_that_blames_nob
     assert_int_equal(http_fake_requests(origin.http), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 3);
     assert_int_equal(count_of(&w, "errors_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 0);
+    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 0);
     end(&w, store, &origin, &proxy);
 }
 
@@ -186,7 +189,7 @@ static void test_fetch_again__a_proxy_that_had_nothing_is_not_blamed_for_what_th
     expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_counters, store, "granary_l2_wrong_total"), 0);
+    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 0);
     end(&w, store, &origin, &proxy);
 }
 

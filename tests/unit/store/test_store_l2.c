@@ -51,7 +51,7 @@ static void release_world(struct world *w)
 }
 
 #define WORLD(n) CLEANUP(release_world) struct world w = open_world(n)
-#define count_of(name) counter_value(store_counters, w.store, "granary_l2" name)
+#define count_of(name) counter_value(store_proxies_counters, w.handle, "granary_l2" name)
 
 static void put_everywhere(struct world *w, const char *key, const char *text)
 {
@@ -178,7 +178,7 @@ static void test_store_l2__a_dead_one_costs_no_error_and_is_passed_over(void **s
     assert_true(report_of(&w, 0).requests >= 3);
     assert_true(report_of(&w, 0).requests < 30);
     assert_int_equal(report_of(&w, 0).failures, report_of(&w, 0).requests);
-    assert_int_equal(count_of("_fallthroughs_total"), KEYS);
+    assert_int_equal(counter_value(store_counters, w.store, "granary_l2_fallthroughs_total"), KEYS);
     assert_int_equal(count_of("_down"), 1);
 }
 
@@ -357,7 +357,7 @@ static void test_store_l2__wrong_bytes_come_from_the_store_the_third_time(void *
     assert_int_equal(store_fake_calls(r.w.origin, FAKE_GET), 1);
     assert_int_equal(report_of(&r.w, 0).wrong, 1);
     assert_int_equal(counter_value(fetch_counters, r.fetch, "granary_fetch_refetches_total"), 1);
-    assert_int_equal(counter_value(store_counters, r.w.store, "granary_l2_wrong_total"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, r.w.handle, "granary_l2_wrong_total"), 1);
     end_reading(&r);
 }
 

@@ -230,7 +230,7 @@ static void test_store_l2_lists__a_proxy_keeps_its_health_and_counts_while_other
         store_proxies_reports(w.proxies, &r);
         before = r.items[1];
     }
-    uint64_t sum = counter_value(store_counters, w.store, "granary_l2_requests_total");
+    uint64_t sum = counter_value(store_proxies_counters, w.proxies, "granary_l2_requests_total");
     write_list(&w, "http://m2:80/faces\nhttp://m1:80/faces 9\nhttp://m3:80/faces\n"); /* and m0 leaves */
     wait_for_list(&w, 3, false);
     CLEANUP(store_l2_reports_release) struct store_l2_reports r;
@@ -240,9 +240,9 @@ static void test_store_l2_lists__a_proxy_keeps_its_health_and_counts_while_other
     assert_true(after.down);
     assert_int_equal(after.requests, before.requests);
     assert_int_equal(after.failures, before.failures);
-    assert_int_equal(counter_value(store_counters, w.store, "granary_l2_requests_total"), sum);
-    assert_int_equal(counter_value(store_counters, w.store, "granary_l2_proxies"), 3);
-    assert_int_equal(counter_value(store_counters, w.store, "granary_l2_down"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, w.proxies, "granary_l2_requests_total"), sum);
+    assert_int_equal(counter_value(store_proxies_counters, w.proxies, "granary_l2_proxies"), 3);
+    assert_int_equal(counter_value(store_proxies_counters, w.proxies, "granary_l2_down"), 1);
     store_l2_reports_release(&r);
     end(&w);
 }
