@@ -1,6 +1,7 @@
 #!/bin/bash
 # granary bench measures a store, a cache disk and a mount: every figure is there, raw and Granary's, as text and JSON;
 # it ends in time, also where the store is slow or silent, and leaves nothing behind, however it ends.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 for tool in jq python3; do

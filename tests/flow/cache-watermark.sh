@@ -1,6 +1,7 @@
 #!/bin/bash
 # watermark=HIGH:LOW on a filesystem that others use too: the cache gives room back while they need it, under load and
 # across kill -9, takes it again afterwards, never has more than its budget, and readers see nothing of it.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 [ "$(id -u)" = 0 ] || skip "mounting needs root"

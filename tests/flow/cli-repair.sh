@@ -1,6 +1,7 @@
 #!/bin/bash
 # An image compared with its source, and damaged packs put together again from it: the very same objects come back, or
 # nothing is changed and a sentence says why.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir -p "$W/tree/dir"

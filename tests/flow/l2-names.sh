@@ -2,6 +2,7 @@
 # The shared cache proxies are the addresses of a name, as those of a proxy on every node behind a headless Service of
 # Kubernetes: addresses come and go while clients read, the name is unknown for a while, and no read fails. The proxies are
 # those of deploy/kubernetes/shared-cache.yaml, whose parts have to fit each other.
+# ctest: long
 . "$(dirname "$0")/lib-l2.sh"
 python3 -c 'import yaml' 2>"$W/null" || skip "no python3-yaml here (apt-get install python3-yaml)"
 

@@ -2,6 +2,7 @@
 # Shared cache proxies: two real nginx with deploy/nginx/granary-l2.conf in front of a store. Three servers, each with
 # its own cache, read everything, and the store is read about once. A proxy killed while clients read costs no error,
 # comes back into use, and a proxy whose disk turned bytes over gives no wrong byte.
+# ctest: long
 . "$(dirname "$0")/lib-l2.sh"
 
 make_images 8

@@ -2,6 +2,7 @@
 # A real Prometheus scrapes running servers: promtool finds nothing wrong with the document and the alerts, every metric
 # of it arrives, the values come back through the query API, and every query of the dashboard has an answer. An export's
 # name may have any bytes.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for program in prometheus promtool; do
     command -v $program >"$W/null" || skip "no $program here (apt-get install prometheus): no real Prometheus reads the metrics"

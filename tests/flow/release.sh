@@ -2,6 +2,7 @@
 # tools/release refuses what is no release: changes that are not committed, versions that differ, an unreleased one, a
 # commit without its tag, and a directory that is there. It refuses to begin where a tool that it will need is missing.
 # flow/release-files makes one.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-release.sh"
 need_packages

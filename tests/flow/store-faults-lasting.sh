@@ -2,6 +2,7 @@
 # What no retry can cure, and only that, is an error of a read: a bit that is wrong in a pack fails one chunk, a pack
 # that is missing its own chunks, and the log names it. Behind a store that is dead a read fails at timeout=, and what
 # is cached is read meanwhile.
+# ctest: long
 . "$(dirname "$0")/lib-store-faults.sh"
 CHUNK=131072 # a pack of 9 MB has fewer than 100 then, and as many lines of log may be written at once
 

@@ -2,6 +2,7 @@
 # The names a store goes by change while its image is read: the name service fails for a while, the certificate is
 # renewed, and replaced by one that nobody trusts. What passes is no error of a read; the last one is, says what to do,
 # and is over when a good certificate is back.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$(dirname "$0")/lib-store-faults.sh"
 command -v openssl >/dev/null || skip "no openssl here (apt-get install openssl)"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # granary trace record and granary warm --trace: what one job read is read on another node with the store away, in an
 # image that was built anew too, and nothing else was fetched; a file that is no trace is one sentence.
+# ctest: long
 . "$(dirname "$0")/lib-warm.sh"
 
 mkdir -p "$W/tree"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # granary umount killed at its steps, one after the other: the next mount works, and after the next umount nothing is
 # left: no process, device, directory or mount.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/flow/lib-killed.sh"

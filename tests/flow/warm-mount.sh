@@ -1,6 +1,7 @@
 #!/bin/bash
 # Warming a mount (granary mount --fuse): its metadata from the start, which costs the store nothing afterwards and
 # outlives evictions; the fence; files by list, with names of any bytes; an export by its name, and by NBD; --bwlimit.
+# ctest: long
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
 . "$GRANARY_SOURCE/tests/lib.sh"
 

@@ -10,7 +10,7 @@ prepare_images() {
     prepare_guest
     if [ -z "${GRANARY_FULL:-}" ]; then # hashing is slow in the guest
         mkdir "$W/part"
-        (cd $tree && find . -type f | LC_ALL=C sort | awk 'NR % 4 == 1' | cpio -pdm --quiet "$W/part")
+        (cd $tree && find . -type f | LC_ALL=C sort | awk 'NR % 16 == 1' | cpio -pdm --quiet "$W/part")
         tree=$W/part
     fi
     "$GRANARY" build "$tree" "file://$W/store/perl"
@@ -34,6 +34,6 @@ few_same() {
 }
 
 run_images() {
-    "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" \
+    "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" --env "full=${GRANARY_FULL:-}" \
         --file "$W/store:/store" --file "$W/want:/want" --file "$W/few:/few" "$GRANARY_BUILD/vm" "$W/guest.sh"
 }
