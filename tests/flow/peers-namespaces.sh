@@ -1,13 +1,16 @@
 #!/bin/bash
 # Nodes that are each other's cache, on machines of their own: each in a network namespace, and the store in another.
-# Three read everything at the same moment, and the store sends every byte once. A node that joins, one that is killed
-# and one whose network is cut cost no reader an error.
+# All read everything at the same moment, and the store sends every byte once. A node that joins, one that is killed, one
+# whose network is cut, and a store that dies when the nodes have everything, cost no reader an error.
+# Three nodes, or as many as PEERS says.
 # ctest: long
 if [ -z "${PEERS_INSIDE:-}" ] && unshare -n true 2>/dev/null; then PEERS_INSIDE=1 exec unshare -n "$0"; fi
 . "$(dirname "$0")/lib-l2.sh"
 command -v ip >"$W/null" || skip "no ip here (apt-get install iproute2)"
 [ -n "${PEERS_INSIDE:-}" ] || skip "no network namespaces here, or not root: nodes on machines of their own are not tested"
 
+peers=${PEERS:-3}
+joins=$((peers + 1))
 make_images 8
 ip link set lo up
 ip link add lan type bridge 2>"$W/err" || skip "cannot make a bridge here ($(cat "$W/err")): nodes on machines of their own are not tested"
@@ -28,9 +31,10 @@ machine() {
 }
 another_network() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
 machine store 1
-for n in 1 2 3 4; do machine n$n 1$n; done
+for n in $(seq "$joins"); do machine "n$n" "1$n"; done
 store_config 10.77.0.1:80
 background nsenter -t "${MACHINES[store]}" -n nginx -c "$W/store.conf" -g 'daemon off;'
+STORE=$BACKGROUND_PID
 wait_for 60 bash -c "(exec 3<>/dev/tcp/10.77.0.1/80) 2>/dev/null"
 
 images=()
@@ -53,20 +57,21 @@ node_up() {
     wait_for 60 says_its_status "$1" # its socket is not in this namespace's list
 }
 
-echo "== three nodes at the same moment"
-members 1 2 3
+echo "== $peers nodes at the same moment"
+mapfile -t first < <(seq "$peers")
+members "${first[@]}"
 readers=()
-for n in 1 2 3; do
-    node_up $n
-    read_all n$n &
+for n in "${first[@]}"; do
+    node_up "$n"
+    read_all "n$n" &
     readers+=($!)
 done
 for reader in "${readers[@]}"; do wait "$reader" || fail "a node did not get its bytes"; done
 passed_by=0
-for n in 1 2 3; do
-    passed_by=$((passed_by + $(count n$n l2_failures_total) + $(count n$n l2_not_here_total)))
-    [ "$(count n$n fetch_errors_total)" = 0 ] || fail "node $n: $(count n$n fetch_errors_total) fetches failed"
-    [ "$(of_proxies n$n 'map(select(.state == "self")) | length')" = 1 ] || fail "node $n does not know itself: $(of_proxies n$n .)"
+for n in "${first[@]}"; do
+    passed_by=$((passed_by + $(count "n$n" l2_failures_total) + $(count "n$n" l2_not_here_total)))
+    [ "$(count "n$n" fetch_errors_total)" = 0 ] || fail "node $n: $(count "n$n" fetch_errors_total) fetches failed"
+    [ "$(of_proxies "n$n" 'map(select(.state == "self")) | length')" = 1 ] || fail "node $n does not know itself: $(of_proxies "n$n" .)"
 done
 echo "packs and index nodes: $OBJECT_BYTES bytes; the store sent $(sent_by_store); requests that a node did not answer: $passed_by"
 # A request that was not answered costs what it was for.
@@ -78,10 +83,10 @@ for n in 1 2; do
     background read_on n$n
     readers+=("$BACKGROUND_PID")
 done
-node_up 4
-members 1 2 3 4
+node_up "$joins"
+members "${first[@]}" "$joins"
 asked() { [ "$(count "$1" peer_served_total)" -gt "$2" ]; }
-wait_for 120 asked n4 20
+wait_for 120 asked "n$joins" 20
 
 echo "== a node is killed"
 kill -9 "${NODES[3]}"
@@ -90,17 +95,29 @@ state_of() { [ "$(of_proxies "$1" "map(select(.url | contains(\"$2:\"))) | .[0].
 for n in 1 2; do wait_for 120 state_of n$n 10.77.0.13 down; done
 
 echo "== another one's network is cut: nobody refuses, nothing answers"
-ip link set to-n4 down
-for n in 1 2; do wait_for 180 state_of n$n 10.77.0.14 down; done
+ip link set "to-n$joins" down
+for n in 1 2; do wait_for 180 state_of n$n "10.77.0.1$joins" down; done
 for reader in "${readers[@]}"; do kill -0 "$reader" 2>/dev/null || fail "a reader gave up"; done
 
 echo "== both are back"
-ip link set to-n4 up
+ip link set "to-n$joins" up
 node_up 3
 for n in 1 2; do
     wait_for 300 state_of n$n 10.77.0.13 up
-    wait_for 300 state_of n$n 10.77.0.14 up
+    wait_for 300 state_of n$n "10.77.0.1$joins" up
 done
 touch "$W/enough"
 for reader in "${readers[@]}"; do wait "$reader" || fail "a client saw an error or a wrong byte"; done
-for n in 1 2 3 4; do [ "$(count n$n fetch_errors_total)" = 0 ] || fail "node $n: $(count n$n fetch_errors_total) fetches failed"; done
+no_errors() {
+    local n
+    for n in $(seq "$joins"); do
+        [ "$(count "n$n" fetch_errors_total)" = 0 ] || fail "node $n: $(count "n$n" fetch_errors_total) fetches failed"
+    done
+}
+no_errors
+
+echo "== the store is dead, and the nodes have everything"
+for n in $(seq "$joins"); do read_all "n$n"; done
+kill_nginx "$STORE"
+for n in $(seq "$joins"); do read_all "n$n"; done
+no_errors
