@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds under faults: of the source, of the store, and killed at any moment. Each gives the right digest or a sentence
 # and publishes nothing; run again, it uses what is there and gives the same digest. GRANARY_FULL=1: more of each.
+# ctest: long
 . "$(dirname "$0")/lib-build-faults.sh"
 
 files=300 page=250 percent=10 large=16 kills=4 # more files than a page of a listing has

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The line to a shared cache proxy fails in every way, and the store behind it is well: a whole image is read from a
 # cold cache without an error and without a wrong byte. docs/internals/faults.md has the table that this prints.
+# ctest: long
 . "$(dirname "$0")/lib-store-faults.sh"
 
 make_store "$(seconds 16 40)"
