@@ -267,10 +267,10 @@ static int set_peer_listen(struct stack_options *o, const char *what, const char
 {
     char name[64];
     const char *port = strrchr(value, ':');
-    int rc = keep_address(o, what, value, &o->peer_listen);
-    if (rc || !port || strcmp(port, ":0") != 0)
-        return rc;
-    return error_set(-EINVAL, "%s: %s needs a port, the one that the list of nodes names", name_of(what, name), value);
+    if (port && !strcmp(port, ":0"))
+        return error_set(-EINVAL, "%s: %s needs a port, the one that the list of nodes names", name_of(what, name),
+                         value);
+    return keep_address(o, what, value, &o->peer_listen);
 }
 
 /* "none" is for those who restrict access by network, and is not the default. */

@@ -42,6 +42,7 @@ enum {
 struct storm {
     struct store_fake *origin, *proxies[PROXIES];
     struct store *store;
+    struct store_proxies *proxied; /* the list of the proxies */
     volatile int cancel;
     struct image_fake img;
     uint8_t *plain; /* of the chunks with data */
@@ -55,7 +56,8 @@ struct storm {
 };
 
 #define count_of(s, name) counter_value(fetch_counters, (s)->fetch, "granary_fetch_" name)
-#define store_count(s, name) counter_value(store_counters, (s)->store, "granary_" name)
+#define store_count(s, name) counter_value(store_counters, (s)->store, "granary_store_" name)
+#define proxies_count(s, name) counter_value(store_proxies_counters, (s)->proxied, "granary_l2_" name)
 
 static uint64_t draw(uint64_t *seed)
 {
@@ -137,14 +139,14 @@ static void overture(struct storm *s)
 {
     for (unsigned i = 0; i < PROXIES; i++)
         store_fake_add_fault(s->proxies[i], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .bytes = 9});
-    wait_until(store_count(s, "l2_wrong_total") && atomic_load(&s->right));
+    wait_until(proxies_count(s, "wrong_total") && atomic_load(&s->right));
     fair_weather(s);
     for (unsigned i = 0; i < PROXIES; i++)
         store_fake_set_dead(s->proxies[i], -EAGAIN);
     store_fake_add_fault(s->origin, &weather[0]);
-    wait_until(store_count(s, "l2_failures_total") && store_count(s, "store_retries_total"));
+    wait_until(proxies_count(s, "failures_total") && store_count(s, "retries_total"));
     store_fake_set_dead(s->origin, -EAGAIN);
-    wait_until(store_count(s, "store_retries_exhausted_total") && atomic_load(&s->failed));
+    wait_until(store_count(s, "retries_exhausted_total") && atomic_load(&s->failed));
     store_fake_clear_faults(s->origin); /* the proxies are dead still */
     store_fake_set_dead(s->origin, 0);
     uint64_t right = atomic_load(&s->right);
@@ -294,12 +296,13 @@ static void begin(struct storm *s)
     }
     struct store *patient = NULL;
     assert_int_equal(store_retry_open(store_fake_store(s->origin), RETRY_MS, &s->cancel, &patient), 0);
-    assert_int_equal(l2_fake_open(patient, proxies, PROXIES, &s->store, NULL), 0);
+    assert_int_equal(l2_fake_open(patient, proxies, PROXIES, &s->store, &s->proxied), 0);
 }
 
 static void end(struct storm *s)
 {
     store_close(s->store);
+    store_proxies_close(s->proxied);
     image_fake_release(&s->img);
     store_fake_free(s->origin);
     for (unsigned i = 0; i < PROXIES; i++)
@@ -347,10 +350,10 @@ static void check_store_counters(struct storm *s)
     uint64_t proxies = 0;
     for (unsigned i = 0; i < PROXIES; i++)
         proxies += store_fake_calls(s->proxies[i], FAKE_GET);
-    assert_int_equal(store_count(s, "store_gets_total"), store_fake_calls(s->origin, FAKE_GET));
-    assert_int_equal(store_count(s, "l2_requests_total"), proxies);
-    assert_true(store_count(s, "l2_failures_total") <= proxies);
-    assert_int_equal(store_count(s, "store_breaker_waiting"), 0);
+    assert_int_equal(store_count(s, "gets_total"), store_fake_calls(s->origin, FAKE_GET));
+    assert_int_equal(proxies_count(s, "requests_total"), proxies);
+    assert_true(proxies_count(s, "failures_total") <= proxies);
+    assert_int_equal(store_count(s, "breaker_waiting"), 0);
 }
 
 static void check_fetch_counters(struct storm *s)
