@@ -173,9 +173,16 @@ static int control_url(CURL *curl, const char *path, const char *const *params, 
     return rc || !bytes_string(out) ? error_set(-EINVAL, "the request is too long") : 0;
 }
 
-/* Send the request, with a body if it is not NULL, and pass on the lines of the answer. */
-static int call(const char *socket, const char *method, const char *path, const char *const *params,
-                const struct bytes *body, control_line *line, void *arg)
+/* A request that is answered by lines. */
+struct request {
+    const char *method, *path;
+    const char *const *params;
+    const struct bytes *body; /* NULL: none */
+    long limit_s;             /* for everything; 0: lines may come for hours */
+};
+
+/* Send the request, and pass on the lines of the answer. */
+static int call(const char *socket, const struct request *r, control_line *line, void *arg)
 {
     CLEANUP_BYTES url = BYTES_INIT(32 << 10);
     long status = 0;
@@ -183,13 +190,14 @@ static int call(const char *socket, const char *method, const char *path, const 
     if (!curl)
         return error_no_memory();
     struct lines l = {.curl = curl, .line = line, .arg = arg, .pending = BYTES_INIT(ANSWER_LINE_MAX)};
-    int rc = control_url(curl, path, params, &url);
+    int rc = control_url(curl, r->path, r->params, &url);
     if (!rc) {
-        if (body) {
-            curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body->len ? (const char *)body->data : "");
-            curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->len);
+        if (r->body) {
+            curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->body->len ? (const char *)r->body->data : "");
+            curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body->len);
         }
-        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, r->method);
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT, r->limit_s);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_S);
         rc = control_client_perform(curl, socket, (const char *)url.data, collect_lines, &l, &status);
@@ -211,19 +219,30 @@ static int call(const char *socket, const char *method, const char *path, const 
 int control_call(const char *socket, const char *method, const char *path, const char *const *params,
                  control_line *line, void *arg)
 {
-    return call(socket, method, path, params, NULL, line, arg);
+    return call(socket, &(struct request){.method = method, .path = path, .params = params}, line, arg);
 }
 
 int control_post(const char *socket, const char *path, const char *const *params, const struct bytes *body,
                  control_line *line, void *arg)
 {
-    return call(socket, "POST", path, params, body, line, arg);
+    return call(socket, &(struct request){.method = "POST", .path = path, .params = params, .body = body}, line, arg);
 }
 
 int control_put(const char *socket, const char *path, const char *const *params, const struct bytes *body,
                 control_line *line, void *arg)
 {
-    return call(socket, "PUT", path, params, body, line, arg);
+    return call(socket, &(struct request){.method = "PUT", .path = path, .params = params, .body = body}, line, arg);
+}
+
+static int ignore_line(void *arg, const char *line, size_t len)
+{
+    return 0;
+}
+
+int control_tell(const char *socket, const char *method, const char *path, const char *const *params)
+{
+    const struct request r = {.method = method, .path = path, .params = params, .limit_s = TIMEOUT_S};
+    return call(socket, &r, ignore_line, NULL);
 }
 
 /* The first -EBUSY starts the clock. */

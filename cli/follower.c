@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
@@ -24,7 +25,13 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 
-enum { LOOK_MS = 1000, BUSY_MS = 500, HOOK_MS = 60000, ROOM_PAUSE_MAX_MS = 600000 };
+enum {
+    LOOK_MS = 1000,
+    BUSY_MS = 500,
+    HOOK_MS = 60000,
+    ROOM_PAUSE_MAX_MS = 600000,
+    REPORT_MS = 30000 /* whatever --poll is: the age of a report says whether the follower lives */
+};
 
 /* ---- the hook ---- */
 
@@ -61,6 +68,16 @@ static bool version_is_there(const struct follower *w, const struct digest *dige
            digest_equal(&out->digest, digest);
 }
 
+/* Tell the server, when it is time. It will be told again, so a failure is no news. */
+static void report(struct follower *w)
+{
+    if (clock_now_ms() < w->report_at_ms)
+        return;
+    w->report_at_ms = clock_now_ms() + REPORT_MS;
+    if (follow_report(&w->f))
+        log_debug("%s is not in the metrics: %s", w->f.dir, error_text());
+}
+
 /* Check that what should be mounted is, and tend every version. Returns the reason to end. */
 static int look(struct follower *w)
 {
@@ -81,10 +98,24 @@ static int look(struct follower *w)
         log_limited(&w->limit, LOG_LEVEL_WARNING, "%s: %s", w->f.dir, error_text());
         rc = 0;
     }
-    return rc < 0 ? rc : 0;
+    if (rc < 0)
+        return rc;
+    report(w);
+    return 0;
 }
 
 /* ---- a version ---- */
+
+/* Note since when it is behind, and have the server told soon. */
+static void note_behind(struct follower *w)
+{
+    if (w->f.behind)
+        return;
+    w->f.behind = time(NULL);
+    w->report_at_ms = 0;
+    if (follow_save(&w->f))
+        log_limited(&w->limit, LOG_LEVEL_WARNING, "%s", error_text());
+}
 
 /* Ask for the tag. -EAGAIN: the store did not answer. */
 static int ask(struct follower *w, struct digest *out)
@@ -139,6 +170,8 @@ static int have_version(struct follower *w, const struct digest *digest)
         return rc;
     rc = w->c->mount(w->c->arg, follow_version_dir(&w->f, digest, dir), &s);
     if (!rc) {
+        if (strcmp(w->f.control, s.control) != 0)
+            follow_report_end(&w->f);
         snprintf(w->f.control, sizeof w->f.control, "%s", s.control);
         return follow_save(&w->f);
     }
@@ -236,6 +269,7 @@ static int show(struct follower *w, const struct digest *digest)
     const struct digest before = w->f.shown;
     char hex[PRINT_DIGEST_MAX];
     int rc = follow_show(&w->f, digest);
+    w->report_at_ms = 0;
     if (rc <= 0)
         return rc;
     log_info("%s shows %s, %s now", w->f.dir, w->f.image, print_digest(digest, hex));
@@ -249,6 +283,7 @@ static void note_reason(struct follower *w)
     char reason[FOLLOW_REASON_MAX];
     bool first = !*w->f.reason;
     snprintf(reason, sizeof reason, "%s", error_text());
+    note_behind(w);
     if (!strcmp(reason, w->f.reason))
         return;
     memcpy(w->f.reason, reason, sizeof reason);
@@ -267,8 +302,9 @@ static int catch_up(struct follower *w)
     if (rc)
         return rc;
     w->f.wanted = wanted;
-    if (digest_equal(&wanted, &w->f.shown) && !*w->f.reason)
+    if (digest_equal(&wanted, &w->f.shown) && !w->f.behind)
         return 0;
+    note_behind(w);
     rc = have_version(w, &wanted);
     if (!rc)
         rc = fetch_changes(w, &wanted);

@@ -28,6 +28,7 @@ struct follower {
     int lock; /* the claim; -1: none */
     struct mount_tending tending;
     uint64_t look_at_ms, ask_at_ms;     /* when the mounts are looked at next, and the tag */
+    uint64_t report_at_ms;              /* when the server is told next */
     uint64_t room_at_ms, room_pause_ms; /* when versions in use are tried again */
     bool moved_on;                      /* the tag names another version than the one that is being fetched */
     struct log_limit limit;

@@ -14,6 +14,9 @@
  *    POST /trace/end?export=NAME              end that recording
  *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added. A body with S3
  *                                             keys gives the export these keys, or replaces those that it has
+ *    PUT /followed?dir=DIR&versions=N&switches=N&behind=SECONDS
+ *                                             what the follower of a directory reports; DELETE /followed?dir=DIR
+ *                                             forgets it
  *    POST /leave                              {leaving}: the other nodes take over what this one keeps for them
  *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
  *                                             wait to be written to the cache, 200 when none does
@@ -299,6 +302,7 @@ GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *adde
 struct control_routes {
     struct stack *stack;         /* not owned */
     struct added_exports *added; /* not owned; NULL: exports cannot be changed */
+    struct followed *followed;   /* not owned; NULL: followers cannot report */
     struct history *history;
     struct control_jobs *jobs;
     struct control_jobs *changes; /* add or remove exports: a mount need not wait for warming that takes hours */

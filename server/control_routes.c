@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "format/json_name.h"
@@ -62,7 +64,7 @@ static int queued(enum MHD_Result result)
 
 static int metrics_document(const struct control_routes *routes, struct bytes *out)
 {
-    return metrics_write(routes->stack, routes->added, out);
+    return metrics_write(routes->stack, routes->added, routes->followed, out);
 }
 
 static int status_document(const struct control_routes *routes, struct bytes *out)
@@ -167,18 +169,53 @@ static int answer_trace(struct request *r, const struct route *route)
     return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_trace_run, trace, control_trace_free);
 }
 
-/* Answer in the form of a job, a line of JSON, though it takes no time: clients read all such answers alike. */
-static int answer_trace_end(struct request *r, const struct route *route)
+/* Answer in the form of a job, a line of JSON, though it took no time: clients read all such answers alike. */
+static int answer_done(struct request *r)
 {
     static const char done[] = "{\"result\":{\"ok\":true}}\n";
+    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
+}
+
+static int answer_trace_end(struct request *r, const struct route *route)
+{
     const char *export = NULL, *digest = NULL;
     const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_trace_end(r->routes->stack, export, digest);
-    if (rc)
-        return rc;
-    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
+    return rc ? rc : answer_done(r);
+}
+
+/* A number of a report. */
+static int take_number(const char *name, const char *text, uint64_t *out)
+{
+    return text ? text_parse_uint(name, text, 0, INT64_MAX, out) : error_set(-EINVAL, "%s= is missing", name);
+}
+
+/* A follower reports, or its directory is gone. */
+static int answer_followed(struct request *r, const struct route *route)
+{
+    const char *dir = NULL, *versions = NULL, *switches = NULL, *behind = NULL;
+    const struct parameter known[] = {
+        {"dir", &dir}, {"versions", &versions}, {"switches", &switches}, {"behind", &behind}};
+    struct followed_report report = {0};
+    bool put = !strcmp(route->method, MHD_HTTP_METHOD_PUT);
+    if (!r->routes->followed)
+        return error_set(-EINVAL, "this server takes no reports of followers");
+    int rc = take_parameters(r->connection, known, put ? GR_ARRAY_SIZE(known) : 1);
+    if (!rc && (!dir || *dir != '/' || strlen(dir) >= PATH_MAX))
+        rc = error_set(-EINVAL, "dir= is the absolute path of a directory");
+    if (!rc && put)
+        rc = take_number("versions", versions, &report.versions);
+    if (!rc && put)
+        rc = take_number("switches", switches, &report.switches);
+    if (!rc && put)
+        rc = take_number("behind", behind, &report.behind_s);
+    if (!rc && put)
+        rc = followed_put(r->routes->followed, dir, &report, clock_now_ms());
+    else if (!rc)
+        followed_remove(r->routes->followed, dir);
+    return rc ? rc : answer_done(r);
 }
 
 /* A supervisor that is about to kill this process asks again and again until all fetched chunks are written to the
@@ -233,6 +270,8 @@ static const struct route table[] = {
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
     {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, S3_KEYS_TEXT_MAX},
     {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
+    {"/followed", MHD_HTTP_METHOD_PUT, answer_followed, {0}, NULL, 0},
+    {"/followed", MHD_HTTP_METHOD_DELETE, answer_followed, {0}, NULL, 0},
     {"/leave", MHD_HTTP_METHOD_POST, answer_leave, {0}, NULL, 0},
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };

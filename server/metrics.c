@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -268,8 +269,61 @@ static int append_ups(struct stack *stack, struct bytes *out)
     return rc;
 }
 
-/* The order of the document: the server, its counters, its histograms, its exports, what may be down. */
-int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out)
+/* ---- directories that follow a tag ---- */
+
+/* A metric of them: a figure of their report. */
+struct follow_metric {
+    const char *name, *help;
+    size_t at; /* its offset in struct followed_report; AGE: the report's age */
+};
+
+enum { AGE = sizeof(struct followed_report) };
+
+static const struct follow_metric follow_metrics[] = {
+    {"granary_follow_versions", "Versions of a followed directory that are alive",
+     offsetof(struct followed_report, versions)},
+    {"granary_follow_switches_total", "Times a followed directory has shown another version than before",
+     offsetof(struct followed_report, switches)},
+    {"granary_follow_behind_seconds", "Time for which a followed directory has not shown what its tag names",
+     offsetof(struct followed_report, behind_s)},
+    {"granary_follow_report_age_seconds", "Time since the follower of a directory reported last", AGE},
+};
+
+/* One metric being written. */
+struct follow_rows {
+    struct bytes *out;
+    const struct follow_metric *metric;
+};
+
+static int append_followed(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s)
+{
+    const struct follow_rows *rows = arg;
+    uint64_t value = age_s;
+    if (rows->metric->at != AGE)
+        memcpy(&value, (const char *)report + rows->metric->at, sizeof value);
+    int rc = bytes_printf(rows->out, "%s{dir=\"", rows->metric->name);
+    if (!rc)
+        rc = append_label(rows->out, dir);
+    return rc ? rc : bytes_printf(rows->out, "\"} %llu\n", (unsigned long long)value);
+}
+
+/* A report may come between two metrics: a directory may then be in the second alone. */
+static int append_follow(struct followed *followed, struct bytes *out)
+{
+    uint64_t now_ms = clock_now_ms();
+    int rc = 0;
+    for (const struct follow_metric *m = follow_metrics; !rc && m < follow_metrics + GR_ARRAY_SIZE(follow_metrics);
+         m++) {
+        struct follow_rows rows = {.out = out, .metric = m};
+        rc = append_head(out, m->name, m->help, metric_type(m->name));
+        if (!rc)
+            rc = followed_each(followed, now_ms, append_followed, &rows);
+    }
+    return rc;
+}
+
+/* The order of the document: the server, its counters, its histograms, its exports, what may be down, what follows. */
+int metrics_write(struct stack *stack, struct added_exports *added, struct followed *followed, struct bytes *out)
 {
     char why[SERVER_HEALTH_WHY_MAX];
     const struct counter_row health = {"granary_health",
@@ -284,7 +338,9 @@ int metrics_write(struct stack *stack, struct added_exports *added, struct bytes
     stack_histograms(stack, append_histogram, &a);
     if (!a.rc)
         a.rc = append_exports(stack, out);
-    return a.rc ? a.rc : append_ups(stack, out);
+    if (!a.rc)
+        a.rc = append_ups(stack, out);
+    return a.rc ? a.rc : append_follow(followed, out);
 }
 
 /* ---- the TCP port ---- */
@@ -295,6 +351,7 @@ enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_
 struct metrics_server {
     struct stack *stack;
     struct added_exports *added;
+    struct followed *followed;
     struct http_port port;
 };
 
@@ -315,18 +372,19 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
         return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "/metrics takes GET and HEAD only\n",
                                        true);
     CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    if (metrics_write(m->stack, m->added, &body))
+    if (metrics_write(m->stack, m->added, m->followed, &body))
         return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
 int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
-                        struct metrics_server **out)
+                        struct followed *followed, struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
-    *m = (struct metrics_server){.stack = stack, .added = added, .port = HTTP_PORT_INIT("metrics")};
+    *m = (struct metrics_server){
+        .stack = stack, .added = added, .followed = followed, .port = HTTP_PORT_INIT("metrics")};
     int rc = http_port_open(&m->port, address);
     if (!rc)
         *out = steal_ptr(&m);

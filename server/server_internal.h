@@ -5,6 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       |--> control.c               the control socket: control_internal.h
  *                       `--> console.c               the console: console_internal.h
+ *    followed.c                                      what followers report: for metrics.c
  *    server_health.c                                 how well it serves: for metrics.c and /status
  *    takeover.c                                      takes over what nodes that leave have
  *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
@@ -88,6 +89,34 @@ GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
 /* Find the keys of an export and its proof (stack_export_proof), which points into *kept. -ENOENT. */
 GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
                                  struct bytes *out_proof);
+
+/* ---- directories that follow a tag: followed.c ---- */
+
+/* What the followers of directories (granary mount --follow) report to the server of their versions. In memory only. */
+struct followed;
+
+struct followed_report {
+    uint64_t versions; /* that are alive */
+    uint64_t switches; /* since the directory was made */
+    uint64_t behind_s; /* seconds for which the directory has not shown what its tag names; 0: it does */
+};
+
+enum { FOLLOWED_MAX = 256 };
+
+/* -ENOMEM. */
+GR_MUST_CHECK int followed_new(struct followed **out);
+/* NULL is allowed. */
+void followed_free(struct followed *f);
+/* Take the report of a directory, as of now_ms (clock_now_ms). It replaces the one before; of more than FOLLOWED_MAX
+ * directories, the one with the oldest report is forgotten. -ENOMEM. Any thread. */
+GR_MUST_CHECK int followed_put(struct followed *f, const char *dir, const struct followed_report *report,
+                               uint64_t now_ms);
+/* Forget a directory, if it is there. Any thread. */
+void followed_remove(struct followed *f, const char *dir);
+/* Visit every directory, in no order, and return the visitor's non-zero result. behind_s is as of now_ms, and age_s the
+ * time since the report. The visitor must not block, nor call this module. f NULL: there are none. Any thread. */
+typedef int followed_visit(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s);
+GR_MUST_CHECK int followed_each(struct followed *f, uint64_t now_ms, followed_visit *visit, void *arg);
 
 /* ---- other nodes: peers.c ---- */
 
@@ -178,19 +207,20 @@ enum {
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
 /* Append every counter of a server to *out, as one document in Prometheus' text form (docs/reference/metrics.md);
- * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; may be NULL. Never blocks. -ENOMEM. Any
- * thread. */
-GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct bytes *out);
+ * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; it and followed may be NULL. Never
+ * blocks. -ENOMEM. Any thread. */
+GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct followed *followed,
+                                struct bytes *out);
 
 /* GET /metrics over TCP and nothing else. It serves this document to a Prometheus on another machine, which must not
  * reach the control socket. */
 struct metrics_server;
 
-/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack and added (may be
- * NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there; -EINVAL: no such address;
- * -ENOMEM, or the errno of the socket calls. */
+/* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack, added
+ * and followed (these may be NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there;
+ * -EINVAL: no such address; -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
-                                      struct metrics_server **out);
+                                      struct followed *followed, struct metrics_server **out);
 /* The port it listens at. */
 unsigned metrics_server_port(const struct metrics_server *m);
 /* Start the thread that answers. Call it in the process that serves, after any fork. -EIO. */
@@ -203,10 +233,11 @@ void metrics_server_close(struct metrics_server *m);
 struct control;
 
 /* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
- * exports cannot be changed. The stack and added are not owned and outlive the control. -EADDRINUSE: another process
- * listens there; -EEXIST: path is something other than a socket; -ENOMEM, or the errno of the socket calls. */
+ * exports cannot be changed. followed NULL: followers cannot report. The stack, added and followed are not owned and
+ * outlive the control. -EADDRINUSE: another process listens there; -EEXIST: path is something other than a socket;
+ * -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
-                               struct control **out);
+                               struct followed *followed, struct control **out);
 /* Start the thread that answers requests. Call it in the process that serves, after any fork. */
 GR_MUST_CHECK int control_start(struct control *c);
 /* Stop answering, cancel the jobs, and remove the socket unless another server has replaced it. NULL is allowed. */

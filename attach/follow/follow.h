@@ -37,6 +37,8 @@ struct follow_state {
     size_t count;
     uint64_t switches;              /* how often another version was shown than before */
     int64_t switched;               /* when the last one was, seconds since the epoch; 0: never */
+    int64_t behind;                 /* since when what is wanted is not shown, or not known, seconds since the epoch; 0:
+                                     * it is shown */
     char reason[FOLLOW_REASON_MAX]; /* why what is wanted is not shown, a sentence; empty: it is shown */
 };
 
@@ -69,6 +71,14 @@ bool follow_has_mount(const struct follow_state *f, const char *mount_dir);
 /* Find the mount that a directory stands for: one of its own, or the version that a followed directory, or `current`
  * in it, shows. Errors as for mount_find. */
 GR_MUST_CHECK int follow_find_mount(const char *dir, struct mount_state *out);
+
+/* ---- what its server shows in its metrics (follow_report.c) ---- */
+
+/* Report the state to the server of the versions, which forgets it when it ends. Takes 10 s at most. 0, also when no
+ * server is known yet; errors of control_tell. */
+GR_MUST_CHECK int follow_report(const struct follow_state *f);
+/* Have the server forget the directory; a failure is logged. */
+void follow_report_end(const struct follow_state *f);
 
 /* ---- the directory (follow_dir.c); all of it needs the claim ---- */
 

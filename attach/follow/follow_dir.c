@@ -288,7 +288,10 @@ int follow_show(struct follow_state *f, const struct digest *digest)
     move_last(f, &f->shown);             /* which was shown until now */
     move_last(f, &fresh);
     f->shown = fresh;
-    *f->reason = 0;
+    if (digest_equal(&f->shown, &f->wanted)) {
+        f->behind = 0;
+        *f->reason = 0;
+    }
     rc = follow_save(f);
     return rc ? rc : other && !first;
 }
@@ -379,6 +382,7 @@ static int remove_claimed(const struct follow_state *f, bool force)
         return rc;
     utab_remove(f->dir);
     state_remove_dir(f->run_dir);
+    follow_report_end(f);
     return 0;
 }
 

@@ -56,11 +56,11 @@ static json_t *versions_to_json(const struct follow_state *f)
 int follow_save(const struct follow_state *f)
 {
     char shown[DIGEST_HEX_SIZE], wanted[DIGEST_HEX_SIZE], path[PATH_BYTES];
-    CLEANUP_JSON json_t *root =
-        json_pack("{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", 1, "device", (json_int_t)f->device, "pid",
-                  (json_int_t)f->follower.pid, "started", (json_int_t)f->follower.started, "shown",
-                  digest_hex(&f->shown, shown), "wanted", digest_hex(&f->wanted, wanted), "switches",
-                  (json_int_t)f->switches, "switched", (json_int_t)f->switched, "versions", versions_to_json(f));
+    CLEANUP_JSON json_t *root = json_pack(
+        "{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:o}", "version", 1, "device", (json_int_t)f->device, "pid",
+        (json_int_t)f->follower.pid, "started", (json_int_t)f->follower.started, "shown", digest_hex(&f->shown, shown),
+        "wanted", digest_hex(&f->wanted, wanted), "switches", (json_int_t)f->switches, "switched",
+        (json_int_t)f->switched, "behind", (json_int_t)f->behind, "versions", versions_to_json(f));
     if (root)
         json_text_put(root, texts, GR_ARRAY_SIZE(texts), f);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -95,11 +95,11 @@ static bool decode(const json_t *root, struct follow_state *out)
 {
     const char *shown, *wanted;
     const json_t *versions;
-    json_int_t device, pid, started, switches, switched;
+    json_int_t device, pid, started, switches, switched, behind;
     int version;
-    if (json_unpack((json_t *)root, "{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:o}", "version", &version, "device", &device,
+    if (json_unpack((json_t *)root, "{s:i,s:I,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:o}", "version", &version, "device", &device,
                     "pid", &pid, "started", &started, "shown", &shown, "wanted", &wanted, "switches", &switches,
-                    "switched", &switched, "versions", &versions) ||
+                    "switched", &switched, "behind", &behind, "versions", &versions) ||
         version != 1 || pid < 0 || started < 0 || switches < 0 || digest_parse(shown, strlen(shown), &out->shown) ||
         digest_parse(wanted, strlen(wanted), &out->wanted))
         return false;
@@ -107,6 +107,7 @@ static bool decode(const json_t *root, struct follow_state *out)
     out->follower = (struct process){.pid = (pid_t)pid, .started = (uint64_t)started};
     out->switches = (uint64_t)switches;
     out->switched = switched;
+    out->behind = behind;
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out) && decode_versions(versions, out);
 }
 

@@ -24,6 +24,8 @@ background "$GRANARY" serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 SERVED=$(port_of "$(pgrep -P "$SERVE")")
+# as the follower of a directory does
+get -X PUT --unix-socket "$W/nbd.sock.control" "http://granary/followed?dir=/data/faces&versions=2&switches=1&behind=0" >"$W/null"
 for _ in 1 2; do nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" null:; done
 get "http://127.0.0.1:$SERVED/metrics" >"$W/document"
 get --unix-socket "$W/nbd.sock.control" http://granary/metrics >"$W/control"

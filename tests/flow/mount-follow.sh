@@ -7,6 +7,11 @@ echo "== the first version"
 follow_first
 jq -e --arg dir "$dir" --arg version "$(version_dir 1)" '.dir == $dir and .current == $dir + "/current" and .version == $version' \
     "$W/mount.json" >"$W/null" || fail "$(cat "$W/mount.json")"
+# metric NAME: of the followed directory
+metric() { curl -sSf --unix-socket "$control" http://granary/metrics | sed -n "s|^granary_follow_$1{dir=\"$dir\"} ||p"; }
+reports() { [ "$(metric "$1")" = "$2" ]; }
+wait_for 60 reports versions 1
+[ "$(metric switches_total) $(metric behind_seconds)" = "0 0" ] || fail "$(metric switches_total) switches, $(metric behind_seconds) s behind"
 [ "$(readlink "$dir/@current")" = "$(basename "$(version_dir 1)")" ] || fail "@current is $(readlink "$dir/@current")"
 kill -0 "$(follower)" || fail "nobody follows"
 "$TREECMP" "$W/tree" "$dir/current"
@@ -23,6 +28,8 @@ fetched=$(($(counter_of "$control" store_get_bytes_total) - before)) delta=$(($(
 "$TREECMP" "$W/tree" "$dir/current"
 for n in 1 2; do [ -e "$(version_dir $n)/number" ] || fail "version $n is not there: $(ls -a "$dir")"; done
 held 1
+wait_for 60 reports switches_total 1
+[ "$(metric versions) $(metric behind_seconds)" = "2 0" ] || fail "$(metric versions) versions, $(metric behind_seconds) s behind"
 wait_for 60 grep -Fx "switched $dir $W/store/faces:daily ${DIGESTS[2]} ${DIGESTS[1]} $(version_dir 2) " "$W/hooked"
 
 echo "== the tag goes back: nothing is fetched"

@@ -316,6 +316,7 @@ static void test_follow__what_is_saved_is_read(void **state)
     assert_int_equal(show(&d, 1), 0);
     assert_int_equal(show(&d, 2), 1);
     d.f.wanted = digest_number(3);
+    d.f.behind = 1700000000;
     snprintf(d.f.reason, sizeof d.f.reason, "all 2 versions are in use \xff");
     snprintf(d.f.control, sizeof d.f.control, "/run/granary/server-1/fuse.control");
     assert_int_equal(follow_save(&d.f), 0);
@@ -327,6 +328,7 @@ static void test_follow__what_is_saved_is_read(void **state)
     assert_int_equal(got.count, 2);
     assert_true(digest_equal(&got.wanted, &d.f.wanted) && digest_equal(&got.shown, &d.f.shown));
     assert_int_equal(got.switches, 1);
+    assert_int_equal(got.behind, 1700000000);
     assert_int_equal(got.follower.pid, getpid());
     assert_true(follow_is_alive(&got));
     assert_true(got.versions[1].shown && got.switched);

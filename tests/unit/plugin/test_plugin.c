@@ -265,7 +265,7 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     struct control *c = NULL;
     static char answer[1 << 16];
     control_world_init(&w);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &c), 0);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &c), 0);
     struct stat st;
     assert_int_equal(stat(w.path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
@@ -330,8 +330,8 @@ static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void *
     static struct control_world w;
     struct control *first = NULL, *second = NULL;
     control_world_init(&w);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &first), 0);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &second), -EADDRINUSE);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &first), 0);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &second), -EADDRINUSE);
     assert_int_equal(access(w.path, F_OK), 0);
     control_close(first);
 
@@ -341,11 +341,11 @@ static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void *
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     close(fd);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &first), 0);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &first), 0);
 
     /* Who takes the path over keeps it when the old server ends. */
     assert_int_equal(unlink(w.path), 0);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &second), 0);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &second), 0);
     control_close(first);
     assert_int_equal(access(w.path, F_OK), 0);
     control_close(second);
@@ -353,11 +353,11 @@ static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void *
     FILE *f = fopen(w.path, "w");
     assert_non_null(f);
     fclose(f);
-    assert_int_equal(control_open(w.path, w.stack, NULL, &first), -EEXIST);
+    assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &first), -EEXIST);
     assert_int_equal(access(w.path, F_OK), 0);
     char missing[SCRATCH_MAX + 32];
     snprintf(missing, sizeof missing, "%s/no/control", w.dir);
-    assert_int_equal(control_open(missing, w.stack, NULL, &first), -ENOENT);
+    assert_int_equal(control_open(missing, w.stack, NULL, NULL, &first), -ENOENT);
     assert_non_null(strstr(error_text(), missing));
     control_world_release(&w);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/server_internal.h"
 #include "unit/control_world.h"
@@ -20,7 +21,7 @@ static void assert_has(const char *document, const char *line)
 static char *metrics_of(struct stack *stack)
 {
     struct bytes out = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    assert_int_equal(metrics_write(stack, NULL, &out), 0);
+    assert_int_equal(metrics_write(stack, NULL, NULL, &out), 0);
     assert_non_null(bytes_string(&out));
     return (char *)out.data;
 }
@@ -87,6 +88,122 @@ static void test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store(vo
     control_world_release(&w);
 }
 
+/* ---- what followers report ---- */
+
+static char *metrics_with(struct stack *stack, struct followed *followed)
+{
+    struct bytes out = BYTES_INIT(METRICS_DOCUMENT_MAX);
+    assert_int_equal(metrics_write(stack, NULL, followed, &out), 0);
+    assert_non_null(bytes_string(&out));
+    return (char *)out.data;
+}
+
+static void test_metrics__a_followed_directory_has_rows_until_it_is_gone(void **state)
+{
+    static const struct followed_report keeps_up = {.versions = 2, .switches = 7};
+    static const struct followed_report behind = {.versions = 3, .switches = 8, .behind_s = 5};
+    static struct control_world w;
+    struct followed *f;
+    control_world_init(&w);
+    assert_int_equal(followed_new(&f), 0);
+    uint64_t now = clock_now_ms();
+    assert_int_equal(followed_put(f, "/data/a\"b", &keeps_up, now - 100000), 0);
+    assert_int_equal(followed_put(f, "/data/faces", &keeps_up, now - 200000), 0);
+    assert_int_equal(followed_put(f, "/data/faces", &behind, now), 0);
+    CLEANUP_FREE char *m = metrics_with(w.stack, f);
+    assert_has(m, "# TYPE granary_follow_switches_total counter");
+    assert_has(m, "granary_follow_versions{dir=\"/data/faces\"} 3");
+    assert_has(m, "granary_follow_switches_total{dir=\"/data/faces\"} 8");
+    assert_has(m, "granary_follow_behind_seconds{dir=\"/data/a\\\"b\"} 0"); /* however old the report is */
+    assert_non_null(strstr(m, "granary_follow_report_age_seconds{dir=\"/data/a\\\"b\"} 10")); /* 100 s or a bit more */
+    followed_remove(f, "/data/faces");
+    followed_remove(f, "/data/faces");
+    CLEANUP_FREE char *after = metrics_with(w.stack, f);
+    assert_null(strstr(after, "/data/faces"));
+    assert_non_null(strstr(after, "granary_follow_versions{dir=\"/data/a"));
+    followed_free(f);
+    control_world_release(&w);
+}
+
+/* What a visit finds. */
+struct seen {
+    size_t rows;
+    uint64_t behind_s, age_s;
+    bool oldest;
+};
+
+static int see(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s)
+{
+    struct seen *s = arg;
+    *s = (struct seen){s->rows + 1, report->behind_s, age_s, s->oldest || !strcmp(dir, "/255")};
+    return 0;
+}
+
+static void test_followed__what_is_behind_is_more_so_with_time(void **state)
+{
+    static const struct followed_report behind = {.behind_s = 5};
+    struct followed *f;
+    struct seen seen = {0};
+    assert_int_equal(followed_new(&f), 0);
+    assert_int_equal(followed_put(f, "/data", &behind, 1000), 0);
+    assert_int_equal(followed_each(f, 31000, see, &seen), 0);
+    assert_int_equal(seen.age_s, 30);
+    assert_int_equal(seen.behind_s, 35);
+    followed_free(f);
+}
+
+static void test_followed__the_oldest_report_makes_room(void **state)
+{
+    static const struct followed_report report = {.versions = 1};
+    struct followed *f;
+    struct seen seen = {0};
+    char dir[16];
+    assert_int_equal(followed_new(&f), 0);
+    for (int i = 0; i < FOLLOWED_MAX; i++) {
+        snprintf(dir, sizeof dir, "/%d", i);
+        assert_int_equal(followed_put(f, dir, &report, 2000 - (uint64_t)i), 0); /* the last is the oldest */
+    }
+    assert_int_equal(followed_each(f, 2000, see, &seen), 0);
+    assert_int_equal(seen.rows, FOLLOWED_MAX);
+    assert_true(seen.oldest);
+    assert_int_equal(followed_put(f, "/another", &report, 2000), 0);
+    seen = (struct seen){0};
+    assert_int_equal(followed_each(f, 2000, see, &seen), 0);
+    assert_int_equal(seen.rows, FOLLOWED_MAX);
+    assert_false(seen.oldest);
+    followed_free(f);
+}
+
+static void test_followed__a_report_comes_over_the_control_socket(void **state)
+{
+    static const char *const refused[] = {"PUT /followed?versions=1&switches=0&behind=0",
+                                          "PUT /followed?dir=data&versions=1&switches=0&behind=0",
+                                          "PUT /followed?dir=/data&versions=1&switches=0",
+                                          "PUT /followed?dir=/data&versions=-1&switches=0&behind=0",
+                                          "PUT /followed?dir=/data&versions=1&switches=0&behind=soon",
+                                          "DELETE /followed",
+                                          "DELETE /followed?dir=/data&versions=1"};
+    static struct control_served s;
+    static char answer[1 << 16];
+    char request[256];
+    control_served_init(&s);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(refused); i++) {
+        snprintf(request, sizeof request, "%s HTTP/1.0\r\nContent-Length: 0\r\n\r\n", refused[i]);
+        control_ask(s.w.path, request, answer);
+        assert_non_null(strstr(answer, " 400 "));
+    }
+    control_ask(s.w.path,
+                "PUT /followed?dir=/data&versions=2&switches=3&behind=0 HTTP/1.0\r\nContent-Length: 0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 200 "));
+    control_ask(s.w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "\ngranary_follow_switches_total{dir=\"/data\"} 3\n"));
+    control_ask(s.w.path, "DELETE /followed?dir=/data HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 200 "));
+    control_ask(s.w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
+    assert_null(strstr(answer, "dir=\"/data\""));
+    control_served_release(&s);
+}
+
 /* ---- over TCP ---- */
 
 static void test_metrics_server__answers_the_document_and_nothing_else(void **state)
@@ -95,13 +212,13 @@ static void test_metrics_server__answers_the_document_and_nothing_else(void **st
     struct metrics_server *m = NULL, *second = NULL;
     char taken[32];
     control_world_init(&w);
-    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, &m), 0);
+    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, NULL, &m), 0);
     unsigned port = metrics_server_port(m);
     snprintf(taken, sizeof taken, "127.0.0.1:%u", port);
-    assert_int_equal(metrics_server_open(taken, w.stack, NULL, &second), -EADDRINUSE);
+    assert_int_equal(metrics_server_open(taken, w.stack, NULL, NULL, &second), -EADDRINUSE);
     assert_non_null(strstr(error_text(), "metrics: another program listens on"));
     assert_non_null(strstr(error_text(), taken));
-    assert_int_equal(metrics_server_open("9464", w.stack, NULL, &second), -EINVAL);
+    assert_int_equal(metrics_server_open("9464", w.stack, NULL, NULL, &second), -EINVAL);
     assert_int_equal(metrics_server_start(m), 0);
 
     const char *answer = tcp_ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n");
@@ -127,7 +244,7 @@ static void test_metrics_server__connections_are_bounded(void **state)
     int fds[MANY];
     char byte;
     control_world_init(&w);
-    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, &m), 0);
+    assert_int_equal(metrics_server_open("127.0.0.1:0", w.stack, NULL, NULL, &m), 0);
     assert_int_equal(metrics_server_start(m), 0);
     unsigned port = metrics_server_port(m);
     for (unsigned i = 0; i < MANY; i++)
@@ -149,6 +266,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics__an_export_says_where_its_bytes_came_from),
         cmocka_unit_test(test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store),
+        cmocka_unit_test(test_metrics__a_followed_directory_has_rows_until_it_is_gone),
+        cmocka_unit_test(test_followed__what_is_behind_is_more_so_with_time),
+        cmocka_unit_test(test_followed__the_oldest_report_makes_room),
+        cmocka_unit_test(test_followed__a_report_comes_over_the_control_socket),
         cmocka_unit_test(test_metrics_server__answers_the_document_and_nothing_else),
         cmocka_unit_test(test_metrics_server__connections_are_bounded),
     };
