@@ -16,6 +16,7 @@
 
 enum {
     TIMEOUT_S = 10,            /* for connecting, and for a whole document */
+    TELL_S = 2,                /* for what is told: whoever tells has other things to do */
     SILENCE_S = 60,            /* the longest pause within a stream of lines: servers send progress more often */
     BUSY = 503,                /* HTTP status of a server that has no slot for the request */
     TURN_MS = 60000,           /* how long control_turn repeats a request that met BUSY, */
@@ -234,15 +235,10 @@ int control_put(const char *socket, const char *path, const char *const *params,
     return call(socket, &(struct request){.method = "PUT", .path = path, .params = params, .body = body}, line, arg);
 }
 
-static int ignore_line(void *arg, const char *line, size_t len)
-{
-    return 0;
-}
-
 int control_tell(const char *socket, const char *method, const char *path, const char *const *params)
 {
-    const struct request r = {.method = method, .path = path, .params = params, .limit_s = TIMEOUT_S};
-    return call(socket, &r, ignore_line, NULL);
+    const struct request r = {.method = method, .path = path, .params = params, .limit_s = TELL_S};
+    return call(socket, &r, control_check_line, NULL);
 }
 
 /* The first -EBUSY starts the clock. */

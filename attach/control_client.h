@@ -32,7 +32,7 @@ GR_MUST_CHECK int control_put(const char *socket, const char *path, const char *
                               control_line *line, void *arg);
 
 /* A request that the server answers at once, without a body and of no interest but for the errors, which are those of
- * control_call; -EIO also: there is no answer within 10 s. */
+ * control_call; -EIO also: there is no answer within 2 s. */
 GR_MUST_CHECK int control_tell(const char *socket, const char *method, const char *path, const char *const *params);
 
 /* Repeat a request that met -EBUSY, after a short pause, for at most a minute and until *cancel:

@@ -132,6 +132,8 @@ int state_save(const struct mount_state *s)
                   digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "mounter",
                   process_to_json(&s->mounter), "mounted", s->mounted);
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
+    json_object_set_new(root, "fs", json_string(s->fs));
+    json_object_set_new(root, "noexec", json_boolean(s->noexec));
     if (s->fenced)
         json_object_set_new(root, "fence", json_string("warmed"));
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -154,7 +156,10 @@ static bool decode(const json_t *root, struct mount_state *out)
         !process_from_json(server, &out->server) || !process_from_json(mounter, &out->mounter))
         return false;
     out->mounted = mounted;
-    out->fenced = json_object_get(root, "fence"); /* an earlier version writes none */
+    out->fenced = json_object_get(root, "fence"); /* an earlier version writes none of these */
+    const char *fs = json_string_value(json_object_get(root, "fs"));
+    snprintf(out->fs, sizeof out->fs, "%s", fs ? fs : "erofs");
+    out->noexec = json_is_true(json_object_get(root, "noexec"));
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 

@@ -30,6 +30,8 @@ struct mount_state {
     char server_dir[64];             /* directory of a server that mounts share; empty: a user's server */
     struct process server;           /* that server's supervisor; pid 0: not started by mounts */
     struct process mounter;          /* the process that mounted */
+    char fs[8];                      /* "erofs", "ext4" */
+    bool noexec;
     bool mounted;
     bool fenced; /* the export has a fence of its own */
 };

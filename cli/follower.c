@@ -28,6 +28,7 @@
 enum {
     LOOK_MS = 1000,
     BUSY_MS = 500,
+    CLEAR_MS = 30000,
     HOOK_MS = 60000,
     ROOM_PAUSE_MAX_MS = 600000,
     REPORT_MS = 30000 /* whatever --poll is: the age of a report says whether the follower lives */
@@ -73,9 +74,22 @@ static void report(struct follower *w)
 {
     if (clock_now_ms() < w->report_at_ms)
         return;
-    w->report_at_ms = clock_now_ms() + REPORT_MS;
     if (follow_report(&w->f))
         log_debug("%s is not in the metrics: %s", w->f.dir, error_text());
+    w->report_at_ms = clock_now_ms() + REPORT_MS;
+}
+
+/* Find the mount of a version. One that was unmounted, by others or by a follower that was killed, while somebody still
+ * uses it is mounted again: it could be neither taken down nor made anew. */
+static bool find_version(struct follower *w, const struct digest *digest, struct mount_state *out)
+{
+    char dir[PATH_MAX];
+    if (version_is_there(w, digest, out))
+        return true;
+    int rc = mount_put_back(follow_version_dir(&w->f, digest, dir), out);
+    if (rc < 0 && rc != -ENOENT && rc != -EBUSY) /* busy: another process works on it */
+        log_limited(&w->limit, LOG_LEVEL_WARNING, "a version in use cannot be mounted again: %s", error_text());
+    return rc > 0 && digest_equal(&out->digest, digest);
 }
 
 /* Check that what should be mounted is, and tend every version. Returns the reason to end. */
@@ -86,13 +100,13 @@ static int look(struct follower *w)
     while (waitpid(-1, NULL, WNOHANG) > 0) /* reconnect daemons that ended */
         ;
     int rc = follow_shows(&w->f);
-    if (!rc && !digest_is_zero(&w->f.shown)) { /* others have unmounted DIR/current */
+    if (!rc && !digest_is_zero(&w->f.shown) && !follow_is_ending(&w->f)) { /* others have unmounted DIR/current */
         const struct digest shown = w->f.shown;
         if (follow_show(&w->f, &shown) < 0)
             log_limited(&w->limit, LOG_LEVEL_WARNING, "%s shows nothing: %s", w->f.dir, error_text());
     }
     for (size_t i = 0; rc >= 0 && i < w->f.count; i++)
-        if (version_is_there(w, &w->f.versions[i].digest, &s))
+        if (find_version(w, &w->f.versions[i].digest, &s))
             rc = mount_tend(&w->tending, &s);
     if (rc < 0 && rc != -ENOENT && rc != -EIO) { /* it may pass */
         log_limited(&w->limit, LOG_LEVEL_WARNING, "%s: %s", w->f.dir, error_text());
@@ -154,6 +168,20 @@ static int make_room(struct follower *w)
                      f->count);
 }
 
+/* Report to the server of this version from now on. */
+static int take_server(struct follower *w, const struct mount_state *s)
+{
+    struct follow_state before = w->f;
+    if (!strcmp(w->f.control, s->control))
+        return 0;
+    snprintf(w->f.control, sizeof w->f.control, "%s", s->control);
+    w->report_at_ms = 0;
+    int rc = follow_save(&w->f);
+    if (!rc)
+        follow_report_end(&before);
+    return rc;
+}
+
 /* Have a version mounted at its directory. What a killed follower left of it is repaired by mount_image. */
 static int have_version(struct follower *w, const struct digest *digest)
 {
@@ -161,20 +189,16 @@ static int have_version(struct follower *w, const struct digest *digest)
     struct mount_state s;
     struct error first;
     bool listed = follow_find(&w->f, digest);
-    if (listed && version_is_there(w, digest, &s))
-        return 0;
+    if (listed && find_version(w, digest, &s))
+        return take_server(w, &s);
     int rc = listed ? 0 : make_room(w);
     if (!rc)
         rc = follow_add(&w->f, digest);
     if (rc)
         return rc;
     rc = w->c->mount(w->c->arg, follow_version_dir(&w->f, digest, dir), &s);
-    if (!rc) {
-        if (strcmp(w->f.control, s.control) != 0)
-            follow_report_end(&w->f);
-        snprintf(w->f.control, sizeof w->f.control, "%s", s.control);
-        return follow_save(&w->f);
-    }
+    if (!rc)
+        return take_server(w, &s);
     error_take(&first, rc);
     if (follow_retire(&w->f, digest))
         log_debug("what is left of a version: %s", error_text());
@@ -263,15 +287,28 @@ static int fetch_changes(struct follower *w, const struct digest *digest)
 
 /* ---- a round ---- */
 
-/* Show a version; log it and run the hook. */
+/* Note that what the tag names is shown. */
+static int note_shown(struct follower *w)
+{
+    w->report_at_ms = 0;
+    w->f.behind = 0;
+    *w->f.reason = 0;
+    return follow_save(&w->f);
+}
+
+/* Show the version that the tag names; log it and run the hook. */
 static int show(struct follower *w, const struct digest *digest)
 {
     const struct digest before = w->f.shown;
     char hex[PRINT_DIGEST_MAX];
+    if (follow_is_ending(&w->f)) /* if not after all, the next poll shows it */
+        return 0;
     int rc = follow_show(&w->f, digest);
-    w->report_at_ms = 0;
-    if (rc <= 0)
+    if (rc < 0)
         return rc;
+    int saved = note_shown(w);
+    if (!rc || saved)
+        return saved;
     log_info("%s shows %s, %s now", w->f.dir, w->f.image, print_digest(digest, hex));
     run_hook(w, "switched", digest, &before);
     return 0;
@@ -306,7 +343,7 @@ static int catch_up(struct follower *w)
         return 0;
     note_behind(w);
     rc = have_version(w, &wanted);
-    if (!rc)
+    if (!rc && !digest_equal(&wanted, &w->f.shown))
         rc = fetch_changes(w, &wanted);
     return rc ? rc : show(w, &wanted);
 }
@@ -363,13 +400,15 @@ int follower_open(struct follower *w, const struct follower_config *c, bool *out
         rc = follow_make(&w->f, &made);
     if (!rc && !made)
         rc = follow_recognize(&w->f);
-    bool goes_on = !rc && !digest_is_zero(&w->f.shown) && version_is_there(w, &w->f.shown, &s);
+    bool goes_on = !rc && !digest_is_zero(&w->f.shown) && find_version(w, &w->f.shown, &s);
     *out_begun = made || fresh;
     if (goes_on) {
         const struct digest shown = w->f.shown;
         rc = follow_show(&w->f, &shown);
         return rc < 0 ? rc : 0;
     }
+    if (!rc && !follow_shows(&w->f)) /* a version that is neither shown nor mounted keeps no place */
+        w->f.shown = (struct digest){{0}};
     if (!rc)
         rc = show_first(w);
     return rc && *out_begun ? undo(w, rc) : rc;
@@ -398,12 +437,16 @@ static int end(struct follower *w)
     }
 }
 
-/* Take down the rest after the directory failed, and return the error of rc. */
+/* Take down the rest after the directory failed, and return the error of rc. The kernel may hold a device for a moment
+ * after its last mount has gone. */
 static int clear_away(struct follower *w, int rc)
 {
     struct error first;
     error_take(&first, rc);
-    rc = follow_remove(w->f.dir, rc == -EIO, w->lock);
+    const bool force = rc == -EIO;
+    const uint64_t deadline_ms = clock_now_ms() + CLEAR_MS;
+    while ((rc = follow_remove(w->f.dir, force, w->lock)) == -EBUSY && clock_now_ms() < deadline_ms)
+        (void)poll(NULL, 0, BUSY_MS);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);

@@ -66,6 +66,8 @@ const struct follow_version *follow_find(const struct follow_state *f, const str
 char *follow_versions(const struct follow_state *f, char out[PATH_MAX]);
 char *follow_version_dir(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
 char *follow_version_link(const struct follow_state *f, const struct digest *digest, char out[PATH_MAX]);
+/* Whether a mount point is that of the version which a followed directory, *out, shows. */
+bool follow_shows_mount(const char *mount_dir, struct follow_state *out);
 /* Whether a mount point is that of a version of this directory. */
 bool follow_has_mount(const struct follow_state *f, const char *mount_dir);
 /* Find the mount that a directory stands for: one of its own, or the version that a followed directory, or `current`
@@ -74,7 +76,7 @@ GR_MUST_CHECK int follow_find_mount(const char *dir, struct mount_state *out);
 
 /* ---- what its server shows in its metrics (follow_report.c) ---- */
 
-/* Report the state to the server of the versions, which forgets it when it ends. Takes 10 s at most. 0, also when no
+/* Report the state to the server of the versions, which forgets it when it ends. Takes 2 s at most. 0, also when no
  * server is known yet; errors of control_tell. */
 GR_MUST_CHECK int follow_report(const struct follow_state *f);
 /* Have the server forget the directory; a failure is logged. */
@@ -99,13 +101,16 @@ GR_MUST_CHECK int follow_show(struct follow_state *f, const struct digest *diges
 /* Whether something is mounted at DIR/current: 1, or 0. -ENOENT: DIR is not mounted any more, others unmounted it. */
 GR_MUST_CHECK int follow_shows(const struct follow_state *f);
 
+/* Whether another process is unmounting the directory (follow_remove): then nothing is to be shown. */
+bool follow_is_ending(const struct follow_state *f);
+
 /* Take a version down and forget it, if nobody uses it. -EBUSY: it is in use, and stays as it is. */
 GR_MUST_CHECK int follow_retire(struct follow_state *f, const struct digest *digest);
 
 /* Take everything down: the follower if it is another process, what is shown, the versions, the directory, the state.
  * force: as for mount_remove. The caller has the claim, or none: lock -1. -ENOENT, without a sentence: the directory is
- * not followed; -EBUSY: something is in use. What is taken down by then stays down; while DIR/current is in use, that
- * is nothing. */
+ * not followed; -EBUSY: something is in use. While that is DIR/current nothing has changed; otherwise what is taken
+ * down by then stays down, and no process follows any more. */
 GR_MUST_CHECK int follow_remove(const char *dir, bool force, int lock);
 
 #endif

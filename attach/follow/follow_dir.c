@@ -24,12 +24,19 @@
 #include "attach/mount/mountinfo.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
 
-enum { SWITCH_MS = 30000, TREE_CLONE = 1 /* OPEN_TREE_CLONE */, EMPTY_PATH = 4 /* MOVE_MOUNT_F_EMPTY_PATH */ };
-
-/* The mounts and directories are few and have no contents of their own. */
-static const char tmpfs_options[] = "mode=0755,size=64k,nr_inodes=256";
+enum {
+    SWITCH_MS = 30000,
+    ENDING_S = 60,
+    TREE_CLONE = 1 /* OPEN_TREE_CLONE */,
+    EMPTY_PATH = 4 /* MOVE_MOUNT_F_EMPTY_PATH */,
+    FS_CLOEXEC = 1 /* FSOPEN_CLOEXEC, FSMOUNT_CLOEXEC */,
+    SET_STRING = 1 /* FSCONFIG_SET_STRING */,
+    CREATE = 6 /* FSCONFIG_CMD_CREATE */,
+    TMPFS_ATTRIBUTES = 2 | 4 | 8 /* MOUNT_ATTR_NOSUID, NODEV, NOEXEC */
+};
 
 static char *path_in(const struct follow_state *f, const char *name, char out[PATH_MAX])
 {
@@ -55,17 +62,44 @@ static int make_dir(const char *path)
 
 /* ---- the tmpfs ---- */
 
-/* Mount it. It is shared whatever its parent is, since the switch needs that, and containers that mount DIR as a slave
- * see later versions. */
+static int place_mount(int fd, const char *path)
+{
+    return syscall(SYS_move_mount, fd, "", AT_FDCWD, path, EMPTY_PATH)
+               ? error_set(-errno, "cannot mount on %s: %s", path, strerror(errno))
+               : 0;
+}
+
+/* Make a tmpfs that is mounted nowhere. Return a descriptor of it, or -errno. What will be in it is little and has no
+ * contents of its own. */
+static int make_tmpfs(void)
+{
+    static const char *const options[][2] = {
+        {"source", "granary"}, {"mode", "0755"}, {"size", "64k"}, {"nr_inodes", "256"}};
+    CLEANUP_FD int fs = (int)syscall(SYS_fsopen, "tmpfs", FS_CLOEXEC);
+    bool made = fs >= 0;
+    for (size_t i = 0; made && i < GR_ARRAY_SIZE(options); i++)
+        made = !syscall(SYS_fsconfig, fs, SET_STRING, options[i][0], options[i][1], 0);
+    made = made && !syscall(SYS_fsconfig, fs, CREATE, NULL, NULL, 0);
+    int fd = made ? (int)syscall(SYS_fsmount, fs, FS_CLOEXEC, TMPFS_ATTRIBUTES) : -1;
+    return fd >= 0 ? fd : error_set(-errno, "cannot make a tmpfs: %s", strerror(errno));
+}
+
+/* Mount it. Its device is in the state before: after a kill it is known as ours. */
 static int mount_tmpfs(struct follow_state *f)
 {
-    dev_t device = 0;
-    if (mount("granary", f->dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, tmpfs_options))
-        return error_set(-errno, "cannot mount a tmpfs on %s: %s", f->dir, strerror(errno));
-    utab_add("granary", f->dir);
-    int rc = mountinfo_at(f->dir, &device);
-    f->device = device;
-    return rc < 0 ? rc : 0;
+    struct stat st;
+    CLEANUP_FD int fd = make_tmpfs();
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st))
+        return error_set(-errno, "the tmpfs for %s: %s", f->dir, strerror(errno));
+    f->device = st.st_dev;
+    int rc = follow_save(f);
+    if (!rc)
+        rc = place_mount(fd, f->dir);
+    if (!rc)
+        utab_add("granary", f->dir);
+    return rc;
 }
 
 /* Whether our tmpfs is mounted on DIR: 1, or 0, also where something else is. -errno. */
@@ -74,6 +108,29 @@ static int tmpfs_is_there(const struct follow_state *f)
     dev_t device;
     int rc = mountinfo_at(f->dir, &device);
     return rc > 0 ? f->device && device == f->device : rc;
+}
+
+/* Have who cannot reach DIR reach no version either. The group of a directory on the way may be let in; where several
+ * restrict the way, only root is. */
+static int restrict_versions(const struct follow_state *f, const char *versions)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    mode_t mode = 0755;
+    gid_t group = 0;
+    snprintf(path, sizeof path, "%s", f->dir);
+    for (char *slash; (slash = strrchr(path, '/')) && slash > path;) {
+        *slash = 0;
+        if (stat(path, &st))
+            return error_set(-errno, "%s: %s", path, strerror(errno));
+        if (st.st_mode & S_IXOTH)
+            continue;
+        mode = mode == 0755 && (st.st_mode & S_IXGRP) ? 0750 : 0700;
+        group = mode == 0750 ? st.st_gid : 0;
+    }
+    return chown(versions, 0, group) || chmod(versions, mode)
+               ? error_set(-errno, "cannot restrict %s: %s", versions, strerror(errno))
+               : 0;
 }
 
 /* Have a place for versions that is a shared mount, whatever /run is: what is unmounted there then goes from the
@@ -88,6 +145,8 @@ static int make_versions(const struct follow_state *f)
     *slash = '/';
     if (!rc)
         rc = make_dir(dir);
+    if (!rc)
+        rc = restrict_versions(f, dir);
     if (!rc)
         rc = mountinfo_at(dir, &device);
     if (rc < 0)
@@ -128,6 +187,7 @@ int follow_make(struct follow_state *f, bool *out_made)
             rc = mount_tmpfs(f);
         *out_made = !rc;
     }
+    /* whatever its parent is: the switch needs that, and containers that mount DIR as a slave see later versions */
     if (!rc && mount(NULL, f->dir, NULL, MS_SHARED, NULL))
         rc = error_set(-errno, "cannot share the mount on %s: %s", f->dir, strerror(errno));
     if (!rc)
@@ -193,13 +253,6 @@ static int copy_mount(const char *path)
 {
     int fd = (int)syscall(SYS_open_tree, AT_FDCWD, path, TREE_CLONE | O_CLOEXEC);
     return fd >= 0 ? fd : error_set(-errno, "cannot copy the mount of %s: %s", path, strerror(errno));
-}
-
-static int place_mount(int fd, const char *path)
-{
-    return syscall(SYS_move_mount, fd, "", AT_FDCWD, path, EMPTY_PATH)
-               ? error_set(-errno, "cannot mount on %s: %s", path, strerror(errno))
-               : 0;
 }
 
 /* In the child process. The copy of DIR is made while the namespace's own mount of DIR is still a peer of the outer
@@ -288,10 +341,6 @@ int follow_show(struct follow_state *f, const struct digest *digest)
     move_last(f, &f->shown);             /* which was shown until now */
     move_last(f, &fresh);
     f->shown = fresh;
-    if (digest_equal(&f->shown, &f->wanted)) {
-        f->behind = 0;
-        *f->reason = 0;
-    }
     rc = follow_save(f);
     return rc ? rc : other && !first;
 }
@@ -369,39 +418,80 @@ static int remove_versions(const struct follow_state *f, bool force)
     return !rc && rmdir(dir) && errno != ENOENT ? error_set(-errno, "cannot remove %s: %s", dir, strerror(errno)) : rc;
 }
 
-/* With the claim: everything from DIR/current down. */
-static int remove_claimed(const struct follow_state *f, bool force)
+/* Unmount everything from DIR/current down. */
+static int take_down(const struct follow_state *f, bool force, bool there)
 {
-    int there = tmpfs_is_there(f);
-    int rc = there > 0 ? unmount_current(f, force) : there;
+    int rc = there ? unmount_current(f, force) : 0;
     if (!rc)
         rc = remove_versions(f, force);
-    if (!rc && there > 0)
-        rc = unmount_part(f->dir, force);
+    return !rc && there ? unmount_part(f->dir, force) : rc;
+}
+
+/* With the claim: the same, and the state. The child of a follower that was killed may have mounted a version at
+ * DIR/current meanwhile. */
+static int remove_claimed(const struct follow_state *f, bool force)
+{
+    char current[PATH_MAX];
+    size_t again;
+    int there = tmpfs_is_there(f);
+    int rc = there < 0 ? there : take_down(f, force, there);
+    if (rc == -EBUSY && there && !mountinfo_stacked(path_of_current(f, current), &again) && again)
+        rc = take_down(f, force, there);
     if (rc)
         return rc;
     utab_remove(f->dir);
+    follow_report_end(f); /* before the state goes: whoever is killed here is called again */
     state_remove_dir(f->run_dir);
-    follow_report_end(f);
     return 0;
 }
 
-/* DIR/current comes first, while the follower may still live: if it is in use nothing has changed, and if not the
- * follower would show it again. Every step of the follower can be repeated, so it is not asked. */
+/* Who is about to unmount leaves a file, which does not count for long: it may be killed. */
+static char *ending_file(const struct follow_state *f, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/ending", f->run_dir);
+    return out;
+}
+
+bool follow_is_ending(const struct follow_state *f)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (stat(ending_file(f, path), &st))
+        return false;
+    time_t age = time(NULL) - st.st_mtime;
+    return age >= 0 && age < ENDING_S;
+}
+
+/* End the follower, another process. DIR/current comes first: if it is in use nothing has changed. The follower would
+ * show it again, were it not for the file. Every step of the follower can be repeated, so it is not asked. */
+static int end_follower(const struct follow_state *f, bool force)
+{
+    char path[PATH_MAX];
+    if (io_write_file_atomic(ending_file(f, path), "", 0, false)) /* a full disk does not prevent it */
+        log_debug("%s is unmounted all the same: %s", f->dir, error_text());
+    int rc = tmpfs_is_there(f) > 0 ? unmount_current(f, force) : 0;
+    if (!rc && f->follower.pid != getpid())
+        rc = process_end(&f->follower, 0);
+    (void)unlink(path);
+    return rc;
+}
+
 int follow_remove(const char *dir, bool force, int lock)
 {
     struct follow_state f;
     CLEANUP_FD int claimed = -1;
     int rc = follow_load(dir, &f);
-    if (!rc && lock < 0 && tmpfs_is_there(&f) > 0)
-        rc = unmount_current(&f, force);
-    if (!rc && lock < 0 && f.follower.pid != getpid())
-        rc = process_end(&f.follower, 0);
-    if (!rc && lock < 0)
+    if (rc || lock >= 0)
+        return rc ? rc : remove_claimed(&f, force);
+    rc = end_follower(&f, force);
+    if (!rc)
         rc = node_lock_mount(f.run_dir, true, &claimed);
-    if (!rc && lock < 0)
-        rc = follow_load(dir, &f); /* it may have gone on in the meantime */
-    if (rc == -ENOENT && claimed >= 0)
+    if (rc)
+        return rc;
+    rc = follow_load(dir, &f); /* it may have gone on in the meantime */
+    if (rc == -ENOENT)
         state_remove_dir(f.run_dir); /* which the lock has made again */
-    return rc ? rc : remove_claimed(&f, force);
+    if (!rc)
+        rc = remove_claimed(&f, force);
+    return rc == -EBUSY ? error_prefix(rc, "no process follows %s any more, but not all of it is unmounted", dir) : rc;
 }

@@ -236,6 +236,26 @@ bool follow_has_mount(const struct follow_state *f, const char *mount_dir)
     return !strncmp(mount_dir, versions, len) && mount_dir[len] == '/';
 }
 
+struct shown_search {
+    const char *mount_dir;
+    struct follow_state *out;
+};
+
+static int visit_shown(void *arg, const struct follow_state *f)
+{
+    const struct shown_search *search = arg;
+    char version[PATH_MAX];
+    if (digest_is_zero(&f->shown) || strcmp(follow_version_dir(f, &f->shown, version), search->mount_dir) != 0)
+        return 0;
+    *search->out = *f;
+    return 1;
+}
+
+bool follow_shows_mount(const char *mount_dir, struct follow_state *out)
+{
+    return follow_each(visit_shown, &(struct shown_search){mount_dir, out}) > 0;
+}
+
 /* Load the state of the directory, or of the one that it is `current` of. */
 static int load_around(const char *dir, struct follow_state *out)
 {

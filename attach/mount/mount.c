@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -219,6 +218,8 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     state_name(dir, out);
     snprintf(out->image, sizeof out->image, "%s", c->image);
     snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
+    snprintf(out->fs, sizeof out->fs, "%s", c->fs);
+    out->noexec = c->noexec;
     unmount_stale(out->id);
     CLEANUP_FD int lock = -1;
     rc = mount_claim(out, &lock);
@@ -339,21 +340,49 @@ int mount_remove(const char *dir, bool force, bool *out_removed)
     return rc;
 }
 
-/* Mount the device again that is still in use elsewhere. */
-static int mount_again(struct mount_state *s, const char *type, bool noexec)
+/* The mount was put back by a process that was killed before it wrote this down. 1: done; 0: what is mounted is another
+ * device. */
+static int note_mounted(struct mount_state *s, dev_t device)
 {
-    const struct mount_config config = {.fs = type, .noexec = noexec};
-    struct error first;
-    error_take(&first, -EBUSY);
+    struct stat st;
+    if (stat(s->device, &st) || st.st_rdev != device)
+        return 0;
+    s->mounted = true;
+    int rc = state_save(s);
+    return rc ? rc : 1;
+}
+
+/* With the mount's lock: mount_put_back. */
+static int put_back_locked(struct mount_state *s)
+{
+    dev_t device;
+    const struct mount_config config = {.fs = s->fs, .noexec = s->noexec};
+    int there = mountinfo_at(s->dir, &device);
+    if (there < 0)
+        return there;
+    if (there)
+        return s->mounted ? 0 : note_mounted(s, device);
+    if (!*s->device || !mount_device_attached(s) || !device_claimed(s->device))
+        return 0;
     int rc = mount_filesystem(&config, s);
-    return rc ? rc : error_restore(&first);
+    return rc ? rc : 1;
+}
+
+int mount_put_back(const char *dir, struct mount_state *out)
+{
+    CLEANUP_FD int lock = -1;
+    int rc = mount_find(dir, out);
+    if (!rc)
+        rc = node_lock_mount(out->run_dir, false, &lock);
+    if (!rc)
+        rc = state_read(out); /* others may have been faster */
+    return rc ? rc : put_back_locked(out);
 }
 
 /* Whether a filesystem is in use elsewhere is known only once it is not mounted here. */
 static int remove_unused_locked(struct mount_state *s)
 {
-    char type[MOUNTINFO_TYPE_MAX];
-    struct statvfs fs;
+    struct error first;
     CLEANUP_FD int lock = -1;
     int rc = lock_mount(s, &lock);
     if (rc)
@@ -361,11 +390,15 @@ static int remove_unused_locked(struct mount_state *s)
     rc = state_read(s); /* others may have been faster */
     if (rc)
         return rc == -ENOENT ? 0 : rc;
-    bool there = mount_is_there(s) && !mountinfo_type(s->dir, type) && !statvfs(s->dir, &fs);
     rc = unmount(s, false);
     if (!rc)
         rc = unmount_take_down(s, false);
-    return rc == -EBUSY && there && !s->mounted ? mount_again(s, type, fs.f_flag & ST_NOEXEC) : rc;
+    if (rc != -EBUSY || s->mounted)
+        return rc;
+    error_take(&first, rc);
+    if (put_back_locked(s) < 0)
+        log_warning("%s is in use elsewhere, and not mounted there any more: %s", s->dir, error_text());
+    return error_restore(&first);
 }
 
 int mount_remove_unused(const char *dir)

@@ -65,8 +65,13 @@ GR_MUST_CHECK int mount_give_keys(const char *dir, const char *image, const stru
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
 /* The same for a mount that nobody uses. -EBUSY: it is in use, here or in another mount namespace; then it stays, or is
- * mounted there again within a second. */
+ * mounted there again within a second; if that fails a warning says so (mount_put_back). */
 GR_MUST_CHECK int mount_remove_unused(const char *dir);
+
+/* Mount the device of a mount at its place again, where nothing is mounted any more while the device is in use
+ * elsewhere: such a mount can be neither taken down nor made anew. *out: its state. 1: done; 0: there is nothing to do.
+ * -ENOENT as for mount_remove; -EBUSY: another process works on the mount; errors of mount(2). */
+GR_MUST_CHECK int mount_put_back(const char *dir, struct mount_state *out);
 
 /* Return the state of a mount point. -ENOENT as for mount_remove. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);

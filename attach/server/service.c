@@ -317,7 +317,7 @@ int service_log_open(const char *run_dir, const char *name)
  * failed before it began to log, the program's name. The last line of a server that was killed explains nothing. */
 static const char *error_in(const char *line)
 {
-    static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};
+    static const char *const prefixes[] = {"granary: serve: ", "granary: keep: ", "granary: mount: "};
     static const char stamp[] = "2026-11-20T23:01:02Z error ";
     const size_t at = sizeof stamp - 1, level = 19; /* of the stamp: what is the same in all */
     bool stamped = strlen(line) > at && !memcmp(line + level, stamp + level, at - level);

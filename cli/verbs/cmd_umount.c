@@ -25,6 +25,17 @@ static bool is_shown(const char *dir)
     return mount_find(dir, &s) == -ENOENT && !follow_find_mount(dir, &s);
 }
 
+/* Whether a directory is the version that a followed one shows; set the sentence. */
+static bool is_version_shown(const char *dir)
+{
+    struct mount_state s;
+    struct follow_state f;
+    if (mount_find(dir, &s) || !follow_shows_mount(s.dir, &f))
+        return false;
+    (void)error_set(-EBUSY, "%s is the version that %s/current shows; umount %s", dir, f.dir, f.dir);
+    return true;
+}
+
 /* Nothing mounted is success, so that scripts can repeat it. */
 static int cmd_umount_run(const struct invocation *inv)
 {
@@ -39,6 +50,8 @@ static int cmd_umount_run(const struct invocation *inv)
     if (rc == -ENOENT && is_shown(dir))
         return error_set(-EBUSY, "%s shows a version of a tag that is followed; umount the directory that it is in",
                          dir);
+    if (rc == -ENOENT && is_version_shown(dir))
+        return -EBUSY;
     if (rc == -ENOENT) /* not followed */
         rc = mount_remove(dir, v->force, &removed);
     if (rc)

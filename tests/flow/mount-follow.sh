@@ -47,6 +47,10 @@ echo "== what others unmount is mounted again"
 umount -l "$dir/current"
 wait_for 60 shows 2
 
+echo "== the version that is shown is not unmounted by its own directory"
+refused 1 "is the version that $dir/current shows" "$GRANARY" umount "$(version_dir 2)"
+shows 2 || fail "current is gone"
+
 echo "== umount: refused while current is in use, and then nothing is left"
 kill "$HOLDER"
 exec 7<"$dir/current/number"

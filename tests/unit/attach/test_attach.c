@@ -49,7 +49,8 @@ static const char *path_of(const char *name)
 
 static struct mount_state example(void)
 {
-    struct mount_state s = {.server = {.pid = 12, .started = 1ull << 40}, .mounted = true, .method = "fuse"};
+    struct mount_state s = {
+        .server = {.pid = 12, .started = 1ull << 40}, .mounted = true, .noexec = true, .method = "fuse", .fs = "ext4"};
     state_name("/mnt/a\xff\xc3(\n\"b", &s);
     snprintf(s.run_dir, sizeof s.run_dir, "%.60s", scratch);
     snprintf(s.image, sizeof s.image, "file:///store/x");
@@ -71,6 +72,8 @@ static void test_state__what_is_saved_is_read_whatever_the_bytes(void **state)
     assert_string_equal(got.device, saved.device);
     assert_string_equal(got.control, ""); /* an empty text stays one */
     assert_string_equal(got.method, "fuse");
+    assert_string_equal(got.fs, "ext4");
+    assert_true(got.noexec);
     assert_true(digest_equal(&got.digest, &saved.digest));
     assert_true(digest_equal(&got.content_root, &saved.content_root));
     assert_int_equal(got.server.pid, 12);

@@ -11,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attach/attach_internal.h"
@@ -77,10 +78,10 @@ static int show(struct followed *d, int n)
     return follow_show(&d->f, &digest);
 }
 
-static void begin(struct followed *d)
+static void begin_at(struct followed *d, const char *name)
 {
     bool made;
-    snprintf(dir, sizeof dir, "%s/data", scratch);
+    snprintf(dir, sizeof dir, "%s/%s", scratch, name);
     assert_int_equal(mkdir(dir, 0755), 0);
     assert_int_equal(follow_claim(dir, IMAGE, &d->f, &d->lock), 0);
     assert_int_equal(follow_make(&d->f, &made), 0);
@@ -102,6 +103,11 @@ static void end(struct followed *d)
     assert_int_equal(umount2(dir, MNT_DETACH), 0);
     assert_int_equal(rmdir(dir), 0);
     state_remove_dir(d->f.run_dir);
+}
+
+static void begin(struct followed *d)
+{
+    begin_at(d, "data");
 }
 
 static size_t mounts_at_current(void)
@@ -306,6 +312,62 @@ static void test_follow__a_copy_has_what_is_shown_and_no_other_version(void **st
     end(&d);
 }
 
+static void test_follow__who_cannot_reach_the_directory_reaches_no_version(void **state)
+{
+    static const struct {
+        mode_t scratch, parent, versions;
+        gid_t group;
+    } cases[] = {{0755, 0755, 0755, 0}, {0755, 0750, 0750, 4711}, {0755, 0700, 0700, 0}, {0700, 0750, 0700, 0}};
+    char parent[SCRATCH_MAX + 8], versions[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s/p", scratch);
+    assert_int_equal(mkdir(parent, 0755), 0);
+    assert_int_equal(chown(parent, 0, 4711), 0);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        struct followed d;
+        struct stat st;
+        assert_int_equal(chmod(scratch, cases[i].scratch) || chmod(parent, cases[i].parent), 0);
+        begin_at(&d, "p/data");
+        assert_int_equal(stat(follow_versions(&d.f, versions), &st), 0);
+        assert_int_equal(st.st_mode & 07777, cases[i].versions);
+        assert_int_equal(st.st_gid, cases[i].group);
+        assert_int_equal(st.st_uid, 0);
+        end(&d);
+    }
+    assert_int_equal(rmdir(parent), 0);
+}
+
+static void test_follow__who_unmounts_says_so_for_a_minute(void **state)
+{
+    struct followed d;
+    char path[PATH_MAX];
+    begin(&d);
+    assert_false(follow_is_ending(&d.f));
+    snprintf(path, sizeof path, "%s/ending", d.f.run_dir);
+    assert_int_equal(io_write_file_atomic(path, "", 0, false), 0);
+    assert_true(follow_is_ending(&d.f));
+    const struct timespec before[2] = {{.tv_sec = time(NULL) - 61}, {.tv_sec = time(NULL) - 61}};
+    assert_int_equal(utimensat(AT_FDCWD, path, before, 0), 0); /* who wrote it was killed */
+    assert_false(follow_is_ending(&d.f));
+    end(&d);
+}
+
+static void test_follow__the_version_that_is_shown_is_known_by_its_mount(void **state)
+{
+    const struct digest first = digest_number(1), second = digest_number(2);
+    struct followed d;
+    struct follow_state got;
+    char version[PATH_MAX];
+    begin(&d);
+    add_version(&d, 1);
+    add_version(&d, 2);
+    assert_false(follow_shows_mount(follow_version_dir(&d.f, &first, version), &got));
+    assert_int_equal(show(&d, 1), 0);
+    assert_true(follow_shows_mount(version, &got));
+    assert_string_equal(got.dir, d.f.dir);
+    assert_false(follow_shows_mount(follow_version_dir(&d.f, &second, version), &got));
+    end(&d);
+}
+
 static void test_follow__what_is_saved_is_read(void **state)
 {
     struct followed d;
@@ -436,6 +498,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_follow__containers_see_it_by_propagation_or_keep_their_version,
                                         make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__a_copy_has_what_is_shown_and_no_other_version, make_scratch,
+                                        remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__who_cannot_reach_the_directory_reaches_no_version, make_scratch,
+                                        remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__who_unmounts_says_so_for_a_minute, make_scratch, remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__the_version_that_is_shown_is_known_by_its_mount, make_scratch,
                                         remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__what_is_saved_is_read, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__every_cut_of_the_file_is_damage, make_scratch, remove_scratch),

@@ -24,7 +24,13 @@
 struct step {
     int shown;   /* 0: nothing */
     int version; /* that the tag names; 0: the question fails */
-    enum { TOLD, UNTOLD /* only a table knows it */, REFUSED /* its mount fails */ } how;
+    enum {
+        TOLD,
+        UNTOLD,   /* only a table knows it */
+        REFUSED,  /* its mount fails */
+        ENDING,   /* another process is about to unmount the directory */
+        UNMOUNTED /* and has begun */
+    } how;
 };
 
 static char scratch[SCRATCH_MAX], dir[SCRATCH_MAX + 8];
@@ -46,17 +52,45 @@ static int number_in(const char *name)
     return fd >= 0 && read(fd, text, sizeof text - 1) > 0 ? atoi(text) : 0;
 }
 
+/* Whether the state says that it is behind. */
+static bool is_behind(void)
+{
+    struct follow_state f;
+    return !follow_load(dir, &f) && f.behind;
+}
+
+/* Do as another process does that unmounts the directory, or was killed before it did. */
+static void set_ending(int how)
+{
+    struct follow_state f;
+    char path[PATH_MAX];
+    if (follow_load(dir, &f))
+        return;
+    snprintf(path, sizeof path, "%s/ending", f.run_dir);
+    if (how != ENDING && how != UNMOUNTED)
+        (void)unlink(path);
+    else
+        assert_int_equal(io_write_file_atomic(path, "", 0, false), 0);
+    snprintf(path, sizeof path, "%s/current", dir);
+    if (how == UNMOUNTED)
+        assert_int_equal(umount2(path, MNT_DETACH), 0);
+}
+
 /* After the last step others unmount the directory, which ends the follower. */
-static int scripted_ask(void *arg, struct digest *out, bool *out_told)
+static int scripted_ask(void *arg, struct digest *out, bool *out_from_store)
 {
     if (at == step_count) {
         assert_int_equal(umount2(dir, MNT_DETACH), 0);
         return error_set(-EAGAIN, "the script is over");
     }
-    const struct step *step = &steps[at++];
+    const struct step *before = at ? &steps[at - 1] : NULL, *step = &steps[at++];
     assert_int_equal(number_in("current/name"), step->shown);
+    if (before) /* what was asked for last is shown, or else it is behind */
+        assert_int_equal(is_behind(),
+                         at > 2 && (before->how == UNTOLD || !before->version || before->version != step->shown));
+    set_ending(step->how);
     *out = digest_number(step->version);
-    *out_told = step->how != UNTOLD;
+    *out_from_store = step->how != UNTOLD;
     return step->version ? 0 : error_set(-EIO, "no store today");
 }
 
@@ -125,6 +159,25 @@ static void test_follower__what_cannot_be_mounted_is_tried_again(void **state)
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
+/* Who is about to unmount may be killed before that. */
+static void test_follower__nothing_is_shown_while_another_process_unmounts(void **state)
+{
+    static const struct step script[] = {{0, 1, TOLD}, {1, 2, ENDING}, {1, 2, TOLD}, {2, 2, TOLD}};
+    follow(script, GR_ARRAY_SIZE(script), NULL);
+}
+
+static void test_follower__a_tag_that_comes_back_before_the_switch_is_no_more_behind(void **state)
+{
+    static const struct step script[] = {{0, 1, TOLD}, {1, 2, ENDING}, {1, 1, TOLD}, {1, 1, TOLD}};
+    follow(script, GR_ARRAY_SIZE(script), NULL);
+}
+
+static void test_follower__what_another_process_has_unmounted_stays_so_until_it_has_ended(void **state)
+{
+    static const struct step script[] = {{0, 1, TOLD}, {1, 0, UNMOUNTED}, {0, 0, TOLD}, {1, 1, TOLD}, {1, 1, TOLD}};
+    follow(script, GR_ARRAY_SIZE(script), NULL);
+}
+
 static void test_follower__the_hook_is_told_of_switches_and_of_the_first_wait(void **state)
 {
     static const struct step script[] = {{0, 1, TOLD}, {1, 2, REFUSED}, {1, 2, REFUSED}, {1, 2, TOLD}, {2, 2, TOLD}};
@@ -172,9 +225,12 @@ static void test_follower__another_one_goes_on(void **state)
     at = mounts = 0;
     assert_int_equal(follower_open(&w, &config, &begun), 0);
     assert_true(begun);
+    w.f.behind = 1700000000;
+    assert_int_equal(follow_save(&w.f), 0);
     follower_close(&w);                                      /* as if it were killed */
     assert_int_equal(follower_open(&w, &config, &begun), 0); /* and asks nothing */
     assert_false(begun);
+    assert_int_equal(w.f.behind, 1700000000); /* so it may still be */
     assert_int_equal(number_in("current/name"), 1);
     assert_int_equal(follower_run(&w), -ENOENT);
     follower_close(&w);
@@ -230,6 +286,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_follower__it_moves_to_what_the_store_has_told, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__the_first_version_may_be_what_a_table_knows, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__what_cannot_be_mounted_is_tried_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_follower__nothing_is_shown_while_another_process_unmounts, begin, end),
+        cmocka_unit_test_setup_teardown(test_follower__a_tag_that_comes_back_before_the_switch_is_no_more_behind, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(test_follower__what_another_process_has_unmounted_stays_so_until_it_has_ended,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(test_follower__the_hook_is_told_of_switches_and_of_the_first_wait, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__another_one_goes_on, begin, end),
         cmocka_unit_test_setup_teardown(test_follower__a_failure_to_go_on_takes_nothing_down, begin, end),
