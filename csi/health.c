@@ -18,11 +18,17 @@ static enum grpc_status open_ours(const struct driver *d, const char *path, stru
                                   struct grpc_reply *reply)
 {
     dev_t device;
+    struct follow_state tag;
     CLEANUP_PLACE place = {0};
+    CLEANUP_PLACE shown = {0};
     int rc = place_open(d->kubelet_dir, PLACE_TARGET, path, &place);
     if (rc == -EINVAL)
         rc = place_open(d->kubelet_dir, PLACE_STAGING, path, &place);
-    if (!rc && place_mounted(&place, &device) > 0 && place_is_ours(device, out) && !place_open_dir(&place, out_fd))
+    bool mounted = !rc && place_mounted(&place, &device) > 0;
+    bool follows = mounted && place_follows(place.path, device, &tag); /* a staging directory: what it shows */
+    if (follows && !place_shown(&place, &shown))
+        mounted = place_mounted(&shown, &device) > 0;
+    if (mounted && place_is_ours(device, out) && !place_open_dir(follows ? &shown : &place, out_fd))
         return GRPC_OK;
     return grpc_fail(reply, GRPC_NOT_FOUND, "no volume of %s is mounted on %s", DRIVER_NAME, path);
 }

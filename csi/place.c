@@ -98,6 +98,34 @@ bool place_is_ours(dev_t device, struct mount_state *out)
     return state_each(visit_device, &(struct device_search){device, out}) > 0;
 }
 
+struct follow_search {
+    const char *path; /* resolved, or NULL */
+    dev_t device;
+    struct follow_state *out;
+};
+
+static int visit_followed(void *arg, const struct follow_state *f)
+{
+    const struct follow_search *search = arg;
+    if (!f->device || f->device != search->device || (search->path && strcmp(f->dir, search->path) != 0))
+        return 0;
+    *search->out = *f;
+    return 1;
+}
+
+/* The kernel uses numbers of a tmpfs again, so a state whose directory others have unmounted may have this one. */
+bool place_follows(const char *path, dev_t device, struct follow_state *out)
+{
+    CLEANUP_FREE char *resolved = path ? realpath(path, NULL) : NULL;
+    return (resolved || !path) && follow_each(visit_followed, &(struct follow_search){resolved, device, out}) > 0;
+}
+
+int place_shown(const struct place *p, struct place *out)
+{
+    *out = (struct place){.path = p->path, .parent = -1, .name = "current"};
+    return place_open_dir(p, &out->parent);
+}
+
 /* ---- mounts ---- */
 
 /* A bind mount takes over ro, nodev and nosuid from the mount it is made of. */

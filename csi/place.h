@@ -46,7 +46,15 @@ GR_MUST_CHECK int place_mounted(const struct place *p, dev_t *out);
 /* Find the mount by granary that has this device. False: the device is none of granary's. */
 bool place_is_ours(dev_t device, struct mount_state *out);
 
-/* Mount what is mounted on `from` on `to` too, where nothing is mounted. It is read-only, as `from` is. */
+/* Find the directory that follows a tag, by the device of the tmpfs on it. path: where it should be; NULL: anywhere.
+ * False: there is none. */
+bool place_follows(const char *path, dev_t device, struct follow_state *out);
+/* Make a place of what a followed directory shows; place_close it, in any case. path is that of the directory. Errors
+ * of place_open_dir. */
+GR_MUST_CHECK int place_shown(const struct place *p, struct place *out);
+
+/* Mount what is mounted on `from` on `to` too, where nothing is mounted. It is read-only, as `from` is. -EINVAL also:
+ * it was unmounted meanwhile. */
 GR_MUST_CHECK int place_bind(const struct place *from, const struct place *to);
 /* Unmount what is mounted there. */
 GR_MUST_CHECK int place_unmount(const struct place *p);

@@ -167,13 +167,11 @@ static const char *forbidden(const char *key)
                 {"console-admin-token", "it would read a file of the node"},
                 {"console-token", "it would read a file of the node"},
                 {"env-file", "it would read a file of the node"},
-                {"follow", "a volume has one version for its whole life"},
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},
                 {"hook", "it would run a program of the node"},
                 {"join", "it is the node's, in granary.conf"},
                 {"json", "it has no effect here"},
-                {"keep-versions", "a volume has one version for its whole life"},
                 {"keys", "it would read a file of the node; a volume's Secret has its keys"},
                 {"l2", "it is the node's, in granary.conf"},
                 {"metrics", "it is the node's, in granary.conf"},
@@ -182,7 +180,6 @@ static const char *forbidden(const char *key)
                 {"peer-key", "it is the node's, in granary.conf"},
                 {"peer-listen", "it is the node's, in granary.conf"},
                 {"peer-tls", "it is the node's, in granary.conf"},
-                {"poll", "a volume has one version for its whole life"},
                 {"socket", "it would join a server of the node's administrator"},
                 {"trust", "keys are the node's, in granary.conf"}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)
@@ -198,11 +195,17 @@ bool attribute_is_of_kubernetes(const char *key)
     return text_begins_with(key, "csi.storage.k8s.io/");
 }
 
+/* Is a flag with this value given? */
+static bool is_set(const char *value)
+{
+    return !*value || !strcmp(value, "true");
+}
+
 /* Append one of the volumeAttributes as an option; take the image. */
 static enum grpc_status take_attribute(const char *key, const char *value, const char **image, word_list *words,
                                        struct grpc_reply *reply)
 {
-    bool flag = !*value || !strcmp(value, "true");
+    bool flag = is_set(value);
     if (attribute_is_of_kubernetes(key))
         return GRPC_OK;
     if (!strcmp(key, "image")) {
@@ -219,11 +222,23 @@ static enum grpc_status take_attribute(const char *key, const char *value, const
     return GRPC_OK;
 }
 
+bool attributes_follow(size_t count, Csi__V1__Entry *const *attributes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(attributes[i]->key, "follow"))
+            return is_set(attributes[i]->value);
+    return false;
+}
+
 enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir, bool has_keys,
                                     const char **image, word_list *words, struct grpc_reply *reply)
 {
     *image = "";
     enum grpc_status status = GRPC_OK;
+    if (has_keys && attributes_follow(count, attributes))
+        return grpc_fail(reply, GRPC_INVALID_ARGUMENT,
+                         "a volume that follows its tag has the node's credentials: a version that comes later would "
+                         "not have the keys of its Secret; leave out the Secret, or 'follow'");
     int rc = add_word(words, "", "granary", NULL);
     if (!rc)
         rc = add_word(words, "", "mount", NULL);

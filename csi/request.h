@@ -46,6 +46,8 @@ bool attribute_is_of_kubernetes(const char *key);
  * end. has_keys: standard input is a file with its keys. *image: in an attribute. */
 enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attributes, const char *dir, bool has_keys,
                                     const char **image, word_list *words, struct grpc_reply *reply);
+/* Do they have the volume follow its tag? */
+bool attributes_follow(size_t count, Csi__V1__Entry *const *attributes);
 /* May an inline volume have these attributes, which the author of a pod writes? stores: those of struct driver. */
 enum grpc_status attributes_check_inline(size_t count, Csi__V1__Entry *const *attributes, size_t store_count,
                                          const char *const *stores, struct grpc_reply *reply);

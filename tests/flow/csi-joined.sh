@@ -28,6 +28,11 @@ answers_with OK "$joined'fence': 'warmed'})"
 granary warm -q --all "$staging" || fail "it is not warmed"
 "$TREECMP" "$W/tree" "$staging"
 answers_with OK "unstage('v', '$staging')"
+followed="stage('v', '$staging', {'image': '$W/store/faces:latest', 'follow': 'true', 'fence': 'warmed'})"
+for _ in 1 2; do answers_with OK "$followed"; done
+granary warm -q --all "$staging" || fail "what is followed is not warmed"
+"$TREECMP" "$W/tree" "$staging/current"
+answers_with OK "unstage('v', '$staging')"
 kill "$NODE"
 wait "$NODE" || fail "the server failed: $(cat "$W/serve.out")"
 end_driver

@@ -83,6 +83,7 @@ holds "what images may take of the cache" '.[] | select(.metadata.name == "grana
 holds "volumes name the tag" '[.[] | select(.kind == "PersistentVolume").spec.csi.volumeAttributes] | all(.image == "s3://lake/images/faces:current" and .noexec == "true" and .["dead-timeout"] == "1h")'
 holds "a volume has the keys of its namespace" '[.[] | select(.kind == "PersistentVolume").spec | .claimRef.namespace as $n | .csi | [.nodeStageSecretRef, .nodePublishSecretRef] == [{namespace: $n, name: "4711"}, {namespace: $n, name: "4711"}]] == [true, true]'
 holds "pods go where the driver is" '[.[] | select(.kind == "PersistentVolume").spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key] == ["csi.granary.io/driver", "csi.granary.io/driver"]'
+holds "the driver mounts versions where the node, and the next driver, see them" '.[] | select(.metadata.name == "granary-driver").spec.template.spec | (.containers[0].volumeMounts[] | select(.mountPath == "/run/granary-versions").mountPropagation == "Bidirectional") and (.volumes[] | select(.name == "versions").hostPath.path == "/run/granary-versions")'
 holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-driver").spec.template.spec.containers[0].args | .[1:] == ["driver", "--inline-stores", "s3://lake/images"]'
 holds "no token is mounted by itself" "$pods | all(.automountServiceAccountToken == false)"
 holds "only the provisioner has one" "$containers | map(select(.volumeMounts | any(.name == \"token\")).name) == [\"provisioner\"]"
@@ -113,6 +114,9 @@ refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
 render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed || fail "a volume may not have a fence: $(cat "$W/helm.err")"
+render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.keep-versions=4 --set-string datasets.f.mountOptions.follow=true ||
+    fail "a volume may not follow its tag: $(cat "$W/helm.err")"
+refused "datasets.f: keysSecret is not for volumes that follow their tag" --set datasets.f.image=s3://b/f,datasets.f.keysSecret=k --set-string datasets.f.mountOptions.follow=true
 refused "invalid propertyName 'AWS_SECRET_ACCESS_KEY'" --set env.AWS_SECRET_ACCESS_KEY=x
 refused "at '/datasets/f/keysSecret': 'a/b' does not match" --set datasets.f.image=s3://b/f,datasets.f.keysSecret=a/b
 refused "invalid propertyName 'driver'" --set datasets.driver.image=s3://b/f

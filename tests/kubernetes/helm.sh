@@ -3,6 +3,8 @@
 # pods share a mount and a server; a pod reads on while the driver's pod is deleted, the chart upgraded and rolled back, the
 # server's front end, the driver and kubelet killed, and another pod evicted; the Job of a dataset builds, warms and moves
 # the tag, and one that fails says why; the node is drained; new volumes have the new version, and the earlier one again;
+# a pod of a volume that follows its tag keeps its version, also when the driver's pod is deleted, and a later pod has the
+# later one;
 # a volume in cache-only mode has what is warm; an image is built in parts; after the whole server was killed, pods that are
 # made again read; a dataset is suspended and removed; nothing is left.
 # It prints how long a pod waits for its first byte.
@@ -127,6 +129,7 @@ datasets:
     build: {source: s3://raw, schedule: "0 2 * * *"}
     warm: {nodes: 1, options: ["--all"]}
   strict: {image: $image, namespaces: [default], mountOptions: {fence: warmed}}
+  daily: {image: $image, namespaces: [default], mountOptions: {follow: "true", poll: 1s}}
   halves: {image: s3://lake/images/halves, build: {source: s3://raw, schedule: "0 3 * * *", parts: 2}}
 YAML
 "$GRANARY" build -q s3://raw $image:current >"$W/built"
@@ -316,6 +319,28 @@ becomes phase_is third Succeeded
 kubectl logs third | diff - <(echo "$want") || fail "the pod has another version"
 no_pods
 
+echo "== a volume that follows its tag: the driver's pod is deleted under a pod, which keeps its version; a later pod has the later one"
+daily='persistentVolumeClaim: {claimName: daily, readOnly: true}'
+pod kept "${endless/i=\$((/[ ! -e /data/new ] || echo ERROR; i=\$((}" "$daily"
+becomes phase_is kept Running
+driver=$(part driver -o name)
+kubectl -n granary delete "$driver" >"$W/null"
+becomes part_is_new driver "$driver"
+reads_on kept
+"$GRANARY" tag "$image@$after" current >"$W/null"
+began=$SECONDS
+shows_later() { jq -e --arg digest "${after#sha256:}" '.shown == $digest' /run/granary/tag-*/follow.json >"$W/null"; }
+becomes shows_later
+echo "until kubelet has had the tag followed again: $((SECONDS - began)) s"
+pod later 'cat /data/new' "$daily"
+becomes phase_is later Succeeded
+[ "$(kubectl logs later)" = new ] || fail "the pod has an old version"
+reads_on kept
+no_pods
+becomes eval '! compgen -G "/run/granary/tag-*" >"$W/null"'
+! compgen -G "/run/granary-versions/*" >"$W/null" || fail "left: $(ls -R /run/granary-versions)"
+"$GRANARY" tag "$image@$before" current >"$W/null"
+
 echo "== the whole server is killed: reads by FUSE fail, as the page says; pods that are made again read"
 pod victim "$endless"
 becomes phase_is victim Running
@@ -363,4 +388,4 @@ helm uninstall granary --wait
 becomes no_pod_in granary
 becomes no_server
 is_gone csidriver csi.granary.io || fail "the CSIDriver is left"
-is_gone pvc faces && is_gone pvc strict || fail "a claim is left"
+is_gone pvc faces && is_gone pvc strict && is_gone pvc daily || fail "a claim is left"

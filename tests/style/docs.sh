@@ -59,9 +59,9 @@ done < <(tr ' ' '\n' <<<"$verbs"; printf '%s\n' "$commands")
 
 # granary-csi refuses the options of `granary mount` that are the node's to set. These are a volume's to set; a new option
 # belongs to one of the two, and the man page has what is refused.
-of_volumes="bwlimit cache-compressed connections dead-timeout disk-timeout endpoint eviction fence fill fuse hedge
-index-memory memory
-nbd-timeout noexec quota readahead slow-read store-connections timeout warm watermark"
+of_volumes="bwlimit cache-compressed connections dead-timeout disk-timeout endpoint eviction fence fill follow fuse hedge
+index-memory keep-versions memory
+nbd-timeout noexec poll quota readahead slow-read store-connections timeout warm watermark"
 refused=$(sed -n '/^static const char \*forbidden/,/^}/s/.*{"\([a-z0-9-]*\)", ".*/\1/p' csi/request.c)
 decided=$(printf '%s\n' $of_volumes $refused | LC_ALL=C sort)
 of_mount=$({ sed -n 's/^mount --\([^ ]*\).*/\1/p' "$options"; echo help; } | LC_ALL=C sort -u)
