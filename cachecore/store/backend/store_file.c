@@ -332,6 +332,9 @@ static int lock(const struct store_file *f, int how, const char *key, int *out_f
     CLEANUP_FREE char *path = store_file_path(f, TMP_DIR "/lock");
     if (!path)
         return -ENOMEM;
+    int rc = make_parent(f, key, path); /* a store that was copied may have none */
+    if (rc)
+        return rc;
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0 && errno == ELOOP)
         return error_set(-EPERM, "store %s: %s is a symbolic link; remove it", f->base.url, path);

@@ -131,6 +131,19 @@ static void test_store_file__puts_leave_no_temporary_files(void **state)
     assert_int_equal(st.st_mode & 07777, 0644);
 }
 
+/* As a copy of a store that left out empty and hidden directories. */
+static void test_store_file__the_lock_directory_is_made_for_a_removal(void **state)
+{
+    struct place *p = *state;
+    char path[128];
+    assert_int_equal(put(p->store, "a", "1", STORE_PUT_ALWAYS, NULL), 0);
+    snprintf(path, sizeof path, "%s/.granary-tmp/lock", p->root);
+    assert_int_equal(unlink(path), 0);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(store_remove(p->store, "a"), 0);
+}
+
 static void test_store_file__a_lock_that_is_a_link_is_not_followed(void **state)
 {
     struct place *p = *state;
@@ -341,6 +354,7 @@ int main(void)
         TEST(the_first_put_makes_the_root_but_not_its_parent),
         TEST(keys_never_lead_out),
         TEST(puts_leave_no_temporary_files),
+        TEST(the_lock_directory_is_made_for_a_removal),
         TEST(a_lock_that_is_a_link_is_not_followed),
         TEST(old_temporary_files_are_swept),
         TEST(listing_skips_what_is_no_object),
