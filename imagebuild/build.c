@@ -403,7 +403,7 @@ static int finish(struct build *b)
     if (!rc)
         rc = build_step(b, "metadata");
     if (!rc)
-        rc = catalog_write(b->written.nodes, b->upload, &catalog);
+        rc = build_parent_catalog(b, &catalog);
     if (!rc)
         rc = upload_flush(b->upload);
     if (rc)

@@ -9,6 +9,7 @@
 #include "imagebuild/content/content.h"
 #include "imagebuild/fs/fs.h"
 #include "imagebuild/rebuild/parent.h"
+#include "imagebuild/sink/catalog_writer.h"
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tar/tar.h"
 #include "imagebuild/tree/listing.h"
@@ -116,6 +117,8 @@ bool build_parent_erases(const struct build *b);
 GR_MUST_CHECK int build_parent_scrub(struct build *b);
 /* Start to write checkpoints, if this build writes any. */
 GR_MUST_CHECK int build_parent_open_checkpoint(struct build *b);
+/* Write the catalog of the final nodes, in pages that may be deltas of the parent's. */
+GR_MUST_CHECK int build_parent_catalog(struct build *b, struct catalog_root *out);
 /* Before publishing: make sure that what the image takes over from the parent or checkpoint is still in the store. */
 GR_MUST_CHECK int build_parent_hold(struct build *b);
 /* After publishing: remove this build's checkpoint. */

@@ -1,7 +1,7 @@
 /* What a build builds upon: the parent image, or else the checkpoint of an earlier run of the same build. A
  * checkpoint is planned upon like a parent, but it is not compacted, scrubbed or named in the tags.
  *
- *    find -> [know shards] -> plan -> scrub -> [checkpoints while reading] -> hold -> forget checkpoint
+ *    find -> [know shards] -> plan -> scrub -> [checkpoints while reading] -> catalog -> hold -> forget checkpoint
  *
  * A damaged parent is an error if the user names it; otherwise build_run begins again without one. A damaged
  * checkpoint, or a parent that was only found as the newest image, is dropped with a warning, since the build can do
@@ -214,6 +214,17 @@ int build_parent_open_checkpoint(struct build *b)
 }
 
 /* ------------------------------------------------------------------ the end */
+
+/* Several parents divide their paths among them. A checkpoint's objects go with it. --scrub leaves no name of a removed
+ * file, so no page that has one may stay. */
+int build_parent_catalog(struct build *b, struct catalog_root *out)
+{
+    CLEANUP(cleanup_catalog_bases) struct catalog_bases *bases = NULL;
+    const struct parent *p = b->parent;
+    bool none = !p || b->resumed || p->image_count > 1 || b->options.join_at || b->options.scrub;
+    int rc = none ? 0 : catalog_bases_new(b->store, &p->images->manifest, &bases);
+    return rc ? rc : catalog_write(b->written.nodes, bases, b->upload, out);
+}
 
 int build_parent_hold(struct build *b)
 {

@@ -6,6 +6,9 @@
  * Page borders depend on paths alone: a hash of its path decides whether an entry ends its page. So an insertion
  * changes one page on each level, and a rebuild stores only the pages that changed.
  *
+ * A page of entries may be a delta: compressed upon another page, its base, which a reader needs too. A base is never a
+ * delta itself, and the page above names it. So who reads the pages above the entries knows every object of a catalog.
+ *
  * No I/O. A writer or a page is used by one thread at a time; a decoded page does not change, so any number of threads
  * may read it.
  */
@@ -64,6 +67,14 @@ struct catalog_child {
     struct digest digest; /* SHA-256 and name of the child's object */
     uint32_t len, crc;    /* bytes and CRC-32C of that object */
     uint64_t entries;     /* level-0 entries below it */
+    struct digest base;   /* the child is a delta: name of its base's object; zero: it is none */
+};
+
+/* A page that a page of entries may be a delta of. The records are valid as long as the page that they are of. */
+struct catalog_base {
+    const void *records;
+    size_t records_len, object_len; /* bytes, of the records and of the page's object */
+    struct digest name;             /* of that object */
 };
 
 /* Writing: add entries in path order; when *out_full says so, finish the page and go on with the next. One writer per
@@ -82,14 +93,28 @@ GR_MUST_CHECK int catalog_page_add_child(struct catalog_page_writer *w, const st
 GR_MUST_CHECK int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out,
                                       struct catalog_child *out_child);
 
+/* The same for a page of level 0, as a delta if that takes at most a quarter of base's object: *out_child names base
+ * then. If the page has the records of base, it becomes the very object of base. The writer chooses the same for the
+ * same page and base, so a page that stays is the same object. */
+GR_MUST_CHECK int catalog_page_finish_upon(struct catalog_page_writer *w, const struct catalog_base *base,
+                                           struct bytes *out, struct catalog_child *out_child);
+/* Return the path added last, for the length *out_len; valid until the next add. */
+const char *catalog_page_last(const struct catalog_page_writer *w, size_t *out_len);
+
 /* Reading. Decode a page; the caller frees *out. The caller has verified the object's digest, but any bytes are safe.
- * -EBADMSG or -ENOMEM, with a sentence. */
+ * -EBADMSG or -ENOMEM, with a sentence; a delta is -EBADMSG. */
 struct catalog_page;
 GR_MUST_CHECK int catalog_page_decode(const void *data, size_t len, struct catalog_page **out);
+/* The same for a delta of base, a page of level 0 that is none. base may be freed afterwards. -EBADMSG: also if the
+ * page is no delta. */
+GR_MUST_CHECK int catalog_page_decode_upon(const struct catalog_page *base, const void *data, size_t len,
+                                           struct catalog_page **out);
 void catalog_page_free(struct catalog_page *p);
 DEFINE_CLEANUP(catalog_page, struct catalog_page *, catalog_page_free)
 unsigned catalog_page_level(const struct catalog_page *p);
 uint32_t catalog_page_count(const struct catalog_page *p);
+/* Describe a page of level 0 that is no delta, whose object is `name`, as a base. */
+struct catalog_base catalog_page_base(const struct catalog_page *p, const struct digest *name);
 /* Return entry i of a page of level 0, or child i of a higher page. Valid as long as the page. */
 const struct catalog_entry *catalog_page_entry(const struct catalog_page *p, uint32_t i);
 const struct catalog_child *catalog_page_child(const struct catalog_page *p, uint32_t i);

@@ -17,6 +17,7 @@
 
 struct catalog_page {
     struct catalog_header header;
+    size_t object_len;
     uint8_t *plain;                 /* the decompressed records */
     char *paths;                    /* all paths in full, one after another */
     struct catalog_extent *extents; /* of all entries */
@@ -71,6 +72,13 @@ const struct catalog_child *catalog_page_child(const struct catalog_page *p, uin
 {
     assert(p->header.level > 0 && i < p->header.count);
     return &p->children[i];
+}
+
+struct catalog_base catalog_page_base(const struct catalog_page *p, const struct digest *name)
+{
+    assert(p->header.level == 0 && p->header.version == CATALOG_VERSION);
+    return (struct catalog_base){
+        .records = p->plain, .records_len = p->header.plain_len, .object_len = p->object_len, .name = *name};
 }
 
 /* Take the next n bytes; NULL: the record is cut short. */
@@ -205,15 +213,32 @@ static void take_child(struct cursor *c, struct catalog_page *page, struct catal
         c->failed = true;
 }
 
+/* Take the children's bases, which follow all of them. At least one has a base, else the page is of the version without
+ * bases. */
+static void take_bases(struct cursor *c, struct catalog_page *page)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < page->header.count && !c->failed; i++) {
+        struct catalog_child *child = &page->children[i];
+        if (!take_number(c, 1))
+            continue;
+        take_digest(c, &child->base);
+        any = true;
+        c->failed |= digest_is_zero(&child->base) || catalog_child_problem(page->header.level, child);
+    }
+    c->failed |= !any;
+}
+
 /* Decode the header and check that what it announces is within the limits. */
 static int decode_header(const uint8_t *p, size_t len, struct catalog_header *h)
 {
     if (len < CATALOG_HEADER || memcmp(p, CATALOG_MAGIC, 4))
         return bad("not a catalog page");
-    if (p[4] != CATALOG_VERSION)
+    if (p[4] < CATALOG_VERSION || p[4] > CATALOG_VERSION_DELTA)
         return error_set(-EBADMSG,
                          "catalog page: version %u is newer than this program reads (%d): use a newer granary", p[4],
-                         CATALOG_VERSION);
+                         CATALOG_VERSION_DELTA);
+    h->version = p[4];
     h->level = p[5];
     h->count = le32_get(p + 8);
     h->plain_len = le32_get(p + 12);
@@ -251,23 +276,10 @@ static int allocate(struct catalog_page *page)
     return 0;
 }
 
-int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
+/* Decode the records, which must be exactly what the header announced, so that a page has one encoding only. */
+static int decode_records(struct catalog_page *page)
 {
-    CLEANUP(cleanup_catalog_page) struct catalog_page *page = calloc(1, sizeof *page);
-    if (!page)
-        return error_no_memory();
-    struct catalog_header *h = &page->header;
-    int rc = decode_header(data, len, h);
-    if (!rc)
-        rc = allocate(page);
-    if (rc)
-        return rc;
-    const char *why;
-    rc = zstd_frame_decode((const uint8_t *)data + CATALOG_HEADER, len - CATALOG_HEADER, page->plain, h->plain_len,
-                           &why);
-    if (rc)
-        return rc == -EBADMSG ? bad(why) : rc;
-
+    const struct catalog_header *h = &page->header;
     struct cursor c = {.p = page->plain, .end = page->plain + h->plain_len};
     for (uint32_t i = 0; i < h->count && !c.failed; i++) {
         if (h->level)
@@ -275,11 +287,44 @@ int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
         else
             catalog_page_take_entry(&c, page, &page->entries[i]);
     }
+    if (h->level && h->version == CATALOG_VERSION_DELTA)
+        take_bases(&c, page);
     if (c.failed)
         return bad("a record is cut short, out of bounds or out of order");
-    /* Exactly what the header announced, so that a page has one encoding only. */
     if (c.p != c.end || c.paths_used != h->paths_len || c.extents_used != h->extents)
         return bad("more or less in it than its header says");
-    *out = steal_ptr(&page);
     return 0;
+}
+
+int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
+{
+    return catalog_page_decode_upon(NULL, data, len, out);
+}
+
+int catalog_page_decode_upon(const struct catalog_page *base, const void *data, size_t len, struct catalog_page **out)
+{
+    CLEANUP(cleanup_catalog_page) struct catalog_page *page = calloc(1, sizeof *page);
+    if (!page)
+        return error_no_memory();
+    struct catalog_header *h = &page->header;
+    int rc = decode_header(data, len, h);
+    if (!rc && (h->version == CATALOG_VERSION_DELTA && !h->level) != !!base)
+        rc = bad(base ? "not the delta that its parent says it is" : "a delta, which its parent does not say");
+    if (!rc)
+        rc = allocate(page);
+    if (rc)
+        return rc;
+    assert(!base || (base->header.level == 0 && base->header.version == CATALOG_VERSION));
+    /* a page has at least one record, so a prefix is never empty */
+    const struct zstd_prefix prefix = {base ? base->plain : NULL, base ? base->header.plain_len : 0};
+    const char *why;
+    page->object_len = len;
+    rc = zstd_frame_decode_upon(prefix, (const uint8_t *)data + CATALOG_HEADER, len - CATALOG_HEADER, page->plain,
+                                h->plain_len, &why);
+    if (rc)
+        return rc == -EBADMSG ? bad(why) : rc;
+    rc = decode_records(page);
+    if (!rc)
+        *out = steal_ptr(&page);
+    return rc;
 }

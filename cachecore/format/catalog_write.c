@@ -8,6 +8,9 @@
  *   paths   a b c|d e f g|h i      |: the hash of c, and of g, ends a page
  *   + x     a b c|d e x f g|h i    only one page changes
  *
+ * A delta is the same page with the records of its base as the prefix of its zstd frame. zstd finds what is the same
+ * there by itself, wherever an entry was added or removed.
+ *
  * The size limits also end a page, but at that mean number of entries they are rarely reached. Sizes count every path
  * in full, because that is what a reader must hold in memory.
  */
@@ -21,16 +24,21 @@
 #include "base/le.h"
 #include "format/format_internal.h"
 
-enum { CATALOG_ZSTD_LEVEL = 3 };
+enum {
+    CATALOG_ZSTD_LEVEL = 3,
+    CATALOG_DELTA_SHARE = 4, /* a delta's object is at most this part of its base's */
+};
 
 struct catalog_page_writer {
     unsigned level;
     struct bytes plain; /* the records of this page */
+    struct bytes bases; /* of its children; follow the records if one has a base */
     struct bytes last;  /* path of the entry before */
     struct bytes first; /* first path of this page */
     struct bytes done;  /* first path of the page that was finished last; out_child->first points at it */
     uint32_t count, paths_len, extents;
     uint64_t entries; /* level-0 entries in or below this page */
+    bool based;       /* a child of this page has a base */
     bool any;         /* an entry was added, in this page or an earlier one: `last` is set */
 };
 
@@ -65,6 +73,8 @@ const char *catalog_child_problem(unsigned level, const struct catalog_child *c)
         return "a path is too long";
     if (digest_is_zero(&c->digest) || c->len == 0 || c->len > CATALOG_OBJECT_MAX || c->entries == 0)
         return "a child without name, length or entries";
+    if (!digest_is_zero(&c->base) && (level > 1 || digest_equal(&c->base, &c->digest)))
+        return "a child that can have no base";
     return NULL;
 }
 
@@ -76,6 +86,7 @@ struct catalog_page_writer *catalog_page_writer_new(unsigned level)
         return NULL;
     w->level = level;
     w->plain.max = CATALOG_PAGE_MAX;
+    w->bases.max = CATALOG_PAGE_ENTRIES_MAX * (DIGEST_SIZE + 1);
     w->last.max = w->first.max = w->done.max = CATALOG_PATH_MAX;
     return w;
 }
@@ -85,6 +96,7 @@ void catalog_page_writer_free(struct catalog_page_writer *w)
     if (!w)
         return;
     bytes_release(&w->plain);
+    bytes_release(&w->bases);
     bytes_release(&w->last);
     bytes_release(&w->first);
     bytes_release(&w->done);
@@ -179,13 +191,30 @@ static int put_child(struct bytes *out, const struct catalog_child *c)
     return rc;
 }
 
+/* Append a child's base: whether it has one, and its name. */
+static int put_base(struct bytes *out, const struct digest *base)
+{
+    bool has_base = !digest_is_zero(base);
+    int rc = put_varint(out, has_base);
+    return rc || !has_base ? rc : bytes_append(out, base->b, DIGEST_SIZE);
+}
+
+/* Is there no room for another record, however long? Room for a base counts whether a child has one or not, so that
+ * borders depend on paths alone. */
+static bool is_filled(const struct catalog_page_writer *w)
+{
+    size_t bases = w->level == 1 ? w->count * (size_t)(DIGEST_SIZE + 1) : 0;
+    return w->count == CATALOG_PAGE_ENTRIES_MAX ||
+           w->plain.len + bases + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX;
+}
+
 /* Begin a record: check that its path comes after the last one and that the page has room, and write the path. */
 static int begin_record(struct catalog_page_writer *w, const char *path, size_t len)
 {
     if (w->any && catalog_path_compare((char *)w->last.data, w->last.len, path, len) >= 0)
         return error_set(-EINVAL, "catalog: \"%.*s\" does not come after \"%.*s\"", (int)GR_MIN(len, 200), path,
                          (int)GR_MIN(w->last.len, 200), (char *)w->last.data);
-    if (w->count == CATALOG_PAGE_ENTRIES_MAX || w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX)
+    if (is_filled(w))
         return error_set(-EINVAL, "catalog: a full page was not finished");
     return put_path(w, path, len);
 }
@@ -201,8 +230,7 @@ static int end_record(struct catalog_page_writer *w, const char *path, size_t le
     w->any = true;
     w->count++;
     w->paths_len += (uint32_t)len;
-    *out_full = path_is_border(path, len) || w->count == CATALOG_PAGE_ENTRIES_MAX ||
-                w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX;
+    *out_full = path_is_border(path, len) || is_filled(w);
     return 0;
 }
 
@@ -233,50 +261,71 @@ int catalog_page_add_child(struct catalog_page_writer *w, const struct catalog_c
     const char *problem = catalog_child_problem(w->level, c);
     if (problem)
         return error_set(-EINVAL, "catalog: \"%.*s\": %s", (int)GR_MIN(c->first_len, 200), c->first, problem);
-    size_t before = w->plain.len;
+    size_t before = w->plain.len, bases = w->bases.len;
     int rc = begin_record(w, c->first, c->first_len);
-    if (!rc && put_child(&w->plain, c))
+    if (!rc && (put_child(&w->plain, c) || put_base(&w->bases, &c->base)))
         rc = error_no_memory();
     if (!rc)
         rc = end_record(w, c->first, c->first_len, out_full);
     if (rc) {
         w->plain.len = before;
+        w->bases.len = bases;
         return rc;
     }
+    w->based |= !digest_is_zero(&c->base);
     w->entries += c->entries;
     return 0;
 }
 
-/* Append the page's header and zstd frame to out. */
-static int put_page(const struct catalog_page_writer *w, struct bytes *out)
+/* Append the page's header to out. */
+static int put_header(const struct catalog_page_writer *w, unsigned version, struct bytes *out)
 {
     uint8_t *p;
     int rc = bytes_extend(out, CATALOG_HEADER, &p);
     if (rc)
         return error_set(rc, "catalog: no room for a page");
     memcpy(p, CATALOG_MAGIC, 4);
-    p[4] = CATALOG_VERSION;
+    p[4] = (uint8_t)version;
     p[5] = (uint8_t)w->level;
     le32_put(p + 8, w->count);
     le32_put(p + 12, (uint32_t)w->plain.len);
     le32_put(p + 16, w->paths_len);
     le32_put(p + 20, w->extents);
+    return 0;
+}
+
+/* Append the page's object to out. */
+static int put_page(struct catalog_page_writer *w, struct bytes *out)
+{
+    size_t records = w->plain.len;
+    if (w->based && bytes_append(&w->plain, w->bases.data, w->bases.len))
+        return error_no_memory();
+    int rc = put_header(w, w->based ? CATALOG_VERSION_DELTA : CATALOG_VERSION, out);
     /* Data that zstd cannot compress grows by at most len / 256 and a few bytes. */
-    rc = zstd_frame_encode(w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL, w->plain.len + w->plain.len / 128 + 1024,
-                           out);
+    if (!rc)
+        rc = zstd_frame_encode(w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL,
+                               w->plain.len + w->plain.len / 128 + 1024, out);
+    w->plain.len = records;
     return rc == -EMSGSIZE ? error_set(rc, "catalog: no room for a page") : rc;
 }
 
-int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct catalog_child *out_child)
+/* Append the page's object as a delta. -EMSGSIZE: it would be too long; there may be no sentence. */
+static int put_delta(const struct catalog_page_writer *w, const struct catalog_base *base, struct bytes *out)
 {
-    if (w->count == 0)
-        return error_set(-EINVAL, "catalog: a page without entries");
-    size_t before = out->len;
-    int rc = put_page(w, out);
-    if (rc) {
-        out->len = before;
-        return rc;
-    }
+    const struct zstd_prefix prefix = {base->records, base->records_len};
+    size_t most = base->object_len / CATALOG_DELTA_SHARE;
+    if (most <= CATALOG_HEADER)
+        return -EMSGSIZE;
+    int rc = put_header(w, CATALOG_VERSION_DELTA, out);
+    return rc ? rc
+              : zstd_frame_encode_upon(prefix, w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL, most - CATALOG_HEADER,
+                                       out);
+}
+
+/* Describe the page whose object begins at `before` of out, and start the next one. */
+static void end_page(struct catalog_page_writer *w, const struct bytes *out, size_t before,
+                     struct catalog_child *out_child)
+{
     /* Keep the first path alive for out_child, and reuse the older buffer for the next page. */
     struct bytes swap = w->done;
     w->done = w->first;
@@ -292,7 +341,52 @@ int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct
         .entries = w->entries,
     };
     bytes_clear(&w->plain);
+    bytes_clear(&w->bases);
     w->count = w->paths_len = w->extents = 0;
     w->entries = 0;
+    w->based = false;
+}
+
+int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct catalog_child *out_child)
+{
+    if (w->count == 0)
+        return error_set(-EINVAL, "catalog: a page without entries");
+    size_t before = out->len;
+    int rc = put_page(w, out);
+    if (rc)
+        out->len = before;
+    else
+        end_page(w, out, before, out_child);
+    return rc;
+}
+
+/* Has the page the records of base? Then it has its number of entries, too. */
+static bool is_same(const struct catalog_page_writer *w, const struct catalog_base *base)
+{
+    return base->records_len == w->plain.len && !memcmp(base->records, w->plain.data, w->plain.len);
+}
+
+int catalog_page_finish_upon(struct catalog_page_writer *w, const struct catalog_base *base, struct bytes *out,
+                             struct catalog_child *out_child)
+{
+    assert(w->level == 0);
+    if (w->count == 0 || is_same(w, base))
+        return catalog_page_finish(w, out, out_child);
+    size_t before = out->len;
+    int rc = put_delta(w, base, out);
+    if (rc)
+        out->len = before;
+    if (rc == -EMSGSIZE)
+        return catalog_page_finish(w, out, out_child);
+    if (rc)
+        return rc;
+    end_page(w, out, before, out_child);
+    out_child->base = base->name;
     return 0;
+}
+
+const char *catalog_page_last(const struct catalog_page_writer *w, size_t *out_len)
+{
+    *out_len = w->last.len;
+    return w->last.len ? (const char *)w->last.data : "";
 }

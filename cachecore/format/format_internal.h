@@ -23,11 +23,25 @@ GR_MUST_CHECK int zstd_frame_encode(const void *plain, size_t len, int level, si
 GR_MUST_CHECK int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len,
                                     const char **why);
 
+/* Bytes that writer and reader of a frame both have: the frame refers to them as if they came before its own. Borrowed;
+ * len 0: none. */
+struct zstd_prefix {
+    const void *data;
+    size_t len;
+};
+
+/* The same two with a prefix; len is at most 4 MiB. Other bytes as prefix decode to other bytes or to -EBADMSG. */
+GR_MUST_CHECK int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t len, int level,
+                                         size_t limit, struct bytes *out);
+GR_MUST_CHECK int zstd_frame_decode_upon(struct zstd_prefix prefix, const void *stored, size_t stored_len, void *dst,
+                                         size_t plain_len, const char **why);
+
 /* ---- catalog pages (catalog_write.c, catalog_page.c) ---- */
 
 enum {
     CATALOG_HEADER = 32,
     CATALOG_VERSION = 1,
+    CATALOG_VERSION_DELTA = 2, /* level 0: a delta; level 1: of a page that has deltas as children */
 
     /* Flags of an entry's record. */
     CATALOG_HAS_CONTENT = 1,
@@ -42,7 +56,7 @@ enum {
 
 #define CATALOG_MAGIC "GRCT"
 
-/* The header, little-endian; one zstd frame follows it:
+/* The header, little-endian; one zstd frame follows it, of a delta with the base's records as prefix:
  *
  *    0  magic 4        8  count 4               16  length of all paths in full 4
  *    4  version 1     12  plain length 4        20  extents 4
@@ -52,7 +66,7 @@ enum {
  * The plain length is that of all records before compression.
  */
 struct catalog_header {
-    unsigned level;
+    unsigned version, level;
     uint32_t count, plain_len, paths_len, extents;
 };
 

@@ -13,6 +13,9 @@
 
 #include "base/error.h"
 
+/* A prefix counts as long as the frame is no longer than the window: 4 MiB, more than any frame upon a prefix. */
+enum { WINDOW_LOG = 22 };
+
 /* One thread's contexts; each NULL until the thread needs it. */
 struct contexts {
     ZSTD_CCtx *compress;
@@ -77,7 +80,43 @@ int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, st
     return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
 }
 
+int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t len, int level, size_t limit,
+                           struct bytes *out)
+{
+    struct contexts *c = contexts_mine();
+    if (c && !c->compress)
+        c->compress = ZSTD_createCCtx();
+    if (!c || !c->compress)
+        return error_no_memory();
+
+    uint8_t *dst;
+    int rc = bytes_reserve(out, limit, &dst);
+    if (rc)
+        return error_set(rc, "zstd: no room for %zu bytes", limit);
+    ZSTD_CCtx_reset(c->compress, ZSTD_reset_session_and_parameters);
+    size_t n = ZSTD_CCtx_setParameter(c->compress, ZSTD_c_compressionLevel, level);
+    if (!ZSTD_isError(n))
+        n = ZSTD_CCtx_setParameter(c->compress, ZSTD_c_windowLog, WINDOW_LOG);
+    if (!ZSTD_isError(n))
+        n = ZSTD_CCtx_refPrefix(c->compress, prefix.data, prefix.len);
+    if (!ZSTD_isError(n))
+        n = ZSTD_compress2(c->compress, dst, limit, plain, len);
+    if (!ZSTD_isError(n)) {
+        out->len += n;
+        return 0;
+    }
+    if (ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall)
+        return -EMSGSIZE;
+    return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
+}
+
 int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len, const char **why)
+{
+    return zstd_frame_decode_upon((struct zstd_prefix){0}, stored, stored_len, dst, plain_len, why);
+}
+
+int zstd_frame_decode_upon(struct zstd_prefix prefix, const void *stored, size_t stored_len, void *dst,
+                           size_t plain_len, const char **why)
 {
     struct contexts *c = contexts_mine();
     if (c && !c->decompress)
@@ -94,7 +133,11 @@ int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t p
     size_t frame_len = ZSTD_findFrameCompressedSize(stored, stored_len);
     if (ZSTD_isError(frame_len) || frame_len != stored_len)
         return -EBADMSG;
-    size_t n = ZSTD_decompressDCtx(c->decompress, dst, plain_len, stored, stored_len);
+    /* The context takes the prefix for one frame, and forgets it. */
+    size_t n = prefix.len ? ZSTD_DCtx_refPrefix(c->decompress, prefix.data, prefix.len) : 0;
+    if (ZSTD_isError(n))
+        return error_no_memory();
+    n = ZSTD_decompressDCtx(c->decompress, dst, plain_len, stored, stored_len);
     *why = ZSTD_isError(n) ? ZSTD_getErrorName(n) : "zstd frame shorter than it says";
     return n == plain_len ? 0 : -EBADMSG;
 }

@@ -5,6 +5,9 @@
  *   level 1:   [child 0 | child 1 | ...        <- in progress
  *                 ^         ^
  *   level 0:   [page 0]  [page 1]  [entries    <- in progress
+ *
+ * A page of entries may be a delta of one of the parent's pages. The top page never is, since nothing could name its
+ * base. The upload is told of each base: it belongs to the new image as much as what the build puts.
  */
 #include "imagebuild/sink/catalog_writer.h"
 
@@ -13,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 /* One level of the catalog. */
 struct level {
@@ -24,6 +28,8 @@ struct level {
 
 struct catalog_writer {
     struct upload *upload;
+    struct catalog_bases *bases; /* NULL: none, or no more */
+    uint64_t left;               /* nodes that come after those added */
     struct level levels[CATALOG_LEVELS_MAX];
 };
 
@@ -37,12 +43,41 @@ static int ensure_level(struct catalog_writer *w, unsigned level)
     return w->levels[level].page ? 0 : error_no_memory();
 }
 
+/* Find the base of the page of entries in progress. Return whether there is one. */
+static bool find_base(struct catalog_writer *w, struct catalog_base *out)
+{
+    const struct level *l = &w->levels[0];
+    size_t len;
+    if (!w->bases || (!l->pages && !w->left)) /* the only page, so the top */
+        return false;
+    const char *last = catalog_page_last(l->page, &len);
+    int rc = catalog_bases_at(w->bases, last, len, out);
+    if (rc < 0) {
+        log_warning("build: the rest of the catalog is written in full: %s", error_text());
+        w->bases = NULL;
+    }
+    return rc == 1;
+}
+
+/* Finish the page in progress, as a delta if it can be one. */
+static int finish_page(struct catalog_writer *w, unsigned level, struct bytes *object, struct catalog_child *out)
+{
+    struct catalog_page_writer *page = w->levels[level].page;
+    struct catalog_base base;
+    if (level || !find_base(w, &base))
+        return catalog_page_finish(page, object, out);
+    int rc = catalog_page_finish_upon(page, &base, object, out);
+    if (rc || digest_is_zero(&out->base))
+        return rc;
+    return upload_rely(w->upload, OBJECT_CATALOG, &base.name, base.object_len);
+}
+
 /* Put the page in progress. out->first is valid until the level's next end_page. */
 static int end_page(struct catalog_writer *w, unsigned level, struct catalog_child *out)
 {
     CLEANUP_BYTES object = BYTES_INIT(2 * (size_t)CATALOG_PAGE_MAX);
     struct level *l = &w->levels[level];
-    int rc = catalog_page_finish(l->page, &object, out);
+    int rc = finish_page(w, level, &object, out);
     if (rc)
         return rc;
     l->pages++;
@@ -113,6 +148,7 @@ static int add_node(struct catalog_writer *w, const struct node *n)
     if (rc)
         return rc;
     w->levels[0].pending++;
+    w->left--;
     if (!full)
         return 0;
     rc = end_page(w, 0, &child);
@@ -158,9 +194,10 @@ static void catalog_writer_release(struct catalog_writer *w)
         catalog_page_writer_free(w->levels[i].page);
 }
 
-int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out)
+int catalog_write(const struct nodes *nodes, struct catalog_bases *bases, struct upload *upload,
+                  struct catalog_root *out)
 {
-    struct catalog_writer w = {.upload = upload};
+    struct catalog_writer w = {.upload = upload, .bases = bases, .left = nodes_count(nodes)};
     int rc = ensure_level(&w, 0);
     if (!rc)
         rc = add_nodes(&w, nodes);

@@ -1,6 +1,6 @@
 /* Write the catalog of an image: an entry for every node, in the byte order of the full path, in pages that are put
- * into the store as they fill up. docs/reference/format-store.md describes the pages. Memory: one page a level. One
- * thread.
+ * into the store as they fill up. docs/reference/format-store.md describes the pages. Memory: one page a level, and
+ * with bases some 20 pages. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_CATALOG_WRITER_H
 #define GRANARY_IMAGEBUILD_SINK_CATALOG_WRITER_H
@@ -8,6 +8,7 @@
 #include "format/catalog.h"
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tree/nodes.h"
+#include "repository/read/catalog_read.h"
 
 /* The top page, as the manifest refers to it. */
 struct catalog_root {
@@ -19,9 +20,11 @@ struct catalog_root {
 
 /* Write the catalog of the final nodes, whose files have addresses. All pages have been handed to `upload` when this
  * returns, but have not necessarily arrived. A further name of a hard-linked file (link != rank) has the first name's
- * path as target, and the same version, content and extent. -EFBIG: too many paths; -ENOMEM; errors of the upload and
- * scratch. */
-GR_MUST_CHECK int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out);
+ * path as target, and the same version, content and extent. A page is a delta of its base (NULL: there are no bases)
+ * where that is worth it. If a base cannot be read, this is logged, and the rest is written in full. -EFBIG: too many
+ * paths; -ENOMEM; errors of the upload and scratch. */
+GR_MUST_CHECK int catalog_write(const struct nodes *nodes, struct catalog_bases *bases, struct upload *upload,
+                                struct catalog_root *out);
 
 /* Return the catalog entry of a node; *extent is where its data lies, if it has any. Both point into the node's
  * strings. */

@@ -270,6 +270,13 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
     return 0;
 }
 
+int upload_rely(struct upload *u, enum object_kind kind, const struct digest *name, size_t len)
+{
+    const struct object_name object = {.digest = *name, .kind = kind, .reused = true, .len = len};
+    SCOPED_LOCK(&u->lock);
+    return vec_push(&u->done, object) ? error_no_memory() : 0;
+}
+
 int upload_step(struct upload *u)
 {
     return step_take(&u->step);

@@ -44,6 +44,10 @@ void upload_free(struct upload *u);
  * put. */
 GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, const struct digest *name);
 
+/* Note an object of `len` bytes that the store has and the image needs, though it is not put: it counts as one that was
+ * there before. -ENOMEM. */
+GR_MUST_CHECK int upload_rely(struct upload *u, enum object_kind kind, const struct digest *name, size_t len);
+
 /* Call the caller's step, between any two pieces of long work that puts nothing. */
 GR_MUST_CHECK int upload_step(struct upload *u);
 

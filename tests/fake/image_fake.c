@@ -12,6 +12,7 @@
 #include "fake/words.h"
 #include "format/index.h"
 #include "format/object.h"
+#include "repository/read/catalog_read.h"
 #include "repository/repository.h"
 
 enum { PACK_MAX = 64 << 20 };
@@ -132,13 +133,19 @@ static void put_index(struct image_fake *img, struct store_fake *store, uint64_t
     vec_release(&below);
 }
 
-/* Put the page that w holds; add it to its parent. */
+/* Put the page that w holds; add it to its parent. bases NULL: it is no delta. */
 static void put_page(struct store_fake *store, struct catalog_page_writer *w, struct catalog_page_writer *parent,
-                     struct catalog_child *child)
+                     struct catalog_bases *bases, struct catalog_child *child)
 {
     CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
+    struct catalog_base base;
     bool full = false;
-    must(!catalog_page_finish(w, &page, child));
+    size_t len;
+    const char *last = catalog_page_last(w, &len);
+    if (bases && catalog_bases_at(bases, last, len, &base) == 1)
+        must(!catalog_page_finish_upon(w, &base, &page, child) && !digest_is_zero(&child->base));
+    else
+        must(!catalog_page_finish(w, &page, child));
     put_object(store, OBJECT_CATALOG, page.data, page.len, &child->digest);
     must(!parent || (!catalog_page_add_child(parent, child, &full) && !full));
 }
@@ -149,15 +156,17 @@ static void put_catalog(struct image_fake *img, struct store_fake *store)
     struct manifest *m = &img->manifest;
     CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *leaf = catalog_page_writer_new(0);
     CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *root = catalog_page_writer_new(1);
+    CLEANUP(cleanup_catalog_bases) struct catalog_bases *bases = NULL;
     struct catalog_child child;
     must(leaf && root);
+    must(!img->upon || !catalog_bases_new(store_fake_store(store), &img->upon->manifest, &bases));
     for (size_t i = 0; i < img->entry_count; i++) {
         bool full = false;
         must(!catalog_page_add(leaf, &img->entries[i], &full));
         if (full || i + 1 == img->entry_count)
-            put_page(store, leaf, root, &child);
+            put_page(store, leaf, root, bases, &child);
     }
-    put_page(store, root, NULL, &child);
+    put_page(store, root, NULL, NULL, &child);
     m->catalog_root = child.digest;
     m->catalog_levels = 2;
     m->catalog_len = child.len;

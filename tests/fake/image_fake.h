@@ -18,6 +18,7 @@ struct image_fake {
     /* The catalog, in order; none: the manifest names one that is not there. */
     const struct catalog_entry *entries;
     size_t entry_count;
+    const struct image_fake *upon; /* whose pages those of the catalog are deltas of; NULL: none are */
 
     /* Results. */
     struct digest digest;

@@ -138,8 +138,13 @@ static void save_page(const char *dir, const char *name, const struct bytes *pag
     raw[1] = page->data[8];
     memcpy(raw + 2, page->data + 16, 2);
     raw[4] = page->data[20];
+    raw[5] = page->data[4] - 1;
     snprintf(raw_name, sizeof raw_name, "records-%s", name);
     save(dir, "catalog", raw_name, raw, 24 + n);
+    if (!page->data[5]) {
+        raw[5] = 1; /* the same records as a delta */
+        save(dir, "catalog", "records-delta", raw, 24 + n);
+    }
 }
 
 static void catalog_seeds(const char *dir)
@@ -176,6 +181,13 @@ static void catalog_seeds(const char *dir)
     bytes_clear(&page);
     must(catalog_page_finish(above, &page, &child));
     save_page(dir, "children", &page);
+    child.first = "b/d";
+    child.first_len = 3;
+    child.base = digest_of("base", 4);
+    must(catalog_page_add_child(above, &child, &full));
+    bytes_clear(&page);
+    must(catalog_page_finish(above, &page, &child));
+    save_page(dir, "deltas", &page);
 }
 
 static void chunk_seeds(const char *dir)

@@ -37,6 +37,7 @@ struct level {
 struct catalog_cursor {
     struct store *store;
     struct catalog_child root;
+    bool bases; /* of a page that is a delta, the base is loaded */
     const char *prefix;
     size_t prefix_len;
     unsigned top;                            /* the root's level */
@@ -49,22 +50,47 @@ struct catalog_cursor {
     int ended; /* 1: the end; -errno: failed.code */
 };
 
+/* Fetch, verify and decode a page's object; base: as the page's parent says. */
+static int get_page(struct store *s, const struct digest *name, const struct catalog_page *base,
+                    struct catalog_page **out)
+{
+    CLEANUP_BYTES object = BYTES_INIT(CATALOG_OBJECT_MAX);
+    char key[OBJECT_KEY_MAX];
+    int rc = repository_get_object(s, OBJECT_CATALOG, name, CATALOG_OBJECT_MAX, &object);
+    if (rc)
+        return rc;
+    rc = catalog_page_decode_upon(base, object.data, object.len, out);
+    return rc ? error_prefix(rc, "%s: %s", s->url, object_key(OBJECT_CATALOG, name, key)) : 0;
+}
+
+/* Fetch a page that others are deltas of. */
+static int get_base(struct store *s, const struct digest *name, struct catalog_page **out)
+{
+    char key[OBJECT_KEY_MAX];
+    CLEANUP(cleanup_catalog_page) struct catalog_page *page = NULL;
+    int rc = get_page(s, name, NULL, &page);
+    if (rc)
+        return rc;
+    if (catalog_page_level(page))
+        return error_set(-EBADMSG, "%s: %s: not a page of entries, so none can be a delta of it", s->url,
+                         object_key(OBJECT_CATALOG, name, key));
+    *out = steal_ptr(&page);
+    return 0;
+}
+
 /* Fetch, verify and decode the page `child`, which must be of `level` and begin with the child's first path (NULL:
- * any). The caller frees *out with catalog_page_free. -EBADMSG: damaged, or another page; -ENOENT: missing. Any
- * thread. */
+ * any), and its base before it. The caller frees *out with catalog_page_free. -EBADMSG: damaged, or another page;
+ * -ENOENT: missing. Any thread. */
 static int catalog_page_load(struct store *s, const struct catalog_child *child, unsigned level,
                              struct catalog_page **out)
 {
-    CLEANUP_BYTES object = BYTES_INIT(CATALOG_OBJECT_MAX);
+    CLEANUP(cleanup_catalog_page) struct catalog_page *base = NULL;
     CLEANUP(cleanup_catalog_page) struct catalog_page *page = NULL;
-    char key[OBJECT_KEY_MAX];
-    object_key(OBJECT_CATALOG, &child->digest, key);
-    int rc = repository_get_object(s, OBJECT_CATALOG, &child->digest, CATALOG_OBJECT_MAX, &object);
+    int rc = digest_is_zero(&child->base) ? 0 : get_base(s, &child->base, &base);
+    if (!rc)
+        rc = get_page(s, &child->digest, base, &page);
     if (rc)
         return rc;
-    rc = catalog_page_decode(object.data, object.len, &page);
-    if (rc)
-        return error_prefix(rc, "%s: %s", s->url, key);
     /* The digest proves the bytes; this proves that the page is the one which the parent refers to. */
     bool fits = catalog_page_level(page) == level;
     if (fits && child->first) {
@@ -73,8 +99,10 @@ static int catalog_page_load(struct store *s, const struct catalog_child *child,
         fits = !catalog_path_compare(e ? e->path : c->first, e ? e->path_len : c->first_len, child->first,
                                      child->first_len);
     }
+    char key[OBJECT_KEY_MAX];
     if (!fits)
-        return error_set(-EBADMSG, "%s: %s: level or first path is not what its parent says", s->url, key);
+        return error_set(-EBADMSG, "%s: %s: level or first path is not what its parent says", s->url,
+                         object_key(OBJECT_CATALOG, &child->digest, key));
     *out = steal_ptr(&page);
     return 0;
 }
@@ -158,7 +186,9 @@ static void load_slot(void *cursor, void *slot)
 {
     const struct catalog_cursor *c = cursor;
     struct slot *s = slot;
-    error_take(&s->error, catalog_page_load(c->store, &s->child, 0, &s->page));
+    int rc = c->bases && !digest_is_zero(&s->child.base) ? get_base(c->store, &s->child.base, &s->page)
+                                                         : catalog_page_load(c->store, &s->child, 0, &s->page);
+    error_take(&s->error, rc);
 }
 
 static void clear_slot(void *slot)
@@ -292,10 +322,15 @@ struct name_walk {
     void *arg;
 };
 
-/* Visit a page and those below it. Pages of entries are named by their parents and need no fetch. */
+/* Visit a page and those below it. Pages of entries and their bases are named by their parents and need no fetch. A
+ * base is visited even if the page is skipped: a delta's bytes do not say of which base, so a page that was seen may
+ * have had another one. */
 static int walk_names(const struct name_walk *w, const struct catalog_child *at, unsigned level)
 {
-    int rc = w->page(w->arg, &at->digest);
+    int rc = digest_is_zero(&at->base) ? 0 : w->page(w->arg, &at->base);
+    if (rc && rc != CATALOG_WALK_SKIP)
+        return rc;
+    rc = w->page(w->arg, &at->digest);
     if (rc == CATALOG_WALK_SKIP || level == 0)
         return rc == CATALOG_WALK_SKIP ? 0 : rc;
     CLEANUP(cleanup_catalog_page) struct catalog_page *page = NULL;
@@ -322,6 +357,84 @@ int catalog_walk_pages(struct store *s, const struct manifest *m, catalog_page_v
     const struct name_walk w = {.store = s, .page = visit, .arg = arg};
     const struct catalog_child root = catalog_root_child(m);
     return walk_names(&w, &root, m->catalog_levels - 1);
+}
+
+/* ------------------------------------------------------------------ bases */
+
+/* A page of the image, or its base. */
+struct based {
+    struct catalog_base base;
+    struct catalog_page *page; /* whose records those of base are */
+    char *first;               /* the first path of the image's page */
+    size_t first_len;
+};
+
+/* Two neighbours: the page around the last path, and the one after it, whose first path ends the search. */
+struct catalog_bases {
+    struct catalog_cursor *cursor;
+    struct based at, next; /* page NULL: none */
+};
+
+static void based_clear(struct based *b)
+{
+    catalog_page_free(b->page);
+    free(b->first);
+    *b = (struct based){.page = NULL};
+}
+
+int catalog_bases_new(struct store *s, const struct manifest *m, struct catalog_bases **out)
+{
+    CLEANUP(cleanup_catalog_bases) struct catalog_bases *b = calloc(1, sizeof *b);
+    if (!b)
+        return error_no_memory();
+    int rc = catalog_cursor_new(s, m, NULL, 0, CATALOG_CURSOR_AHEAD, &b->cursor);
+    if (rc)
+        return rc;
+    b->cursor->bases = true;
+    *out = steal_ptr(&b);
+    return 0;
+}
+
+void catalog_bases_free(struct catalog_bases *b)
+{
+    if (!b)
+        return;
+    catalog_cursor_free(b->cursor);
+    based_clear(&b->at);
+    based_clear(&b->next);
+    free(b);
+}
+
+/* Take the next page into b->next; at the end it has none. */
+static int bases_take(struct catalog_bases *b)
+{
+    struct catalog_cursor *c = b->cursor;
+    fill_slots(c);
+    struct slot *s = in_order_take(c->slots);
+    if (!s)
+        return c->failed.code ? error_restore(&c->failed) : 0;
+    if (s->error.code)
+        return error_restore(&s->error);
+    b->next = (struct based){.page = steal_ptr(&s->page), .first = steal_ptr(&s->first)};
+    b->next.first_len = b->next.first ? s->child.first_len : 0;
+    b->next.base = catalog_page_base(b->next.page, digest_is_zero(&s->child.base) ? &s->child.digest : &s->child.base);
+    in_order_drop(c->slots);
+    return 0;
+}
+
+int catalog_bases_at(struct catalog_bases *b, const char *path, size_t len, struct catalog_base *out)
+{
+    int rc = b->at.page || b->next.page ? 0 : bases_take(b);
+    while (!rc && b->next.page && catalog_path_compare(b->next.first, b->next.first_len, path, len) <= 0) {
+        based_clear(&b->at);
+        b->at = b->next;
+        b->next = (struct based){.page = NULL};
+        rc = bases_take(b);
+    }
+    if (rc || !b->at.page)
+        return rc;
+    *out = b->at.base;
+    return 1;
 }
 
 /* ------------------------------------------------------------------ many paths */

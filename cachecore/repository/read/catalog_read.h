@@ -1,6 +1,7 @@
 /* Reads an image's catalog from its store: entry by entry, by prefix, by a list of paths, or only the names of its
- * pages. A page is fetched when it is needed, and only those on the path down are in memory, besides what a cursor
- * fetches ahead. -EBADMSG: a page is damaged or differs from its parent's entry; else the store's errors. */
+ * pages. A page is fetched when it is needed, a delta together with its base, and only those on the path down are in
+ * memory, besides what a cursor fetches ahead. -EBADMSG: a page is damaged or differs from its parent's entry; else the
+ * store's errors. */
 #ifndef GRANARY_REPOSITORY_READ_CATALOG_READ_H
 #define GRANARY_REPOSITORY_READ_CATALOG_READ_H
 
@@ -41,11 +42,26 @@ GR_MUST_CHECK int catalog_walk(struct store *s, const struct manifest *m, const 
 
 enum { CATALOG_WALK_SKIP = 1 };
 
-/* Visit the object name of every page before it is fetched, parents first. Pages of entries are not fetched at all,
- * since gc needs only their names. CATALOG_WALK_SKIP leaves out the pages below; any other non-zero result ends the
- * walk and is returned. */
+/* Visit the object name of every page before it is fetched, parents first, and of the bases of pages that are deltas.
+ * Pages of entries are not fetched at all, since gc needs only their names. A name may be visited several times.
+ * CATALOG_WALK_SKIP leaves out the pages below; any other non-zero result ends the walk and is returned. */
 typedef int catalog_page_visit(void *arg, const struct digest *object);
 GR_MUST_CHECK int catalog_walk_pages(struct store *s, const struct manifest *m, catalog_page_visit *visit, void *arg);
+
+/* ---- bases: pages of an image that those of another one, built upon it, may be deltas of ---- */
+
+struct catalog_bases;
+
+/* Find bases in the catalog of m. Threads fetch as for a cursor. The store is borrowed and must outlive *out, which the
+ * caller frees. -ENOMEM. */
+GR_MUST_CHECK int catalog_bases_new(struct store *s, const struct manifest *m, struct catalog_bases **out);
+void catalog_bases_free(struct catalog_bases *b); /* NULL is allowed */
+DEFINE_CLEANUP(catalog_bases, struct catalog_bases *, catalog_bases_free)
+
+/* Get the base for a page that ends with this path: the page of m around it, or that page's own base. Paths ascend from
+ * call to call. *out is valid until the next call. 1: there is one; 0: all paths of m are greater; -errno, and then no
+ * more calls. Used by one thread. */
+GR_MUST_CHECK int catalog_bases_at(struct catalog_bases *b, const char *path, size_t len, struct catalog_base *out);
 
 /* ---- many paths in one pass: only pages that can hold one of them are fetched, each once ---- */
 

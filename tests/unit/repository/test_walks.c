@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
 #include "repository/read/catalog_read.h"
@@ -326,6 +327,55 @@ static void test_catalog_walk__a_prefix_reads_only_its_pages(void **state)
     assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), -EBADMSG);
 }
 
+/* Put a catalog of one page of entries, `page`, as a delta of `base`; the page itself is not put. */
+static struct manifest put_delta_root(struct fixture *f, const struct digest *page, const struct digest *base)
+{
+    CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *w = catalog_page_writer_new(1);
+    CLEANUP_BYTES object = BYTES_INIT(CATALOG_OBJECT_MAX);
+    const struct catalog_child child = {.first = "", .digest = *page, .len = 1, .entries = 1, .base = *base};
+    struct catalog_child root;
+    enum repository_found found;
+    bool full;
+    assert_int_equal(catalog_page_add_child(w, &child, &full), 0);
+    assert_int_equal(catalog_page_finish(w, &object, &root), 0);
+    assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, object.data, object.len, NULL, NULL, &found), 0);
+    return (struct manifest){.size = 4096, .catalog_levels = 2, .catalog_root = root.digest};
+}
+
+/* Skip what was seen, as gc does. */
+static int see_new_page(void *arg, const struct digest *object)
+{
+    int rc = digest_map_add(arg, object, 0);
+    assert_true(rc >= 0);
+    return rc ? 0 : CATALOG_WALK_SKIP;
+}
+
+/* The same bytes may be deltas of several bases: that a page was seen says nothing of its base. */
+static void test_catalog_walk__names_every_base(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_DIGEST_MAP seen = {0};
+    const struct digest page = digest_of("page", 4), one = digest_of("1", 1), other = digest_of("2", 1);
+    struct manifest a = put_delta_root(f, &page, &one), b = put_delta_root(f, &page, &other);
+    assert_int_equal(catalog_walk_pages(f->store, &a, see_new_page, &seen), 0);
+    assert_non_null(digest_map_find(&seen, &one));
+    assert_int_equal(catalog_walk_pages(f->store, &b, see_new_page, &seen), 0);
+    assert_non_null(digest_map_find(&seen, &other));
+    assert_int_equal(seen.map.count, 5); /* two roots, two bases, the page */
+}
+
+/* A base is a page of entries; what a store says is another thing. */
+static void test_catalog_walk__a_base_of_no_entries_is_damage(void **state)
+{
+    struct fixture *f = *state;
+    struct paths all = {.count = 0};
+    const struct digest page = digest_of("page", 4), base = digest_of("base", 4);
+    struct manifest other = put_delta_root(f, &page, &base);
+    struct manifest m = put_delta_root(f, &page, &other.catalog_root);
+    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), -EBADMSG);
+    assert_non_null(strstr(error_text(), "not a page of entries"));
+}
+
 /* Entries until the end or an error, which the next call repeats. */
 static int count_entries(struct fixture *f, const struct manifest *m, const char *prefix, unsigned ahead,
                          struct paths *seen)
@@ -431,6 +481,8 @@ int main(void)
         RUN(test_index_walk__fetches_a_bounded_number_of_leaves_ahead),
         RUN(test_index_walk__ends_where_it_should),
         RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
+        RUN(test_catalog_walk__names_every_base),
+        RUN(test_catalog_walk__a_base_of_no_entries_is_damage),
         RUN(test_catalog_cursor__fetching_ahead_changes_nothing),
         RUN(test_catalog_cursor__fetches_a_bounded_number_of_pages_ahead),
         RUN(test_catalog_cursor__a_failed_page_ends_it_where_it_stands),

@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "repository/gc_marks.h"
+#include "repository/read/catalog_read.h"
 #include "unit/gc_world.h"
 
 static int run_fails(struct fixture *f)
@@ -303,6 +306,111 @@ static void test_gc__refuses_what_is_no_store(void **state)
     assert_int_equal(run_fails(f), -ENOENT);
 }
 
+/* ---- catalogs whose pages are deltas ---- */
+
+enum { LISTED = 300 };
+
+/* Put image i with a catalog of one page of entries, of which the first has content `version`. upon: the image whose
+ * page it is a delta of; NULL: none. */
+static void put_listed(struct fixture *f, int i, const struct image_fake *upon, unsigned version, const char *tag)
+{
+    static char paths[LISTED][8];
+    struct catalog_entry entries[LISTED];
+    for (unsigned e = 0; e < LISTED; e++) {
+        size_t len = (size_t)snprintf(paths[e], sizeof paths[e], "%05u", e);
+        uint32_t says[] = {e, e ? 0 : version};
+        entries[e] = (struct catalog_entry){.path = paths[e], .path_len = len, .mode = S_IFREG | 0644};
+        entries[e].content = digest_of(says, sizeof says);
+    }
+    struct image_fake *img = &f->images[i];
+    *img = (struct image_fake){.seed = 7, .size = 1 << 20, .chunk_size = 64 << 10, .pack_chunks = 4};
+    img->entries = entries;
+    img->entry_count = LISTED;
+    img->upon = upon;
+    image_fake_put(img, f->fake, NULL);
+    img->entries = NULL;
+    struct tag t = {.digest = img->digest, .content_root = img->manifest.content_root, .created = f->now};
+    if (tag)
+        assert_int_equal(repository_publish(f->store, "faces", tag, &t, false), 0);
+}
+
+static int count_entry(void *arg, const struct catalog_entry *entry)
+{
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* Every entry of the catalog can be read. */
+static bool catalog_whole(struct fixture *f, int i)
+{
+    unsigned entries = 0;
+    return !catalog_walk(f->store, &f->images[i].manifest, NULL, 0, count_entry, &entries) && entries == LISTED;
+}
+
+/* Mark and sweep all that is not needed. */
+static void collect(struct fixture *f)
+{
+    for (int i = 0; i < 3; i++) {
+        pass(f, GRACE);
+        run(f, 0, false);
+    }
+}
+
+/* The base belongs to every image whose pages are deltas of it, after all others are gone. */
+static void test_gc__a_delta_keeps_its_base(void **state)
+{
+    struct fixture *f = *state;
+    put_listed(f, 0, NULL, 0, "first");
+    put_listed(f, 1, &f->images[0], 1, "second");
+    put_listed(f, 2, &f->images[1], 2, "third"); /* upon the same base: that of image 1 is none */
+    assert_true(catalog_whole(f, 1) && catalog_whole(f, 2));
+    assert_int_equal(repository_remove_tag(f->store, "faces", "first"), 0);
+    assert_int_equal(repository_remove_tag(f->store, "faces", "second"), 0);
+    collect(f);
+    assert_int_equal(store_fake_count(f->fake, "manifests/"), 1);
+    assert_int_equal(store_fake_count(f->fake, "catalogs/"), 3); /* root, delta, base */
+    assert_true(catalog_whole(f, 2) && image_whole(f, 2));
+    assert_int_equal(repository_remove_tag(f->store, "faces", "third"), 0);
+    collect(f);
+    assert_int_equal(object_count(f), 0);
+}
+
+/* A base that is marked, since only an image without a tag needs it, is unmarked with the image. */
+static void test_gc__a_tag_unmarks_the_base(void **state)
+{
+    struct fixture *f = *state;
+    put_listed(f, 0, NULL, 0, NULL);
+    put_listed(f, 1, &f->images[0], 1, NULL);
+    pass(f, GRACE);
+    assert_true(run(f, 0, false).marked > 0);
+    const struct step step = {.call = NULL};
+    struct tag t = {.digest = f->images[1].digest, .created = f->now};
+    assert_int_equal(gc_unmark_image(f->store, &t.digest, &step), 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 2); /* of image 0: its manifest and its own root page */
+    assert_int_equal(repository_publish(f->store, "faces", "latest", &t, false), 0);
+    collect(f);
+    assert_true(catalog_whole(f, 1));
+}
+
+static void count_page_gets(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    bool is_get = op == FAKE_GET || op == FAKE_GET_SMALL;
+    *(unsigned *)arg += is_get && !strncmp(key, "catalogs/", 9);
+}
+
+/* gc reads no page of entries, and so no base either. */
+static void test_gc__finds_bases_without_reading_them(void **state)
+{
+    struct fixture *f = *state;
+    unsigned gets = 0;
+    put_listed(f, 0, NULL, 0, NULL);
+    put_listed(f, 1, &f->images[0], 1, "latest");
+    store_fake_set_hook(f->fake, count_page_gets, &gets);
+    run(f, 0, true);
+    store_fake_set_hook(f->fake, NULL, NULL);
+    assert_int_equal(gets, 1); /* the root page */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +427,9 @@ int main(void)
         RUN(test_gc__leaves_what_it_does_not_know),
         RUN(test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing),
         RUN(test_gc__refuses_what_is_no_store),
+        RUN(test_gc__a_delta_keeps_its_base),
+        RUN(test_gc__a_tag_unmarks_the_base),
+        RUN(test_gc__finds_bases_without_reading_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
