@@ -1,16 +1,18 @@
 #!/bin/bash
 # A store that granary 0.1.0 wrote, tests/golden/store, kept for ever: every later version reads it, serves the same bytes,
 # and builds upon it. It has an erofs image, one built upon it, and an ext4 image; store.sums has the SHA-256 of each.
+# store-deltas is the first with catalog pages that are deltas: three days of 3,001 files.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 golden=$GRANARY_SOURCE/tests/golden
-cp -r "$golden/store" "$W/store"
-
-while read -r sum image; do
-    "$GRANARY" verify --deep --quiet "$W/store/$image" >"$W/out" 2>&1 || fail "$image: $(cat "$W/out")"
-    "$GRANARY" export --quiet "$W/store/$image" "$W/image" >"$W/out"
-    sha256sum --quiet -c <<<"$sum  $W/image" || fail "$image has other bytes"
-done <"$golden/store.sums"
+for store in store store-deltas; do
+    cp -r "$golden/$store" "$W/$store"
+    while read -r sum image; do
+        "$GRANARY" verify --deep --quiet "$W/$store/$image" >"$W/out" 2>&1 || fail "$image: $(cat "$W/out")"
+        "$GRANARY" export --quiet "$W/$store/$image" "$W/image" >"$W/out"
+        sha256sum --quiet -c <<<"$sum  $W/image" || fail "$image has other bytes"
+    done <"$golden/$store.sums"
+done
 
 "$GRANARY" export --quiet "$W/store/faces:v2" "$W/image" >"$W/out"
 serve_unix "$W/sock" "image=$W/store/faces:v2"
@@ -26,3 +28,14 @@ echo new >"$W/tree/new"
 "$GRANARY" build --json --quiet --parent "$W/store/faces:v2" "$W/tree" "$W/store/faces:v3" >"$W/build.json"
 jq -e '.rebuild.parent_name == "faces:v2" and .rebuild.added == 1 and .rebuild.changed == 8' "$W/build.json" >"$W/jq.out" || fail "a build upon it: $(cat "$W/build.json")"
 "$GRANARY" verify --deep --quiet "$W/store/faces:v3" >"$W/out" 2>&1 || fail "built upon it: $(cat "$W/out")"
+
+# changes FROM TO: how many of each kind
+changes() { "$GRANARY" diff --json "$W/store-deltas/files:$1" "$W/store-deltas/files:$2" | jq -r .change | sort | uniq -c | xargs; }
+[ "$(changes v1 v2)" = "10 attributes 1 changed" ] || fail "deltas, v1 to v2: $(changes v1 v2)"
+[ "$(changes v2 v3)" = "1 added 10 attributes 1 changed 1 removed" ] || fail "deltas, v2 to v3: $(changes v2 v3)"
+for i in 1 2; do
+    "$GRANARY" rm "$W/store-deltas/files:v$i" >"$W/out"
+done
+"$GRANARY" gc --keep-last 1 --grace 0 "$W/store-deltas" >"$W/out"
+"$GRANARY" gc --grace 0 "$W/store-deltas" >"$W/out"
+"$GRANARY" verify --deep --quiet "$W/store-deltas/files:v3" >"$W/out" 2>&1 || fail "deltas, after gc: $(cat "$W/out")"
