@@ -136,6 +136,10 @@ int state_save(const struct mount_state *s)
     json_object_set_new(root, "noexec", json_boolean(s->noexec));
     if (s->fenced)
         json_object_set_new(root, "fence", json_string("warmed"));
+    if (s->quota)
+        json_object_set_new(root, "quota", json_integer((json_int_t)s->quota));
+    if (s->unwarmed)
+        json_object_set_new(root, "warm", json_string("none"));
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
         return error_no_memory();
@@ -160,6 +164,8 @@ static bool decode(const json_t *root, struct mount_state *out)
     const char *fs = json_string_value(json_object_get(root, "fs"));
     snprintf(out->fs, sizeof out->fs, "%s", fs ? fs : "erofs");
     out->noexec = json_is_true(json_object_get(root, "noexec"));
+    out->quota = (uint64_t)json_integer_value(json_object_get(root, "quota"));
+    out->unwarmed = json_object_get(root, "warm");
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 

@@ -33,7 +33,9 @@ struct mount_state {
     char fs[8];                      /* "erofs", "ext4" */
     bool noexec;
     bool mounted;
-    bool fenced; /* the export has a fence of its own */
+    bool fenced;    /* the export has a fence of its own */
+    uint64_t quota; /* bytes that it brought for the image; 0: none */
+    bool unwarmed;  /* it was added without warming */
 };
 
 /* Fill in id, run_dir and dir for a mount point (absolute, without symlinks). */

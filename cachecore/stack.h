@@ -22,6 +22,8 @@ struct stack_image {
      * first. NULL: those of the process. */
     struct s3_keys *keys;
     bool fenced;               /* with stack_add: in cache-only mode (cache_config), whatever the cache is */
+    uint64_t quota;            /* with stack_add: bytes of the cache for the image and its other versions; 0: none */
+    bool unwarmed;             /* with stack_add: stack_export_unwarmed */
     const struct bytes *proof; /* stack_export_proof of the same export in the process before, instead; NULL: none */
 };
 
@@ -91,15 +93,20 @@ const struct image_ref *stack_export_ref(const struct stack_export *e); /* by di
 unsigned stack_export_clients(const struct stack_export *e);
 struct s3_keys *stack_export_keys(const struct stack_export *e); /* of its own; NULL: it has none */
 bool stack_export_fenced(const struct stack_export *e);          /* in cache-only mode of its own */
+uint64_t stack_export_quota(const struct stack_export *e);       /* its own, in bytes; 0: none */
+bool stack_export_unwarmed(const struct stack_export *e);        /* the server does not warm its metadata by itself */
+/* The quota that its image has, its own or another's or the configuration's, and what is charged to that. */
+struct cache_quota_use stack_export_quota_use(const struct stack_export *e);
 /* What shows, to the process after this one, that the export's own keys have read its manifest: empty without keys. */
 const struct bytes *stack_export_proof(const struct stack_export *e);
 
 /* Add an export. Waits for the store, at most until *cancel (may be NULL) is set. The caller drops *out with
  * stack_put. If the same image is exported under that name already, *out is that export and *out_added is false; with
  * keys, its keys are then replaced by these, while it is read. -EEXIST: another image has the name; -EPERM: one of them
- * has keys of its own and the other has not, or it is to be in cache-only mode and is not; -ENOSPC: there are
- * STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys for a store that is not S3, cache-only mode without a cache,
- * or a second store with proxies; otherwise the errors of the resolver. */
+ * has keys of its own and the other has not, or it is to be in cache-only mode and is not; -EDQUOT: the image or the
+ * export that is there has another quota or none, too many images have one, or there is no cache directory; -ENOSPC:
+ * there are STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys for a store that is not S3, cache-only mode without
+ * a cache, or a second store with proxies; otherwise the errors of the resolver. */
 GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
                             struct stack_export **out, bool *out_added);
 /* The same for many exports without keys of their own: the tables beside the cache are read once, and written once at

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "format/export_table.h"
 #include "stack_internal.h"
 
@@ -118,10 +119,18 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
     if (s->exports.len == STACK_EXPORTS_MAX)
         return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
                          STACK_EXPORTS_MAX);
+    int rc = stack_quota_claim_locked(s, e);
+    if (rc)
+        return rc;
     /* Numbers ascend, so the array stays sorted by them. */
     e->number = s->numbers + 1;
     if (vec_push(&s->exports, e))
         return -ENOMEM;
+    rc = stack_quota_apply_locked(s, &e->ref);
+    if (rc) {
+        s->exports.len--;
+        return rc;
+    }
     s->numbers++;
     return 0;
 }
@@ -168,6 +177,16 @@ bool stack_export_fenced(const struct stack_export *e)
     return e->fenced;
 }
 
+uint64_t stack_export_quota(const struct stack_export *e)
+{
+    return e->quota;
+}
+
+bool stack_export_unwarmed(const struct stack_export *e)
+{
+    return e->unwarmed;
+}
+
 /* ---- adding ---- */
 
 /* Check an export's name: it appears in NBD's handshake, in URLs, in log lines, and in FUSE as a directory entry. */
@@ -196,8 +215,12 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     e->stack = s;
     e->proof = (struct bytes)BYTES_INIT(EXPORT_TABLE_MAX);
     e->fenced = image->fenced;
+    e->quota = image->quota;
+    e->unwarmed = image->unwarmed;
     if (e->fenced && !s->config.cache.dir_count && !s->config.cache.memory)
         return error_set(-EINVAL, "fence=warmed needs a cache, or nothing can be read; this server has none");
+    if (e->quota && !s->config.cache.dir_count)
+        return error_set(-EDQUOT, "a quota is of the chunks in a cache directory; this server has none");
     int rc = image_ref_parse(image->ref, &e->ref);
     if (!rc && image->keys)
         rc = s3_keys_copy(image->keys, &e->keys);
@@ -234,7 +257,7 @@ int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_e
         .store = e->store,
         .manifest = &manifest,
         .index_memory = index_memory(s, stack_count(s)),
-        .quota = cache_quota(s->cache, e->ref.name),
+        .quota = cache_quota(s->cache, e->ref.name), /* the configuration's */
         .fenced = e->fenced,
         .readahead = e->fenced ? 0 : s->config.readahead, /* it would fetch */
         .latency = &s->reads,
@@ -255,9 +278,16 @@ static void share_index_memory(struct stack *s)
 }
 
 /* Replace the keys of an export by those of a later request, which have read the same manifest. A request that asks for
- * no fence takes the export as it is. */
+ * no fence, no quota or no warming takes the export as it is. */
 static int take_keys(struct stack_export *there, const struct stack_export *mine)
 {
+    char text[TEXT_SIZE_MAX];
+    if (mine->quota && mine->quota != there->quota)
+        return error_set(
+            -EDQUOT,
+            "the export '%s' is there without a quota of %s; unmount or remove it first, or choose another "
+            "name",
+            there->name, text_format_size(mine->quota, text));
     if (mine->fenced && !there->fenced)
         return error_set(-EPERM,
                          "the export '%s' is there without fence=warmed; unmount or remove it first, or choose another "
@@ -456,7 +486,8 @@ static int unlink_locked(struct stack *s, const char *name, struct stack_export 
     s->exports.len--;
     keep_totals_locked(s, e->image);
     *out = e;
-    return 0;
+    image_set_quota(e->image, 0);
+    return stack_quota_apply_locked(s, &e->ref); /* never fails: none of the quotas that are left is new */
 }
 
 static int unlink_export(struct stack *s, const char *name, struct stack_export **out)

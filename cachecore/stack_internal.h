@@ -26,6 +26,8 @@ struct stack_export {
     struct s3_keys *keys; /* of its own, and those of its store; NULL: none */
     struct bytes proof;   /* stack_export_proof */
     bool fenced;
+    uint64_t quota; /* its own, in bytes; 0: none */
+    bool unwarmed;
 };
 
 /* A store that images are read from; open until the stack is closed, since fetches in flight use it. One with keys
@@ -69,7 +71,7 @@ struct stack {
     pthread_mutex_t noting; /* serializes writing of the tables beside the cache */
 
     /* Guards the members below. Never held across I/O, at most for a loop over all exports. Locks of images are taken
-     * inside it. */
+     * inside it, and that of the cache (stack_quotas.c). */
     pthread_mutex_t lock;
     VEC(struct stack_store) stores; /* grows only: fetches in flight use them */
     VEC(struct stack_export *) exports;
@@ -102,7 +104,14 @@ void stack_export_leave_store(struct stack_export *e);
 /* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
 /* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;
- * *out_there is a reference to it. -ENOSPC: the table is full. */
+ * *out_there is a reference to it. -ENOSPC: the table is full; -EDQUOT: as for stack_add. */
 GR_MUST_CHECK int stack_link(struct stack *s, struct stack_export *e, struct stack_export **out_there);
+
+/* ---- stack_quotas.c ---- */
+
+/* May an export that is not in the table yet bring its quota? -EDQUOT: its image has another one. */
+GR_MUST_CHECK int stack_quota_claim_locked(const struct stack *s, const struct stack_export *e);
+/* Set an image's quota in the cache to what the exports in the table say. -EDQUOT: too many images have one. */
+GR_MUST_CHECK int stack_quota_apply_locked(struct stack *s, const struct image_ref *ref);
 
 #endif

@@ -140,6 +140,12 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
     return rc;
 }
 
+int stack_options_parse_quota(const char *what, const char *value, const char *size, uint64_t *out)
+{
+    int rc = text_parse_size("quota", size, out);
+    return !rc && *out < SIZE_LEAST ? error_set(-EINVAL, "%s%s: at least 16M", what, value) : rc;
+}
+
 /* Limit what an image may keep in the cache. stack_open checks that the image is served. */
 static int set_quota(struct stack_options *o, const char *what, const char *value)
 {
@@ -149,9 +155,7 @@ static int set_quota(struct stack_options *o, const char *what, const char *valu
     if (!colon || colon == value || !colon[1])
         return error_set(-EINVAL, "%s%s: write %sNAME:SIZE with the name of an image, e.g. %sfaces:200G", what, value,
                          what, what);
-    int rc = text_parse_size("quota", colon + 1, &size);
-    if (!rc && size < SIZE_LEAST)
-        rc = error_set(-EINVAL, "%s%s: at least 16M", what, value);
+    int rc = stack_options_parse_quota(what, value, colon + 1, &size);
     if (rc)
         return rc;
     if (c->quota_count == CACHE_QUOTAS_MAX)

@@ -145,6 +145,8 @@ GR_MUST_CHECK int stack_options_set(struct stack_options *o, const char *key, co
 /* The same by the option's name on the command line, which the sentence then shows ("--key value"). A FLAG's value is
  * "yes". */
 GR_MUST_CHECK int stack_options_set_option(struct stack_options *o, const char *option, const char *value);
+/* Parse the size of a quota. what, value: its name and all of it, for the sentence. -EINVAL. */
+GR_MUST_CHECK int stack_options_parse_quota(const char *what, const char *value, const char *size, uint64_t *out);
 
 /* Check, after the last parameter, that they fit together, and complete o->stack. -EINVAL. */
 GR_MUST_CHECK int stack_options_complete(struct stack_options *o);

@@ -1,7 +1,9 @@
 /* The list is kept in memory and written as a whole to a new file after each change. The file: a first line with the
  * version, then for each export three strings, each ended by NUL: what it was added for ("user" or "mounts", with
- * "-keys" for keys of its own, then "-fenced" for cache-only mode), its name, its image by digest. An empty list has no
- * file. The keys themselves are in memory only (kept_keys.c).
+ * "-keys" for keys of its own, then "-fenced" for cache-only mode), its name, its image by digest. Before these, for an
+ * export that has any: "unwarmed" and "quota=BYTES", its name, no image; an earlier version, which takes this for an
+ * export that cannot be served, passes over it. An empty list has no file. The keys themselves are in memory only
+ * (kept_keys.c).
  *
  * Two locks, so that no lock that readers of the list need is held across I/O:
  *
@@ -25,6 +27,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/safe_dir.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "format/image_ref.h"
 #include "image/warm/warm_run.h"
@@ -41,7 +44,8 @@ static const char *const purposes[][2][2] = {
 struct added {
     enum added_for purpose;
     char *name, *ref; /* owned; ref is by digest */
-    bool own_keys, fenced;
+    bool own_keys, fenced, unwarmed;
+    uint64_t quota;
     bool waiting; /* its keys are gone, and the stack does not have it */
 };
 
@@ -110,7 +114,9 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
                                           .name = (char *)stack_export_name(export),
                                           .ref = image_ref_text(stack_export_ref(export), ref),
                                           .own_keys = stack_export_keys(export),
-                                          .fenced = stack_export_fenced(export)});
+                                          .fenced = stack_export_fenced(export),
+                                          .unwarmed = stack_export_unwarmed(export),
+                                          .quota = stack_export_quota(export)});
 }
 
 /* Remove an export from the stack and the list in one step, so that a concurrent put sees it in both or in neither. */
@@ -209,6 +215,22 @@ static void keep_keys(struct added_exports *a)
 
 /* ---- the file ---- */
 
+enum { WORDS_MAX = 64 }; /* bytes */
+
+/* Append an export's three strings, after those of what else it brought. */
+static int append_strings(struct bytes *text, const struct added *e)
+{
+    char quota[WORDS_MAX] = "", words[WORDS_MAX];
+    if (e->quota)
+        snprintf(quota, sizeof quota, "quota=%llu", (unsigned long long)e->quota);
+    snprintf(words, sizeof words, "%s%s%s", e->unwarmed ? "unwarmed" : "", e->unwarmed && e->quota ? " " : "", quota);
+    const char *const strings[] = {words, e->name, "", purposes[e->purpose][e->own_keys][e->fenced], e->name, e->ref};
+    int rc = 0;
+    for (size_t k = *words ? 0 : 3; !rc && k < GR_ARRAY_SIZE(strings); k++)
+        rc = bytes_append(text, strings[k], strlen(strings[k]) + 1);
+    return rc;
+}
+
 /* Write the list to the file, or remove the file when the list is empty. */
 static int added_exports_save(struct added_exports *a)
 {
@@ -220,12 +242,8 @@ static int added_exports_save(struct added_exports *a)
     int rc = bytes_append(&text, first_line, sizeof first_line - 1);
     pthread_mutex_lock(&a->lock);
     size_t count = a->list.len;
-    for (size_t i = 0; !rc && i < count; i++) {
-        const struct added *e = &a->list.items[i];
-        const char *const strings[] = {purposes[e->purpose][e->own_keys][e->fenced], e->name, e->ref};
-        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
-            rc = bytes_append(&text, strings[k], strlen(strings[k]) + 1);
-    }
+    for (size_t i = 0; !rc && i < count; i++)
+        rc = append_strings(&text, &a->list.items[i]);
     pthread_mutex_unlock(&a->lock);
     if (rc)
         return rc == -EMSGSIZE ? error_set(rc, "exports: there are too many to be noted") : rc;
@@ -254,6 +272,26 @@ static bool lasts(int rc)
     return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -EPERM || rc == -EKEYREJECTED;
 }
 
+static struct stack_image image_of(const struct added *noted)
+{
+    return (struct stack_image){.ref = noted->ref,
+                                .export_name = noted->name,
+                                .fenced = noted->fenced,
+                                .unwarmed = noted->unwarmed,
+                                .quota = noted->quota};
+}
+
+/* The server was started anew with another quota of the image, or without a cache directory: an export of mounts is
+ * served all the same, and its quota is forgotten. */
+static bool does_without_quota(int rc, struct stack_image *image)
+{
+    if (rc != -EDQUOT || !image->quota)
+        return false;
+    log_warning("export '%s': its quota is dropped: %s", image->export_name, error_text());
+    image->quota = 0;
+    return true;
+}
+
 /* Serve an export with keys of its own again, with the keys that the process before has kept. Their proof makes a
  * request to the store needless. Without keys it is only noted. */
 static int restore_with_keys(struct added_exports *a, const struct restoring *r, const struct added *noted)
@@ -270,12 +308,13 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
     }
     int rc = kept_keys_find(&r->kept, noted->name, &keys, &proof);
     bool kept = !rc;
+    struct stack_image image = image_of(noted);
+    image.keys = keys;
+    image.proof = &proof;
     if (kept)
-        rc = stack_add(
-            a->stack,
-            &(struct stack_image){
-                .ref = noted->ref, .export_name = noted->name, .keys = keys, .fenced = noted->fenced, .proof = &proof},
-            NULL, &e, &added);
+        rc = stack_add(a->stack, &image, NULL, &e, &added);
+    if (kept && does_without_quota(rc, &image))
+        rc = stack_add(a->stack, &image, NULL, &e, &added);
     if (!rc)
         return list(a, e, noted->purpose);
     if (kept && lasts(rc)) {
@@ -293,12 +332,14 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
  * to start would not help. */
 static int restore(struct added_exports *a, const struct restoring *r, const struct added *noted)
 {
-    const struct stack_image image = {.ref = noted->ref, .export_name = noted->name, .fenced = noted->fenced};
+    struct stack_image image = image_of(noted);
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     bool added;
     if (noted->own_keys)
         return restore_with_keys(a, r, noted);
     int rc = stack_adding_add(r->adding, &image, &e, &added);
+    if (does_without_quota(rc, &image))
+        rc = stack_adding_add(r->adding, &image, &e, &added);
     if (!rc) /* not added: given at this start too, so it is no added export */
         return added ? list(a, e, noted->purpose) : 0;
     if (!lasts(rc))
@@ -317,6 +358,24 @@ static void take_purpose(const char *word, struct added *out)
                 out->own_keys = k / 2;
                 out->fenced = k % 2;
             }
+}
+
+/* Set what else an export brought. Unknown words are a later version's. */
+static void take_brought(const char *words, struct added *out)
+{
+    static const char quota[] = "quota=";
+    char word[WORDS_MAX];
+    size_t len;
+    for (const char *at = words; *at; at += len) {
+        at += strspn(at, " ");
+        len = strcspn(at, " ");
+        snprintf(word, sizeof word, "%.*s", (int)GR_MIN(len, sizeof word - 1), at);
+        if (!strcmp(word, "unwarmed"))
+            out->unwarmed = true;
+        else if (text_begins_with(word, quota) &&
+                 text_parse_uint("quota", word + sizeof quota - 1, 1, UINT64_MAX - 1, &out->quota))
+            log_warning("export '%s': %s", out->name, error_text());
+    }
 }
 
 /* Return the string at *at and move *at after its NUL; NULL when there is no NUL before end. */
@@ -343,6 +402,7 @@ static int added_exports_load(struct added_exports *a)
     const char *at = (const char *)text.data, *end = at + text.len;
     if (a->keys_fd >= 0 && kept_keys_read(a->keys_fd, &r.kept))
         log_warning("%s", error_text());
+    const char *brought = NULL, *of = NULL;
     rc = stack_adding_begin(a->stack, NULL, &r.adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
         const char *purpose = added_exports_take_string(&at, end),
@@ -350,8 +410,15 @@ static int added_exports_load(struct added_exports *a)
         const char *ref = name ? added_exports_take_string(&at, end) : NULL;
         if (!ref)
             return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
+        if (!*ref) { /* of the export after it */
+            brought = purpose;
+            of = name;
+            continue;
+        }
         struct added noted = {.purpose = ADDED_FOR_USER, .name = (char *)name, .ref = (char *)ref};
         take_purpose(purpose, &noted);
+        if (of && !strcmp(of, name))
+            take_brought(brought, &noted);
         rc = restore(a, &r, &noted);
     }
     return rc;
@@ -397,14 +464,18 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 /* ---- changes ---- */
 
 /* A request without keys does not serve, with those of the process, what was added with others. One with keys brings
- * the export back as it was: *fenced. */
-static int check_waiting(struct added_exports *a, const struct stack_image *image, bool *fenced)
+ * the export back as it was: *wanted. */
+static int check_listed(struct added_exports *a, const struct stack_image *image, struct stack_image *wanted,
+                        bool *out_listed)
 {
     SCOPED_LOCK(&a->lock);
     const struct added *e = image->export_name ? find_locked(a, image->export_name) : NULL;
+    *out_listed = e;
     if (!e || !e->waiting)
         return 0;
-    *fenced = *fenced || e->fenced;
+    wanted->fenced = wanted->fenced || e->fenced;
+    wanted->unwarmed = wanted->unwarmed || e->unwarmed;
+    wanted->quota = wanted->quota ? wanted->quota : e->quota;
     if (image->keys)
         return 0;
     return error_set(-EPERM, "the export '%s' waits for its keys; send keys that read its image", image->export_name);
@@ -418,9 +489,12 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     struct stack_image wanted = *image;
     enum added_for before;
-    bool added;
-    int rc = check_waiting(a, image, &wanted.fenced);
+    bool added, listed;
+    int rc = check_listed(a, image, &wanted, &listed);
     if (!rc)
+        rc = stack_add(a->stack, &wanted, cancel, &e, &added);
+    if (listed && image->keys && purpose == ADDED_FOR_MOUNTS &&
+        does_without_quota(rc, &wanted)) /* new keys of a mount */
         rc = stack_add(a->stack, &wanted, cancel, &e, &added);
     if (rc)
         return rc;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "format/image_ref.h"
+#include "stack_options.h"
 
 /* A checked request. */
 struct control_exports {
@@ -16,7 +17,8 @@ struct control_exports {
     char *store;          /* owned; the image's, or "" */
     struct s3_keys *keys; /* NULL: none of its own */
     enum added_for purpose;
-    bool fenced;
+    bool fenced, unwarmed;
+    uint64_t quota;
 };
 DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
 
@@ -36,6 +38,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
                             struct control_exports **out)
 {
     struct image_ref ref;
+    uint64_t quota = 0;
     if (!added)
         return error_set(-EINVAL, "this server's exports do not change");
     if (!*r->name || strlen(r->name) > CONTROL_EXPORT_MAX)
@@ -46,9 +49,15 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
         return error_set(-EINVAL, "image= is for PUT only");
     if (r->fence && (!put || (strcmp(r->fence, "warmed") != 0 && strcmp(r->fence, "none") != 0)))
         return error_set(-EINVAL, "fence= is none or warmed, and for PUT only");
+    if (r->warm && (!put || (strcmp(r->warm, "metadata") != 0 && strcmp(r->warm, "none") != 0)))
+        return error_set(-EINVAL, "warm= is none or metadata, and for PUT only");
+    if (r->quota && !put)
+        return error_set(-EINVAL, "quota= is for PUT only");
     int rc = control_flag("mount", r->mount);
     if (!rc && put)
         rc = image_ref_parse(r->image, &ref);
+    if (!rc && r->quota)
+        rc = stack_options_parse_quota("quota=", r->quota, r->quota, &quota);
     if (rc)
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
@@ -57,6 +66,8 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     c->added = added;
     c->purpose = r->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->fenced = r->fence && !strcmp(r->fence, "warmed");
+    c->unwarmed = r->warm && !strcmp(r->warm, "none");
+    c->quota = quota;
     c->name = strdup(r->name);
     c->image = put ? strdup(r->image) : NULL;
     c->store = strdup(put ? ref.store : "");
@@ -84,7 +95,12 @@ int control_exports_run(struct control_job *job, void *arg)
         return rc ? rc : control_job_send(job, "removed", json_pack("{s:b}", "removed", removed));
     }
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    const struct stack_image image = {.ref = c->image, .export_name = c->name, .keys = c->keys, .fenced = c->fenced};
+    const struct stack_image image = {.ref = c->image,
+                                      .export_name = c->name,
+                                      .keys = c->keys,
+                                      .fenced = c->fenced,
+                                      .unwarmed = c->unwarmed,
+                                      .quota = c->quota};
     int rc = added_exports_put(c->added, &image, c->purpose, control_job_cancel(job), &e);
     if (rc)
         return rc;

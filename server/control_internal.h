@@ -208,6 +208,8 @@ struct control_exports_request {
     const char *image;        /* a reference, as the parameter image= has it; PUT only */
     const char *mount;        /* "1": for mounts (enum added_for) */
     const char *fence;        /* PUT: "warmed", for cache-only mode; "none" or NULL: as the server is */
+    const char *quota;        /* PUT: a size, for the quota of its image; NULL: none of its own */
+    const char *warm;         /* PUT: "none", if the server does not warm its metadata by itself; "metadata" or NULL */
     const struct bytes *keys; /* PUT: s3_keys_parse's text, for keys of the export's own; empty: none */
 };
 

@@ -245,7 +245,8 @@ static int answer_leave(struct request *r, const struct route *route)
 static int answer_exports(struct request *r, const struct route *route)
 {
     struct control_exports_request c = {.name = r->rest, .keys = r->body};
-    const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}, {"fence", &c.fence}};
+    const struct parameter known[] = {
+        {"image", &c.image}, {"mount", &c.mount}, {"fence", &c.fence}, {"quota", &c.quota}, {"warm", &c.warm}};
     struct control_exports *exports;
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)

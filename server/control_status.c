@@ -88,6 +88,7 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
 {
     struct image *img = stack_export_image(e);
     const char *name = stack_export_name(e);
+    const struct cache_quota_use image = stack_export_quota_use(e);
     struct image_traffic t;
     uint64_t sums[HISTORY_SUMS];
     image_traffic(img, &t);
@@ -99,6 +100,10 @@ static json_t *export_json(const struct stack_export *e, struct rates *r)
     json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
     json_object_set_new(export, "own_keys", json_boolean(stack_export_keys(e)));
     json_object_set_new(export, "fence", json_string(stack_export_fenced(e) ? "warmed" : "none"));
+    json_object_set_new(export, "quota", control_json_integer(stack_export_quota(e)));
+    json_object_set_new(export, "image_quota", control_json_integer(image.size));
+    json_object_set_new(export, "image_charged", control_json_integer(image.used));
+    json_object_set_new(export, "unwarmed", json_boolean(stack_export_unwarmed(e)));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
     for (size_t i = 0; i < HISTORY_SUMS; i++)
         json_object_set_new(export, history_names[i], control_json_integer(sums[i]));

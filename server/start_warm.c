@@ -3,9 +3,9 @@
  * metadata is not all cached. A new export has a higher number than `last`, so one pass over the stack finds both
  * kinds.
  *
- * An export whose image or index is damaged or gone is not tried again. Warming metadata needs no catalog. Index nodes
- * come through a separate store handle, which `ending` cancels; chunks already in flight end when the images' own
- * stores are cancelled. */
+ * An export that was added without warming is passed over. One whose image or index is damaged or gone is not tried
+ * again. Warming metadata needs no catalog. Index nodes come through a separate store handle, which `ending` cancels;
+ * chunks already in flight end when the images' own stores are cancelled. */
 #include "server/server_internal.h"
 
 #include <errno.h>
@@ -97,7 +97,7 @@ static int try_all(struct start_warm *w)
         if (known)
             u = w->unfinished.items[at++];
         w->last = GR_MAX(w->last, u.number);
-        if (try_export(w, e, &u.said))
+        if (stack_export_unwarmed(e) || try_export(w, e, &u.said))
             continue;
         if (vec_reserve(&w->unfinished, 1))
             return -ENOMEM;

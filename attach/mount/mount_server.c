@@ -284,16 +284,29 @@ static int visit_namesake(void *arg, const struct mount_state *other)
            !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
 }
 
-/* Does the server's export have the fence of its own that the mount is to have? An older server names none. */
-static bool fence_fits(const struct mount_config *c, const json_t *export)
+/* Has the server's export what the mount is to have by itself, and no more? So each ends with the last mount that has
+ * it. An older server names none. */
+static bool own_fits(const struct mount_config *c, const json_t *export)
 {
     const char *fence = json_string_value(json_object_get(export, "fence"));
-    return (fence && !strcmp(fence, "warmed")) == c->fenced;
+    return (fence && !strcmp(fence, "warmed")) == c->fenced &&
+           (uint64_t)json_integer_value(json_object_get(export, "quota")) == c->quota &&
+           json_is_true(json_object_get(export, "unwarmed")) == c->unwarmed;
+}
+
+/* Write the name of an export that has something by itself. */
+static void name_own(const struct mount_config *c, const char *hex, struct mount_state *s)
+{
+    char quota[32] = "";
+    if (c->quota)
+        snprintf(quota, sizeof quota, "-quota%llu", (unsigned long long)c->quota);
+    snprintf(s->export_name, sizeof s->export_name, "%s@%.*s%s%s%s", c->export_name, NAME_DIGEST, hex,
+             c->fenced ? "-warmed" : "", quota, c->unwarmed ? "-unwarmed" : "");
 }
 
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
- * digits of the digest when the name is taken; a fence of its own always has these, and its name. With keys of the
- * mount's own: a name that no other mount has. */
+ * digits of the digest when the name is taken; one with a fence, a quota or no warming always has these, and tells
+ * which. With keys of the mount's own: a name that no other mount has. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_JSON json_t *root = NULL;
@@ -314,7 +327,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
         if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&
-            !json_is_true(json_object_get(export, "own_keys")) && fence_fits(c, export)) {
+            !json_is_true(json_object_get(export, "own_keys")) && own_fits(c, export)) {
             snprintf(s->export_name, sizeof s->export_name, "%s", name);
             return 0;
         }
@@ -325,8 +338,8 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         const char *name = json_string_value(json_object_get(export, "name"));
         taken = taken || (name && !strcmp(name, c->export_name));
     }
-    if (c->fenced)
-        snprintf(s->export_name, sizeof s->export_name, "%s@%.*s-warmed", c->export_name, NAME_DIGEST, hex);
+    if (c->fenced || c->quota || c->unwarmed)
+        name_own(c, hex, s);
     else
         snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
     return 0;
@@ -358,8 +371,20 @@ static int put_export(const struct mount_state *s, const char *pinned, const str
                       const volatile int *cancel)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
-    const char *const params[] = {"image", pinned, "mount", "1", "fence", s->fenced ? "warmed" : NULL, NULL};
+    char quota[24];
+    const char *params[12] = {"image", pinned, "mount", "1"};
+    size_t n = 4;
     struct control_turn turn = {.cancel = cancel};
+    snprintf(quota, sizeof quota, "%llu", (unsigned long long)s->quota);
+    const struct {
+        bool given;
+        const char *name, *value;
+    } own[] = {{s->fenced, "fence", "warmed"}, {s->quota, "quota", quota}, {s->unwarmed, "warm", "none"}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(own); i++)
+        if (own[i].given) {
+            params[n++] = own[i].name;
+            params[n++] = own[i].value;
+        }
     int rc = export_path(s, &path);
     if (rc)
         return rc;
@@ -378,6 +403,8 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     if (!rc)
         rc = choose_name(c, s);
     s->fenced = c->fenced;
+    s->quota = c->quota;
+    s->unwarmed = c->unwarmed;
     if (!rc)
         rc = state_save(s);
     if (!rc && !c->keys)
@@ -462,7 +489,7 @@ int mount_server_warm(const struct mount_config *c, const struct mount_state *s)
     const struct bytes nothing = BYTES_INIT(0);
     struct control_turn turn = {.cancel = c->cancel};
     int rc;
-    if (!*s->control || (!c->socket && c->keeps_nothing))
+    if (!*s->control || c->unwarmed || (!c->socket && c->keeps_nothing))
         return 0;
     do
         rc = control_post(s->control, "/warm", params, &nothing, warm_take_line, &a);

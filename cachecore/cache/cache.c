@@ -36,8 +36,6 @@ static void cache_destroy(struct cache *c)
         free(c->absent[i].path);
     disk_monitor_release(&c->disk_monitor);
     fill_release(&c->fill);
-    for (size_t i = 0; i < c->quota_count; i++)
-        free(c->quotas[i].name);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -92,44 +90,62 @@ static uint64_t owner_of(const char *image)
     return owner ? owner : 1;
 }
 
-/* Copy the quotas; an image may have one only. */
-static int take_quotas(struct cache *c, const struct cache_config *config)
+/* An image may have one quota only. */
+static int check_quotas(const struct cache_config *config)
 {
     if (config->quota_count > CACHE_QUOTAS_MAX)
         return error_set(-EINVAL, "cache: at most %d quotas", CACHE_QUOTAS_MAX);
-    for (; c->quota_count < config->quota_count; c->quota_count++) {
-        struct cache_quota *q = &c->quotas[c->quota_count];
-        if (cache_quota(c, config->quotas[c->quota_count].name))
-            return error_set(-EINVAL, "cache: two quotas of '%s'; give it one", config->quotas[c->quota_count].name);
-        q->name = strdup(config->quotas[c->quota_count].name);
-        if (!q->name)
-            return error_no_memory();
-        q->size = config->quotas[c->quota_count].size;
-        q->owner = owner_of(q->name);
-    }
+    for (size_t i = 0; i < config->quota_count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(config->quotas[i].name, config->quotas[k].name))
+                return error_set(-EINVAL, "cache: two quotas of '%s'; give it one", config->quotas[i].name);
     return 0;
 }
 
-unsigned cache_quota(const struct cache *c, const char *image)
+int cache_set_quota(struct cache *c, const char *image, uint64_t size)
 {
-    for (size_t i = 0; i < c->quota_count; i++)
-        if (!strcmp(c->quotas[i].name, image))
-            return (unsigned)i + 1;
-    return 0;
+    uint64_t owner = owner_of(image);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    if (!size && !space_limited(&c->space, owner))
+        return 0;
+    if (space_set_limit(&c->space, owner, size ? size : SPACE_NO_LIMIT))
+        return 0;
+    return error_set(-EDQUOT,
+                     "the cache keeps account of %d images that have a quota, or had one and still have chunks; the "
+                     "image '%s' gets none until the server is started again, or chunks are evicted (granary cache "
+                     "evict)",
+                     SPACE_GROUPS_MAX, image);
+}
+
+unsigned cache_quota(struct cache *c, const char *image)
+{
+    uint64_t owner = owner_of(image);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    return space_limited(&c->space, owner);
+}
+
+struct cache_quota_use cache_quota_use(struct cache *c, const char *image)
+{
+    uint64_t owner = owner_of(image);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    unsigned group = space_limited(&c->space, owner);
+    if (!group)
+        return (struct cache_quota_use){0};
+    return (struct cache_quota_use){c->space.groups[group - 1].quota.limit, c->space.groups[group - 1].used};
 }
 
 /* Build the index from the records of every directory. Slots enter it at the end, in the order in which they were
  * filled. */
-static int load_dirs(struct cache *c, enum evict_policy policy, const struct cache_test_hooks *hooks)
+static int load_dirs(struct cache *c, const struct cache_config *from, const struct cache_test_hooks *hooks)
 {
-    struct space_config config = {.dir_count = c->dir_count, .policy = policy, .group_count = c->quota_count};
-    for (size_t i = 0; i < c->quota_count; i++)
-        config.groups[i] = (struct space_quota){.owner = c->quotas[i].owner, .limit = c->quotas[i].size};
+    struct space_config config = {.dir_count = c->dir_count, .policy = from->eviction};
     for (size_t i = 0; i < c->dir_count; i++) {
         config.dirs[i].geometry = c->dirs[i]->geometry;
         config.dirs[i].media = c->dirs[i]->media;
     }
     int rc = space_init(&c->space, &config);
+    for (size_t i = 0; !rc && i < from->quota_count; i++) /* there are places for all */
+        (void)space_set_limit(&c->space, owner_of(from->quotas[i].name), from->quotas[i].size);
     struct cache_load load = {.space = &c->space,
                               .calls = &hooks->calls,
                               .timeout_ms = hooks->load_timeout_ms ? hooks->load_timeout_ms : OPEN_TIMEOUT_MS};
@@ -202,11 +218,11 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
     c->watermark.low = config->watermark.low;
     int rc = fill_init(&c->fill, config->fill_memory);
     if (!rc)
-        rc = take_quotas(c, config);
+        rc = check_quotas(config);
     if (!rc)
         rc = open_dirs(c, config, hooks);
     if (!rc)
-        rc = load_dirs(c, config->eviction, hooks);
+        rc = load_dirs(c, config, hooks);
     if (!rc && config->others == CACHE_OTHERS_HOT)
         rc = fill_seen_new(&c->seen);
     if (!rc && config->memory)
@@ -308,7 +324,7 @@ struct cache_capacity cache_capacity(struct cache *c, unsigned quota)
     capacity.most = s->capacity - GR_MIN(s->capacity, kept);
     capacity.free = s->capacity - GR_MIN(s->capacity, s->used_bytes);
     if (quota)
-        capacity.most = GR_MIN(capacity.most, c->quotas[quota - 1].size);
+        capacity.most = GR_MIN(capacity.most, s->groups[quota - 1].quota.limit);
     return capacity;
 }
 

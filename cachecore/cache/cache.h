@@ -77,8 +77,18 @@ size_t cache_unwritten(struct cache *c);
  * the cache. No other call may be running. NULL is allowed. */
 void cache_close(struct cache *c);
 
+/* Set the quota of an image to `size` bytes; 0: it has none any more. `image` is what it is called here: its name, as
+ * in cache_config, or any other text. What was charged to it stays charged, also over restarts, and counts for its next
+ * quota; a quota below that evicts the rest as chunks come. Any thread; never blocks for a disk. -EDQUOT: too many
+ * images have a quota, or had one and still have chunks. */
+GR_MUST_CHECK int cache_set_quota(struct cache *c, const char *image, uint64_t size);
 /* Return the number of the image's quota, for cache_piece.quota; 0: the image has none. */
-unsigned cache_quota(const struct cache *c, const char *image);
+unsigned cache_quota(struct cache *c, const char *image);
+/* Return the quota of an image and what is charged to it now. */
+struct cache_quota_use {
+    uint64_t size, used; /* bytes; both 0: it has none */
+};
+struct cache_quota_use cache_quota_use(struct cache *c, const char *image);
 
 /* Where the pieces that one thread read came from. Plain sums without atomics: only that thread adds to them. */
 enum cache_source {

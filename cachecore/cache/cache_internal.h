@@ -67,13 +67,6 @@ struct disk_monitor {
     } dirs[CACHE_DIRS_MAX];
 };
 
-/* The quota of one image. */
-struct cache_quota {
-    char *name;
-    uint64_t size;
-    uint64_t owner; /* how records name the image: a hash of its name, never 0 */
-};
-
 /* When a shared filesystem is given room, and when it is taken again (disk_monitor.c). */
 struct watermark {
     unsigned high, low; /* percent; 0: none */
@@ -83,8 +76,6 @@ struct watermark {
 struct cache {
     struct cache_dir *dirs[CACHE_DIRS_MAX];
     size_t dir_count;
-    struct cache_quota quotas[CACHE_QUOTAS_MAX];
-    size_t quota_count;
     struct memory_tier *memory_tier; /* NULL: there is none */
     struct hot *hot;                 /* NULL: no faster tier to move chunks to; the same holds for mover */
     struct mover *mover;
@@ -147,7 +138,7 @@ void fill_landed(void *arg, struct inflight *inflight, bool warm);
 /* The same for cache.for_others. What the queue has no room for, this worker writes: it is kept for all nodes. */
 void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm);
 /* inflight_tag is the quota of a chunk for a reader; of one for another node: is it this node's to keep? */
-enum { TAG_KEEP = CACHE_QUOTAS_MAX + 1, TAG_PASS_ON };
+enum { TAG_KEEP = SPACE_GROUPS_MAX + 1, TAG_PASS_ON };
 
 /* Return the slot request for a chunk, uncompressed and on any medium. */
 struct space_request fill_request(const struct chunk_ref *ref);

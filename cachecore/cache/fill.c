@@ -166,9 +166,8 @@ int fill_chunk(struct cache *c, const struct space_request *request, struct buf 
 int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
 {
     struct space_request request = fill_request(inflight_chunk(inflight));
-    uint32_t tag = inflight_tag(inflight), quota = tag <= CACHE_QUOTAS_MAX ? tag : 0;
-    request.group = (uint8_t)quota;
-    request.owner = quota ? c->quotas[quota - 1].owner : 0;
+    uint32_t tag = inflight_tag(inflight);
+    request.group = (uint16_t)(tag <= SPACE_GROUPS_MAX ? tag : 0);
     CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
     request.force = named;
     bool saves = stored && cache_class_of((uint32_t)stored->len) < cache_class_of(request.plain_len);

@@ -120,7 +120,7 @@ static bool complete_add(struct unit *u, const struct chunk_ref *ref, uint32_t n
     u->first = u->count ? u->first : number;
     u->numbers[u->count] = number;
     u->pieces[u->count++] =
-        (struct cache_piece){.ref = *ref, .store = u->img->config.store, .quota = u->img->config.quota};
+        (struct cache_piece){.ref = *ref, .store = u->img->config.store, .quota = image_quota(u->img)};
     u->bytes += ref->plain_len;
     return true;
 }
@@ -162,7 +162,7 @@ static void complete_choose(struct unit *u, const struct span *span)
  * completing one must not evict another. */
 static bool has_room(const struct image *img, bool shared)
 {
-    struct cache_capacity capacity = cache_capacity(img->config.cache, img->config.quota);
+    struct cache_capacity capacity = cache_capacity(img->config.cache, image_quota(img));
     if (capacity.most < img->manifest.size)
         return false;
     return !shared || capacity.free > capacity.most / FREE_PART + UNIT_BYTES;

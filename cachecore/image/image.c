@@ -31,6 +31,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     img->refs = 1;
     img->config = *config;
     img->digest = *digest;
+    img->quota = config->quota;
     img->manifest = *config->manifest;
     img->config.manifest = &img->manifest;
     const struct node_cache_config nodes = {
@@ -73,6 +74,11 @@ void image_close(struct image *img)
 void image_set_index_memory(struct image *img, size_t bytes)
 {
     node_cache_set_memory(img->nodes, bytes);
+}
+
+void image_set_quota(struct image *img, unsigned quota)
+{
+    atomic_store_explicit(&img->quota, quota, memory_order_relaxed);
 }
 
 const struct manifest *image_manifest(const struct image *img)
@@ -157,7 +163,7 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
                                                      .store = b->img->config.store,
                                                      .offset = offset,
                                                      .len = len,
-                                                     .quota = b->img->config.quota,
+                                                     .quota = image_quota(b->img),
                                                      .fenced = b->img->config.fenced,
                                                      .dst = dst,
                                                      .served = &b->served};

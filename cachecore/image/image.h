@@ -51,7 +51,7 @@ struct image_config {
     struct store *store;             /* not owned; likewise */
     const struct manifest *manifest; /* verified by the caller; copied */
     size_t index_memory;             /* bytes of decoded index nodes kept in memory; 0: 64 MiB */
-    unsigned quota;                  /* cache_quota that its chunks are charged to */
+    unsigned quota;                  /* cache_quota that its chunks are charged to; image_set_quota changes it */
     bool fenced;                     /* cache-only mode; without readahead */
     struct histogram *latency;       /* of image_read, in µs; shared by images; not owned; NULL: not measured */
     struct slow_reads *slow;         /* likewise: the log of slow reads */
@@ -66,6 +66,8 @@ struct image *image_ref(struct image *img);
 void image_close(struct image *img);
 /* Change the limit of decoded index nodes in memory; nodes over it are dropped at once. */
 void image_set_index_memory(struct image *img, size_t bytes);
+/* Charge the chunks of fetches that start from now on to another quota of the cache; 0: to none. Any thread. */
+void image_set_quota(struct image *img, unsigned quota);
 /* Return the image's manifest and digest; valid as long as the image. */
 const struct manifest *image_manifest(const struct image *img);
 const struct digest *image_digest(const struct image *img);

@@ -276,7 +276,8 @@ void warm_note_end(struct warm_note *n, unsigned run);
 /* An open image. Constant after image_open, except for counters, atomics and members that have a lock of their own. */
 struct image {
     _Atomic unsigned refs;
-    struct image_config config;
+    struct image_config config; /* but for its quota */
+    _Atomic unsigned quota;     /* as image_set_quota has set it */
     struct digest digest;
     struct manifest manifest;
     struct node_cache *nodes;
@@ -296,6 +297,12 @@ struct image {
     struct warm_turns warm_turns;
     struct warm_note warm_note;
 };
+
+/* The quota for a cache_piece. */
+static inline unsigned image_quota(const struct image *img)
+{
+    return atomic_load_explicit(&img->quota, memory_order_relaxed);
+}
 
 /* How many chunks one entry of a node at `level` covers. */
 static inline uint64_t image_chunks_below(unsigned level)

@@ -104,7 +104,7 @@ static struct stream_window find_window(struct readahead *r, const struct stream
 static void add_piece(struct readahead *r, const struct chunk_ref *ref, uint32_t number)
 {
     r->pieces[r->count] =
-        (struct cache_piece){.ref = *ref, .store = r->img->config.store, .quota = r->img->config.quota};
+        (struct cache_piece){.ref = *ref, .store = r->img->config.store, .quota = image_quota(r->img)};
     r->chunks[r->count++] = number;
 }
 

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "cli/verbs/cmd_mount.h"
 #include "format/export_table.h"
+#include "format/image_ref.h"
 
 /* ---- how long readers of a kernel nbd device wait: options of mount and keep ---- */
 
@@ -248,24 +249,48 @@ static int replace_keys(const struct mount_values *v, const struct invocation *i
     return mount_print(v, &state, NULL);
 }
 
-/* Return an option of a server other than --fence that was given; NULL: none. */
-static const char *given_beside_fence(const struct mount_values *v)
+/* Return an option of a server that was given, other than those that a mount may have by itself; NULL: none. */
+static const char *given_beside_own(const struct mount_values *v)
 {
     struct server_values others = v->server;
-    others.fence = NULL;
+    others.fence = others.warm = NULL;
+    others.quotas.count = 0;
     return server_options_given(&others, v->socket);
 }
 
-/* A mount that only joins a server may have a fence, by itself; what the file says of the fence is the server's. */
-static int take_fence(struct mount_values *v, const char *given)
+/* Take the quota of the image, which is the only one that a mount that joins may set: it may leave out the name. */
+static int take_quota(struct mount_values *v, const struct option_list *given, const char *image)
+{
+    struct image_ref ref;
+    const char *colon = given->count ? strrchr(given->items[0], ':') : NULL;
+    if (!given->count)
+        return 0;
+    if (given->count > 1)
+        return options_wrong("two times --quota: an image has one");
+    if (image_ref_parse(image, &ref))
+        return CLI_USAGE;
+    size_t len = colon ? (size_t)(colon - given->items[0]) : 0;
+    if (colon && (len != strlen(ref.name) || memcmp(given->items[0], ref.name, len) != 0))
+        return options_wrong("--quota %s is of another image than '%s': a mount that only joins a server sets that of "
+                             "its image",
+                             given->items[0], ref.name);
+    const char *size = colon ? colon + 1 : given->items[0];
+    return stack_options_parse_quota("--quota ", given->items[0], size, &v->quota) ? CLI_USAGE : 0;
+}
+
+/* A mount that only joins a server may have a fence, a quota and no warming by itself. given: what the command line
+ * says of these; what the file says is the server's. */
+static int take_own(struct mount_values *v, const struct server_values *given, const char *image)
 {
     if (v->join != SWITCH_YES)
         return 0;
-    if (given && strcmp(given, "none") != 0 && strcmp(given, "warmed") != 0)
-        return options_wrong("--fence is none or warmed, not '%s'", given);
-    v->fenced = given && !strcmp(given, "warmed");
+    if (given->fence && strcmp(given->fence, "none") != 0 && strcmp(given->fence, "warmed") != 0)
+        return options_wrong("--fence is none or warmed, not '%s'", given->fence);
+    v->fenced = given->fence && !strcmp(given->fence, "warmed");
+    v->unwarmed = given->warm && !strcmp(given->warm, "none");
     v->server.fence = NULL;
-    return 0;
+    v->server.quotas.count = 0;
+    return take_quota(v, &given->quotas, image);
 }
 
 /* Check, resolve, mount. --env-file is loaded before anything looks at the environment: GRANARY_CACHE, which the
@@ -274,7 +299,8 @@ static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server, v->socket);
-    const char *other = given_beside_fence(v), *fence = v->server.fence;
+    const char *other = given_beside_own(v);
+    const struct server_values own = v->server;
     int rc = v->env_file ? need_root("mount") : 0;
     if (!rc && v->env_file)
         rc = env_file_load(v->env_file);
@@ -294,7 +320,7 @@ static int run_mount(const struct invocation *inv)
         rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;
-    if (take_config(v, &file) || take_fence(v, fence) || server_options_check(&v->server) ||
+    if (take_config(v, &file) || take_own(v, &own, inv->operands[0]) || server_options_check(&v->server) ||
         keep_times_check(&v->times))
         return CLI_USAGE;
     if (v->join == SWITCH_YES && other)

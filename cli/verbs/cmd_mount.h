@@ -24,8 +24,10 @@ struct mount_values {
     bool mkdir, foreground, json, follow;
     uint64_t poll_s, keep_versions; /* of --follow; 0: not given */
     const char *hook;
-    bool joins;  /* no option: none of the server's was given, or it may join alone */
-    bool fenced; /* no option: --fence of a mount that only joins, which is of this mount alone */
+    bool joins;     /* no option: none of the server's was given, or it may join alone */
+    bool fenced;    /* no option: --fence of a mount that only joins, which is of this mount alone */
+    uint64_t quota; /* likewise of --quota, in bytes; 0: none */
+    bool unwarmed;  /* likewise: --warm none */
 };
 
 /* ---- from an image to a mount (mount_make.c) ---- */

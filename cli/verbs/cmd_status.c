@@ -125,6 +125,11 @@ static void print_traffic(json_t *export)
     putchar('\n');
     if (!strcmp(server_status_text(export, "fence"), "warmed"))
         printf("    cache-only mode: reads of what is not cached fail\n");
+    if (control_number(export, "image_quota")) {
+        printf("    quota of the image, all versions: %s",
+               text_format_size(control_number(export, "image_quota"), size));
+        printf(", %s used\n", text_format_size(control_number(export, "image_charged"), size));
+    }
     if (control_number(export, "fence_refusals"))
         printf("    %llu reads refused in cache-only mode\n",
                (unsigned long long)control_number(export, "fence_refusals"));

@@ -114,6 +114,8 @@ int mount_make(const struct mount_values *v, const struct mount_resolved *image,
                                   .joins = v->joins,
                                   .starts_none = v->join == SWITCH_YES,
                                   .fenced = v->fenced,
+                                  .quota = v->quota,
+                                  .unwarmed = v->unwarmed,
                                   .keeps_nothing =
                                       server_options_no_cache(&v->server) && !v->server.memory && !v->fenced,
                                   .passing = v->follow,

@@ -113,7 +113,7 @@ refused "at '/labels/minShare'" --set labels.minShare=0
 refused "missing property 'image'" --set datasets.f.suspend=true
 refused "'s3://b/f:v1' does not match" --set datasets.f.image=s3://b/f:v1
 refused "at '/datasets/f/mountOptions'.*invalid propertyName 'cache'|invalid propertyName 'cache'" --set datasets.f.image=s3://b/f,datasets.f.mountOptions.cache=x
-render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed || fail "a volume may not have a fence: $(cat "$W/helm.err")"
+render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.fence=warmed,datasets.f.mountOptions.quota=50G,datasets.f.mountOptions.warm=none || fail "a volume may not have a fence, a quota, no warming: $(cat "$W/helm.err")"
 render --set datasets.f.image=s3://b/f,datasets.f.mountOptions.keep-versions=4 --set-string datasets.f.mountOptions.follow=true ||
     fail "a volume may not follow its tag: $(cat "$W/helm.err")"
 refused "datasets.f: keysSecret is not for volumes that follow their tag" --set datasets.f.image=s3://b/f,datasets.f.keysSecret=k --set-string datasets.f.mountOptions.follow=true

@@ -95,23 +95,23 @@ echo "== umount takes the exports along, and the server with the last"
 "$GRANARY" umount --force "$W/a"
 wait_for 60 gone "$SERVER"
 
-echo "== new keys leave a mount behind its fence, also at a server that has lost its export"
+echo "== new keys leave a mount behind its fence and its quota, also at a server that has lost its export"
 mkdir -p /run/granary/fuse
 node_server() {
     background "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/node:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
     SERVER=$BACKGROUND_PID
     wait_for 60 listens /run/granary/fuse.control
 }
-strict() { "$GRANARY" mount --fuse --join --fence warmed --keys "$W/bob2" "$(image bob)" "$W/c" >"$W/out" 2>"$W/err"; }
-fences() { "$GRANARY" status --json /run/granary/fuse.control | jq -c '.exports | map([.own_keys, .fence])'; }
+strict() { "$GRANARY" mount --fuse --join --fence warmed --quota 16M --keys "$W/bob2" "$(image bob)" "$W/c" >"$W/out" 2>"$W/err"; }
+fences() { "$GRANARY" status --json /run/granary/fuse.control | jq -c '.exports | map([.own_keys, .fence, .quota])'; }
 node_server
 strict || fail "$(cat "$W/err")"
-[ "$(fences)" = '[[true,"warmed"]]' ] || fail "exports: $(fences)"
+[ "$(fences)" = '[[true,"warmed",16777216]]' ] || fail "exports: $(fences)"
 kill -9 "$SERVER" "$(pgrep -P "$SERVER")"
 wait_for 60 gone "$SERVER"
 rm /run/granary/fuse.control.exports
 umount -l /run/granary/fuse 2>"$W/null"
 node_server
 strict || fail "$(cat "$W/err")"
-[ "$(fences)" = '[[true,"warmed"]]' ] || fail "exports: $(fences)"
+[ "$(fences)" = '[[true,"warmed",16777216]]' ] || fail "exports: $(fences)"
 "$GRANARY" umount --force "$W/c"

@@ -94,8 +94,41 @@ forget_pages "$W/one/file"
 cmp "$W/tree1/file" "$W/one/file" || fail "the other mount is behind the fence, too"
 "$GRANARY" umount "$W/strict"
 [ "$(exports)" = '["one","two"]' ] || fail "an export is left: $(exports)"
+! strict --quota one:15M || fail "a quota that is too small"
+grep -q -- "--quota one:15M: at least 16M" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+! strict --quota two:16M || fail "a quota of another image"
+grep -q -- "--quota two:16M is of another image than 'one'" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+strict --quota one:16M || fail "$(cat "$W/mount.err")"
+quotas() { curl -sS --unix-socket /run/granary/fuse.control http://granary/status | jq -c '.exports | map([(.name | sub("@[0-9a-f]*"; "@DIGITS")), .quota, .image_quota])'; }
+[ "$(quotas)" = '[["one",0,16777216],["two",0,0],["one@DIGITS-quota16777216",16777216,16777216]]' ] || fail "quotas: $(quotas)"
+"$GRANARY" status /run/granary/fuse >"$W/status"
+[ "$(grep -c '^    quota of the image, all versions: 16.0 MiB, ' "$W/status")" = 2 ] || fail "status shows no quota: $(cat "$W/status")"
+cmp "$W/tree1/file" "$W/strict/file" || fail "wrong byte in an image with a quota"
+! GRANARY_CONFIG=$W/join.conf "$GRANARY" mount --fuse --mkdir --quota 32M "$W/store/one" "$W/refused" 2>"$W/mount.err" || fail "two quotas of one image"
+grep -q "has a quota of 16.0 MiB here already, by another export" "$W/mount.err" || fail "$(cat "$W/mount.err")"
+"$GRANARY" umount "$W/strict"
+[ "$(quotas)" = '[["one",0,0],["two",0,0]]' ] || fail "quotas after the mount that had one: $(quotas)"
+strict --quota 32M || fail "$(cat "$W/mount.err")"
+"$GRANARY" umount "$W/strict"
 strict --fence none || fail "$(cat "$W/mount.err")"
 [ "$(exports)" = '["one","two"]' ] || fail "no fence is another export: $(exports)"
+"$GRANARY" umount "$W/strict"
+
+echo "== a mount whose metadata is not warmed"
+# so much data that what the mount itself reads is no reason to complete the rest
+mkdir "$W/tree3"
+head -c 6000000 /dev/urandom >"$W/tree3/file"
+(cd "$W/tree3" && seq -f %0200.0f 1500 | xargs touch)
+"$GRANARY" build -q "$W/tree3" "$W/store/many" >"$W/built"
+many() { env -u GRANARY_CACHE GRANARY_CONFIG="$W/join.conf" "$GRANARY" mount --fuse "$@" "$W/store/many" "$W/strict" >"$W/strict.out" 2>"$W/mount.err" || fail "$(cat "$W/mount.err")"; }
+metadata_needed() { "$GRANARY" warm --json --metadata --dry-run "$W/strict" | jq .needed_bytes; }
+many --warm none
+needed=$(metadata_needed)
+[ "$needed" -gt 200000 ] || fail "of the metadata only $needed bytes are not cached"
+[ "$(find "$W/strict" -type f | wc -l)" = 1501 ] || fail "what is not warm cannot be read"
+"$GRANARY" umount "$W/strict"
+many
+[ "$(metadata_needed)" = 0 ] || fail "of the metadata $(metadata_needed) bytes are not cached"
 "$GRANARY" umount "$W/strict"
 
 echo "== the front end dies while one is read"

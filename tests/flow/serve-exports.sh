@@ -144,6 +144,33 @@ reads_as big "$W/big.img" || fail "it is another image"
 wait_for 60 eval '[ "$(ask GET /status | jq .counters.granary_cache_fill_queue_bytes)" = 0 ]'
 [ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"
 
+echo "== a quota that an export brings, of the image, also after a restart"
+mkdir "$W/wide"
+head -c 21000000 /dev/urandom >"$W/wide/file"
+"$GRANARY" build -q "$W/wide" "$W/store/wide" >"$W/built"
+"$GRANARY" export -q "$W/store/wide" "$W/wide.img"
+ask PUT /exports/wide image="$W/store/wide" quota=15M >"$W/answer"
+grep -q 'quota=15M: at least 16M' "$W/answer" || fail "quota=15M: $(cat "$W/answer")"
+ask PUT /exports/more image="$W/store/big" quota=20M >"$W/answer"
+grep -q "the image 'big' has a quota of 16.0 MiB here already, since the server's start" "$W/answer" || fail "another: $(cat "$W/answer")"
+ask PUT /exports/wide image="$W/store/wide" quota=16M warm=none >"$W/answer"
+jq -se '.[-1].result.ok' "$W/answer" >"$W/null" || fail "PUT: $(cat "$W/answer")"
+ask PUT /exports/wide image="$W/store/wide" quota=20M >"$W/answer"
+grep -q "the export 'wide' is there without a quota of 20.0 MiB" "$W/answer" || fail "another: $(cat "$W/answer")"
+quotas() { ask GET /status | jq -c '.exports | map([.name, .quota, .image_quota, .unwarmed])'; }
+expected='[["big",0,16777216,false],["wide",16777216,16777216,true]]'
+[ "$(quotas)" = "$expected" ] || fail "quotas: $(quotas)"
+kill -9 "$(pgrep -P "$BACKGROUND_PID")"
+wait_for 60 eval '[ "$(quotas 2>"$W/null")" = "$expected" ]'
+"$GRANARY" cache evict -q --all --control "$control" >"$W/null"
+reads_as wide "$W/wide.img" || fail "it is another image"
+wait_for 60 eval '[ "$(ask GET /status | jq .counters.granary_cache_fill_queue_bytes)" = 0 ]'
+wait_for 60 eval '[ "$(used)" -gt 12000000 ]'
+[ "$(used)" -lt 18000000 ] || fail "it takes $(used) bytes of the cache"
+charged=$(ask GET /status | jq '.exports[1].image_charged')
+[ "$charged" -gt 12000000 ] && [ "$charged" -le 16777216 ] || fail "charged: $charged"
+ask DELETE /exports/wide >"$W/answer"
+
 echo "== an export in cache-only mode, beside one of the same image that is not"
 ask PUT /exports/warmed image="$W/store/big" fence=warmed >"$W/answer"
 jq -se '.[-1].result.ok' "$W/answer" >"$W/null" || fail "PUT: $(cat "$W/answer")"

@@ -12,15 +12,14 @@
 static inline void init_media(struct space *s, const uint64_t *budgets, size_t count, size_t slow)
 {
     struct space_config config = {.dir_count = count, .policy = EVICT_LRU};
-    config.groups[0] = (struct space_quota){.owner = 77, .limit = 4 << 20};
-    config.groups[1] = (struct space_quota){.owner = 88, .limit = 0};
-    config.group_count = 2;
     for (size_t i = 0; i < count; i++) {
         config.dirs[i].geometry.id = i + 1;
         config.dirs[i].media = i + slow < count ? CACHE_MEDIA_SSD : CACHE_MEDIA_HDD;
         assert_int_equal(cache_geometry_plan(budgets[i], &config.dirs[i].geometry), 0);
     }
     assert_int_equal(space_init(s, &config), 0);
+    assert_int_equal(space_set_limit(s, 77, 4 << 20), 1);
+    assert_int_equal(space_set_limit(s, 88, 0), 2);
 }
 
 static inline void init_space(struct space *s, const uint64_t *budgets, size_t count)

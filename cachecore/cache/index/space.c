@@ -165,8 +165,6 @@ int space_init(struct space *s, const struct space_config *config)
 {
     assert(config->dir_count <= SPACE_DIRS_MAX);
     memset(s, 0, sizeof *s);
-    for (; s->group_count < config->group_count; s->group_count++)
-        s->groups[s->group_count].quota = config->groups[s->group_count];
     int rc = init_parts(s, config);
     if (rc)
         space_release(s);

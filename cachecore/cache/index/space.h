@@ -37,7 +37,7 @@
 #include "cache/disk/cache_meta.h"
 #include "cache/policy/evict.h"
 
-enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16, SPACE_GROUPS_MAX = 16 };
+enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16, SPACE_GROUPS_MAX = 1024 };
 #define SPACE_NONE EVICT_NONE
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_MOVING, SLOT_DAMAGED };
@@ -55,8 +55,8 @@ struct slot {
     struct evict_node node;         /* links in the policy or the free list, and the readers' pins */
     uint32_t plain_len, stored_len; /* bytes */
     uint32_t used;                  /* the clock when it was last read or filled */
+    uint16_t group;                 /* the quota it is charged to; 0: none */
     uint8_t state;
-    uint8_t group;        /* the quota it is charged to; 0: none */
     uint8_t recorded : 1; /* a record on disk may describe it */
     uint8_t flags : 7;    /* RECORD_*, SPACE_SESSION_PINNED */
 };
@@ -105,10 +105,13 @@ struct space_dir {
     uint32_t full_allocs[CACHE_CLASSES]; /* allocations that evicted, since the class last looked for a colder slab */
 };
 
-/* The limit of one owner. Metadata is charged to nobody. */
+#define SPACE_NO_LIMIT UINT64_MAX
+
+/* The limit of one owner. Metadata is charged to nobody. An owner whose limit has ended keeps what is charged to it, so
+ * that the next limit knows it. */
 struct space_quota {
-    uint64_t owner; /* as it stands in records */
-    uint64_t limit; /* bytes of slots */
+    uint64_t owner; /* as it stands in records; never 0 */
+    uint64_t limit; /* bytes of slots, or SPACE_NO_LIMIT */
 };
 /* A quota, with what is charged to it. */
 struct space_group {
@@ -143,8 +146,6 @@ struct space_config {
         enum cache_media media;
     } dirs[SPACE_DIRS_MAX];
     size_t dir_count;
-    struct space_quota groups[SPACE_GROUPS_MAX];
-    size_t group_count;
     enum evict_policy policy;
 };
 
@@ -155,8 +156,7 @@ struct space_request {
     uint32_t stored_len; /* bytes it takes in the slot */
     uint16_t flags;      /* RECORD_* */
     uint32_t asked;      /* bytes of the chunk that a reader wants now */
-    uint64_t owner;      /* written to the record */
-    uint8_t group;       /* charged to; 0: none */
+    uint16_t group;      /* charged to, and its owner written to the record; 0: none */
     enum cache_media media;
     bool force; /* overrule the eviction policy */
 };
@@ -197,6 +197,13 @@ void space_unpin(_Atomic uint16_t *pins);
 
 /* Tell the eviction policy that a chunk without a slot was read. */
 void space_miss(struct space *s, const struct space_request *request);
+
+/* Give an owner's chunks a limit, or SPACE_NO_LIMIT. Returns the owner's group; 0: there are SPACE_GROUPS_MAX others
+ * that have a limit or chunks. A group without both may become another owner's: a request that still names it is
+ * charged to that one. */
+unsigned space_set_limit(struct space *s, uint64_t owner, uint64_t limit);
+/* Return the owner's group if it has a limit, else 0. */
+unsigned space_limited(const struct space *s, uint64_t owner);
 
 /* Is there room for the chunk, or would the policy make some? Changes nothing. */
 bool space_admits(const struct space *s, const struct space_request *request);
@@ -248,11 +255,15 @@ void space_regain(struct space *s, unsigned dir, uint32_t slab);
 /* Say whether new chunks may be placed in the directory; at first they may. Its chunks stay in the index either way. */
 void space_dir_writable(struct space *s, unsigned dir, bool writable);
 
-/* Loading goes in this order: yielded slabs and bound slabs, each with its records, then space_load_finish, which
- * enters the slots in the order of their fills. */
+enum { SPACE_LOAD_OWNERS = 256 };
+
+/* Loading goes in this order: limits, yielded slabs and bound slabs, each with its records, then space_load_finish,
+ * which enters the slots in the order of their fills. Owners in records that have no limit get half of the groups at
+ * most; what is charged to the others is forgotten, so that a restart always makes places. */
 struct space_load {
     VEC(uint64_t) slots;
     uint64_t pinned_bytes;
+    uint16_t groups[SPACE_LOAD_OWNERS]; /* by an owner's low bits, those found last */
 };
 /* place->slab is a number within the directory. -ENOMEM. */
 void space_load_yielded(struct space *s, unsigned dir, uint32_t slab);

@@ -400,13 +400,50 @@ static void hand_out(struct space *s, uint32_t id, const struct space_request *r
     space_describe(s, id, out);
     struct slab *slab = space_slab_of(s, id);
     out->seq = ++s->clock;
-    out->owner = request->owner;
+    out->owner = request->group ? s->groups[request->group - 1].quota.owner : 0;
     out->slab_bound = !slab->announced;
     slab->announced = true;
     space_slot_at(s, id)->recorded = true;
 }
 
 /* ---- quotas ---- */
+
+/* Return the owner's group; 0: it has none. */
+static unsigned find_group(const struct space *s, uint64_t owner)
+{
+    for (size_t i = 0; i < s->group_count; i++)
+        if (s->groups[i].quota.owner == owner)
+            return (unsigned)i + 1;
+    return 0;
+}
+
+unsigned space_group_of(struct space *s, uint64_t owner, size_t most)
+{
+    unsigned group = find_group(s, owner);
+    if (group || s->group_count >= most)
+        return group;
+    s->groups[s->group_count++].quota = (struct space_quota){.owner = owner, .limit = SPACE_NO_LIMIT};
+    return (unsigned)s->group_count;
+}
+
+unsigned space_set_limit(struct space *s, uint64_t owner, uint64_t limit)
+{
+    unsigned group = space_group_of(s, owner, SPACE_GROUPS_MAX);
+    for (size_t i = 0; !group && i < s->group_count; i++)
+        if (!s->groups[i].used && s->groups[i].quota.limit == SPACE_NO_LIMIT) {
+            s->groups[i].quota.owner = owner;
+            group = (unsigned)i + 1;
+        }
+    if (group)
+        s->groups[group - 1].quota.limit = limit;
+    return group;
+}
+
+unsigned space_limited(const struct space *s, uint64_t owner)
+{
+    unsigned group = find_group(s, owner);
+    return group && s->groups[group - 1].quota.limit != SPACE_NO_LIMIT ? group : 0;
+}
 
 /* Return the slot of a quota that was used longest ago, among those met in a bounded search from where the last one
  * ended, but for the n that are chosen already; SPACE_NONE: none that may be evicted. */
@@ -433,7 +470,7 @@ static uint32_t own_victim(struct space *s, unsigned group, const uint32_t *chos
 }
 
 /* Make a quota that is full evict its own chunks, all that are needed or none. -EDQUOT: it cannot, or the policy keeps
- * what it has. */
+ * what it has. One that was lowered below what it has evicts that in any case, a few chunks at a time. */
 static int charge(struct space *s, const struct space_request *request)
 {
     if (!request->group || request->flags & RECORD_META)
@@ -448,22 +485,20 @@ static int charge(struct space *s, const struct space_request *request)
     uint32_t victims[OWN_TRIES];
     unsigned n = 0;
     uint64_t freed = 0;
-    while (admitted && n < OWN_TRIES && g->used - freed + size > g->quota.limit) {
+    while (n < OWN_TRIES && g->used - freed + (admitted ? size : 0) > g->quota.limit) {
         victims[n] = own_victim(s, request->group, victims, n);
         if (victims[n] == SPACE_NONE)
             break;
         freed += cache_class_slot_size(space_slab_of(s, victims[n++])->class);
     }
-    if (g->used - freed + size > g->quota.limit) {
-        s->quota_refusals++;
-        return -EDQUOT;
-    }
-    for (unsigned i = 0; i < n; i++) {
+    bool fits = admitted && g->used - freed + size <= g->quota.limit, over = g->used > g->quota.limit;
+    for (unsigned i = 0; i < n && (fits || over); i++) {
         space_forget(s, victims[i]);
         space_make_free_first(s, victims[i]);
         s->evictions++;
     }
-    return 0;
+    s->quota_refusals += !fits;
+    return fits ? 0 : -EDQUOT;
 }
 
 int space_alloc(struct space *s, const struct space_request *request, struct space_slot *out)

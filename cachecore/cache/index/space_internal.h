@@ -65,4 +65,7 @@ void space_describe(struct space *s, uint32_t id, struct space_slot *out);
  * list. -ENOMEM. */
 GR_MUST_CHECK int space_bind_slab(struct space *s, uint32_t number, unsigned class, uint32_t epoch);
 
+/* Return the owner's group, a new one without a limit if it had none; 0: there are `most` groups. */
+unsigned space_group_of(struct space *s, uint64_t owner, size_t most);
+
 #endif

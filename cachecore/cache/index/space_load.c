@@ -31,13 +31,13 @@ int space_load_slab(struct space *s, unsigned dir, const struct cache_place *pla
     return 0;
 }
 
-/* Return the quota that a record's owner has now; 0: none. */
-static uint8_t group_of(const struct space *s, uint64_t owner)
+/* Return a record's group. Most records have the owner of one of the records before. */
+static uint16_t load_group(struct space *s, struct space_load *load, uint64_t owner)
 {
-    for (size_t i = 0; owner && i < s->group_count; i++)
-        if (s->groups[i].quota.owner == owner)
-            return (uint8_t)(i + 1);
-    return 0;
+    uint16_t *at = &load->groups[owner % SPACE_LOAD_OWNERS];
+    if (!*at || s->groups[*at - 1].quota.owner != owner)
+        *at = (uint16_t)space_group_of(s, owner, SPACE_GROUPS_MAX / 2);
+    return *at;
 }
 
 int space_load_slot(struct space *s, struct space_load *load, unsigned dir, const struct cache_place *place,
@@ -57,7 +57,7 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
         slot_set_flags(slot,
                        slot->flags & ~(unsigned)RECORD_PINNED); /* the directory is smaller now: over the pin limit */
     load->pinned_bytes += slot->flags & RECORD_PINNED ? cache_class_slot_size(place->class) : 0;
-    slot->group = group_of(s, record->owner);
+    slot->group = record->owner ? load_group(s, load, record->owner) : 0;
     s->clock = GR_MAX(s->clock, record->seq);
     return 0;
 }

@@ -58,7 +58,7 @@ static int add(struct taking *t, const struct chunk_ref *ref)
     if (!same)
         t->stripe.yes = is_inherited(t, ref);
     if (!rc && t->stripe.yes && !cache_has(t->img->config.cache, &ref->digest))
-        t->pieces[t->n++] = (struct cache_piece){.ref = *ref, .store = t->leaving, .quota = t->img->config.quota};
+        t->pieces[t->n++] = (struct cache_piece){.ref = *ref, .store = t->leaving, .quota = image_quota(t->img)};
     return rc;
 }
 

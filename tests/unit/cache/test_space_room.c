@@ -256,8 +256,7 @@ static int put_charged_len(struct space *s, uint64_t n, uint32_t len, unsigned g
 {
     struct space_request request = request_of(n, len, flags);
     struct space_slot slot;
-    request.group = (uint8_t)group;
-    request.owner = group ? s->groups[group - 1].quota.owner : 0;
+    request.group = (uint16_t)group;
     int rc = space_alloc(s, &request, &slot);
     if (!rc)
         space_commit(s, slot.id);
@@ -333,6 +332,51 @@ static void test_space_room__a_group_evicts_what_makes_room_or_nothing(void **st
     space_release(&s);
 }
 
+/* A limit that ends and comes back counts what was charged before; one below that evicts down to it. */
+static void test_space_room__a_limit_comes_and_goes(void **state)
+{
+    enum { CHUNK_LEN = 128 << 10, N = 64 };
+    struct space s;
+    open_space(&s, 64 << 20);
+    assert_int_equal(space_limited(&s, 99), 0);
+    unsigned group = space_set_limit(&s, 99, 16 << 20);
+    assert_int_equal(group, 3);
+    assert_int_equal(space_limited(&s, 99), 3);
+    for (uint64_t i = 0; i < N; i++)
+        assert_int_equal(put_charged(&s, i, group, 0), 0);
+    assert_int_equal(space_set_limit(&s, 99, SPACE_NO_LIMIT), 3);
+    assert_int_equal(space_limited(&s, 99), 0);
+    assert_int_equal(put_charged(&s, 100, group, 0), 0); /* it was fetched while there was a limit */
+    assert_int_equal(s.evictions, 0);
+    assert_int_equal(space_set_limit(&s, 99, 1 << 20), 3);
+    assert_int_equal(s.groups[2].used, (N + 1) * CHUNK_LEN);
+    int rc = -EDQUOT;
+    for (uint64_t i = 200; rc == -EDQUOT && i < 216; i++)
+        rc = put_charged(&s, i, group, 0);
+    assert_int_equal(rc, 0);
+    assert_in_range(s.groups[2].used, 1, 1 << 20);
+    space_check(&s);
+    space_release(&s);
+}
+
+static void test_space_room__a_group_without_chunks_or_a_limit_becomes_anothers(void **state)
+{
+    struct space s;
+    open_space(&s, 64 << 20);
+    for (uint64_t owner = 1000; s.group_count < SPACE_GROUPS_MAX; owner++)
+        assert_true(space_set_limit(&s, owner, 1 << 20) != 0);
+    assert_int_equal(space_set_limit(&s, 5, 1 << 20), 0);
+    assert_int_equal(put_charged(&s, 1, 3, 0), 0);
+    assert_int_equal(space_set_limit(&s, 1000, SPACE_NO_LIMIT), 3); /* it has a chunk */
+    assert_int_equal(space_set_limit(&s, 5, 1 << 20), 0);
+    assert_int_equal(space_set_limit(&s, 1001, SPACE_NO_LIMIT), 4);
+    assert_int_equal(space_set_limit(&s, 5, 1 << 20), 4);
+    assert_int_equal(space_limited(&s, 5), 4);
+    assert_int_equal(space_limited(&s, 1001), 0);
+    space_check(&s);
+    space_release(&s);
+}
+
 static void test_space_room__a_loaded_slot_is_charged_to_its_owner(void **state)
 {
     struct space s;
@@ -350,6 +394,58 @@ static void test_space_room__a_loaded_slot_is_charged_to_its_owner(void **state)
     }
     assert_int_equal(space_load_finish(&s, &load), 0);
     assert_int_equal(s.groups[0].used, 2 << 20);
+    assert_int_equal(space_limited(&s, 99), 0);
+    assert_int_equal(s.groups[space_set_limit(&s, 99, 4 << 20) - 1].used, 1 << 20); /* a limit that comes later */
+    space_check(&s);
+    space_release(&s);
+}
+
+/* What is left over is charged to nobody, and there are places for limits. */
+static void test_space_room__more_owners_are_loaded_than_there_are_groups(void **state)
+{
+    enum { SLOTS = SPACE_GROUPS_MAX };
+    struct space s;
+    struct space_load load = {0};
+    init_space(&s, (const uint64_t[]){64 << 20}, 1);
+    struct cache_place place = {.epoch = 5, .class = cache_class_of(4 << 10)};
+    for (uint64_t i = 0; i < SLOTS; i++, place.slot++) {
+        if (!i || place.slot == s.slabs[place.slab].slot_count) {
+            place.slab += i > 0;
+            place.slot = 0;
+            assert_int_equal(space_load_slab(&s, 0, &place), 0);
+        }
+        struct cache_record r = {
+            .digest = name_of(i), .seq = i, .plain_len = 4 << 10, .stored_len = 4 << 10, .owner = 1000 + i / 2};
+        assert_int_equal(space_load_slot(&s, &load, 0, &place, &r), 0);
+    }
+    assert_int_equal(space_load_finish(&s, &load), 0);
+    assert_int_equal(s.group_count, SPACE_GROUPS_MAX / 2);
+    assert_int_equal(s.entries, SLOTS);
+    assert_int_equal(s.groups[2].used, 2 * (4 << 10));
+    unsigned group = space_set_limit(&s, 1000 + SLOTS / 2 - 1, 1 << 20);
+    assert_int_equal(group, SPACE_GROUPS_MAX / 2 + 1);
+    assert_int_equal(s.groups[group - 1].used, 0);
+    space_check(&s);
+    space_release(&s);
+}
+
+static void test_space_room__a_chunk_that_moves_stays_its_owners(void **state)
+{
+    struct space s;
+    struct space_slot slot;
+    init_media(&s, (const uint64_t[]){16 << 20, 64 << 20}, 2, 1);
+    assert_int_equal(space_load_finish(&s, &(struct space_load){0}), 0);
+    unsigned group = space_set_limit(&s, 99, 64 << 20);
+    assert_int_equal(put_charged(&s, 1, group, 0), 0);
+    struct digest d = name_of(1);
+    uint32_t old = space_find(&s, &d);
+    assert_int_equal(space_alloc_move(&s, old, CACHE_MEDIA_HDD, &slot), 0);
+    assert_int_equal(slot.owner, 99);
+    assert_int_equal(s.groups[group - 1].used, 256 << 10);
+    assert_int_equal(space_set_limit(&s, 99, SPACE_NO_LIMIT), group);
+    assert_true(space_commit_move(&s, old, slot.id));
+    space_abort(&s, old);
+    assert_int_equal(s.groups[group - 1].used, 128 << 10);
     space_check(&s);
     space_release(&s);
 }
@@ -370,7 +466,11 @@ int main(void)
         cmocka_unit_test(test_space_room__a_group_makes_room_among_its_own),
         cmocka_unit_test(test_space_room__a_group_without_any_room_is_refused_but_for_metadata),
         cmocka_unit_test(test_space_room__a_group_evicts_what_makes_room_or_nothing),
+        cmocka_unit_test(test_space_room__a_limit_comes_and_goes),
+        cmocka_unit_test(test_space_room__a_group_without_chunks_or_a_limit_becomes_anothers),
         cmocka_unit_test(test_space_room__a_loaded_slot_is_charged_to_its_owner),
+        cmocka_unit_test(test_space_room__more_owners_are_loaded_than_there_are_groups),
+        cmocka_unit_test(test_space_room__a_chunk_that_moves_stays_its_owners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,61 @@ static void test_stack__the_same_image_again_is_the_export_that_is_there(void **
     world_release(&w);
 }
 
+static int add_with_quota(struct stack *s, const char *ref, const char *name, uint64_t quota)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    bool added;
+    const struct stack_image image = {.ref = ref, .export_name = name, .quota = quota};
+    return stack_add(s, &image, NULL, &e, &added);
+}
+
+static uint64_t quota_of_image(struct stack *s, const char *export)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(s, export);
+    return stack_export_quota_use(e).size;
+}
+
+/* faces is 40 chunks; its quota of 10 comes with another export of it, counts over restarts, and goes with that. An
+ * image of that name in another store has its own. */
+static void test_stack__a_quota_lasts_as_long_as_an_export_that_brought_it(void **state)
+{
+    struct world w;
+    world_init(&w);
+    struct stack *s = NULL;
+    for (int life = 0; life < 2; life++) {
+        s = start_faces(&w);
+        assert_int_equal(add_with_quota(s, w.faces_ref, "small", 10 * CHUNK), 0);
+        assert_int_equal(add_with_quota(s, w.faces_ref, "more", 20 * CHUNK), -EDQUOT);
+        assert_non_null(strstr(error_text(), "'faces' has a quota of 640.0 KiB"));
+        assert_int_equal(stack_count(s), 2);
+        assert_int_equal(add_with_quota(s, w.other_ref, "other", 20 * CHUNK), 0);
+        assert_int_equal(quota_of_image(s, "faces"), 10 * CHUNK);
+        assert_int_equal(quota_of_image(s, "other"), 20 * CHUNK);
+        assert_int_equal(image_prefetch(image_named(s, "other"), 0, w.other.size), 0);
+        assert_int_equal(image_prefetch(image_named(s, "faces"), 0, w.faces.size), 0);
+        uint64_t used = counter_value(stack_counters, s, "granary_cache_used_bytes");
+        assert_true(used <= 30 * CHUNK + counter_value(stack_counters, s, "granary_cache_metadata_bytes"));
+        assert_int_equal(stack_remove(s, "other"), 0);
+        if (!life)
+            stack_close(s);
+    }
+    assert_int_equal(stack_remove(s, "small"), 0);
+    assert_int_equal(quota_of_image(s, "faces"), 0);
+    assert_int_equal(image_prefetch(image_named(s, "faces"), 0, w.faces.size), 0);
+    assert_true(counter_value(stack_counters, s, "granary_cache_used_bytes") >= 40 * CHUNK);
+    assert_int_equal(add_with_quota(s, w.faces_ref, "faces", 30 * CHUNK), -EDQUOT); /* one that is there gets none */
+    assert_non_null(strstr(error_text(), "'faces' is there without a quota of 1.9 MiB"));
+    assert_int_equal(add_with_quota(s, w.faces_ref, "small", 30 * CHUNK), 0);
+    assert_int_equal(add_with_quota(s, w.faces_ref, "small", 30 * CHUNK), 0);
+    assert_int_equal(add_with_quota(s, w.faces_ref, "small", 0), 0);
+    stack_close(s);
+    s = start(&w, NULL, 0, false);
+    assert_int_equal(add_with_quota(s, w.faces_ref, "faces", 10 * CHUNK), -EDQUOT);
+    assert_non_null(strstr(error_text(), "has none"));
+    stack_close(s);
+    world_release(&w);
+}
+
 static void test_stack__an_export_with_clients_is_not_removed(void **state)
 {
     struct world w;
@@ -247,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stack__an_export_that_is_added_is_read_and_one_that_is_removed_is_gone),
         cmocka_unit_test(test_stack__the_same_image_again_is_the_export_that_is_there),
+        cmocka_unit_test(test_stack__a_quota_lasts_as_long_as_an_export_that_brought_it),
         cmocka_unit_test(test_stack__an_export_with_clients_is_not_removed),
         cmocka_unit_test(test_stack__a_walk_goes_on_behind_what_was_removed),
         cmocka_unit_test(test_stack__what_was_added_starts_with_its_store_away),

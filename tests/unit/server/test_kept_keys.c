@@ -261,6 +261,37 @@ static void test_kept_keys__an_export_whose_name_was_given_at_the_start_does_not
     world_release(&w);
 }
 
+/* What an export brought beside its keys comes back with these; a quota only where it can be had. */
+static void test_kept_keys__a_quota_is_no_reason_to_wait_for_ever(void **state)
+{
+    static const char listed[] = "granary added exports 1\n"
+                                 "unwarmed quota=16777216\0faces@1\0\0mounts-keys\0faces@1";
+    struct bucket b;
+    char name[STACK_EXPORT_NAME_MAX + 1], image[IMAGE_REF_MAX], file[300];
+    bucket_init(&b);
+    snprintf(file, sizeof file, "%s/list", b.w.dir);
+    const struct stack_image wanted = {.ref = b.ref, .export_name = "faces@1", .keys = b.one, .proof = &b.proof};
+    for (int keeps = 0; keeps < 2; keeps++) {
+        CLEANUP_BYTES text = BYTES_INIT(1000);
+        struct added_exports *a;
+        struct stack_export *e = NULL;
+        assert_int_equal(bytes_append(&text, listed, sizeof listed), 0);
+        assert_int_equal(bytes_append(&text, b.ref, strlen(b.ref) + 1), 0);
+        assert_int_equal(io_write_file_owned(file, text.data, text.len), 0);
+        struct stack *s = start(&b.w, NULL, 0, keeps);
+        assert_int_equal(added_exports_open(s, file, -1, &a), 0);
+        assert_true(added_exports_waiting(a, 0, name, image));
+        if (added_exports_put(a, &wanted, ADDED_FOR_MOUNTS, NULL, &e))
+            fail_msg("%s", error_text());
+        assert_int_equal(stack_export_quota(e), keeps ? 16 << 20 : 0);
+        assert_true(stack_export_unwarmed(e));
+        stack_put(e);
+        added_exports_close(a);
+        stack_close(s);
+    }
+    bucket_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_kept_keys__what_is_written_is_found_unless_it_is_torn),
         cmocka_unit_test(test_kept_keys__an_export_without_them_waits_and_the_server_is_failing),
         cmocka_unit_test(test_kept_keys__an_export_whose_name_was_given_at_the_start_does_not_wait),
+        cmocka_unit_test(test_kept_keys__a_quota_is_no_reason_to_wait_for_ever),
     };
     setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);

@@ -70,31 +70,64 @@ static uint64_t all_but_the_first_differ(uint64_t chunk)
     return chunk ? 10000 + chunk : 0;
 }
 
+/* Serve an image beside `faces`, for a mount. */
+static void add_image(struct added_exports *a, struct image_fake *img, const char *name, bool unwarmed)
+{
+    struct store_fake *fake = store_fake_new();
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    char ref[SCRATCH_MAX + 16];
+    image_fake_put(img, fake, name);
+    image_fake_save(fake, w.dir);
+    store_fake_free(fake);
+    snprintf(ref, sizeof ref, "%s/%s", w.dir, name);
+    const struct stack_image image = {.ref = ref, .export_name = name, .unwarmed = unwarmed};
+    assert_int_equal(added_exports_put(a, &image, ADDED_FOR_MOUNTS, NULL, &e), 0);
+}
+
+static void wait_until_held_of(const struct image_fake *img)
+{
+    struct cache_chunk found = {.held = false};
+    while (!found.held) { /* ctest's limit ends it */
+        usleep(10000);
+        cache_query(stack_cache(w.stack), &img->refs[0].digest, 1, &found);
+    }
+}
+
 /* Serve an image beside `faces` until its first chunk is held, and then no more. */
 static bool is_held_after(struct added_exports *a, const struct image_fake *like)
 {
     struct image_fake img = *like;
-    struct store_fake *fake = store_fake_new();
-    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    struct cache_chunk found = {.held = false};
-    char ref[SCRATCH_MAX + 16];
+    struct cache_chunk found;
     bool removed;
-    image_fake_put(&img, fake, "cars");
-    image_fake_save(fake, w.dir);
-    store_fake_free(fake);
-    snprintf(ref, sizeof ref, "%s/cars", w.dir);
-    assert_int_equal(
-        added_exports_put(a, &(struct stack_image){.ref = ref, .export_name = "cars"}, ADDED_FOR_MOUNTS, NULL, &e), 0);
-    while (!found.held) { /* ctest's limit ends it */
-        usleep(10000);
-        cache_query(stack_cache(w.stack), &img.refs[0].digest, 1, &found);
-    }
+    add_image(a, &img, "cars", false);
+    wait_until_held_of(&img);
     assert_int_equal(added_exports_remove(a, "cars", ADDED_FOR_MOUNTS, &removed), 0);
     assert_true(removed);
     cache_query(stack_cache(w.stack), &img.refs[0].digest, 1, &found);
     assert_true(found.cached);
     image_fake_release(&img);
     return found.held;
+}
+
+/* Exports are warmed in the order in which they were added. */
+static void test_start_warm__an_export_that_was_added_without_warming_is_passed_over(void **state)
+{
+    struct added_exports *a;
+    struct start_warm *warm;
+    struct image_fake cars = {.seed = 2, .size = CONTROL_CHUNKS * CONTROL_CHUNK, .chunk_size = CONTROL_CHUNK};
+    struct image_fake boats = {.seed = 3, .size = CONTROL_CHUNKS * CONTROL_CHUNK, .chunk_size = CONTROL_CHUNK};
+    control_world_init(&w);
+    assert_int_equal(added_exports_open(w.stack, NULL, -1, &a), 0);
+    add_image(a, &cars, "cars", true);
+    add_image(a, &boats, "boats", false);
+    assert_int_equal(start_warm_begin(w.stack, &warm), 0);
+    wait_until_held_of(&boats);
+    assert_false(cache_has(stack_cache(w.stack), &cars.refs[0].digest));
+    start_warm_end(warm);
+    added_exports_close(a);
+    image_fake_release(&cars);
+    image_fake_release(&boats);
+    control_world_release(&w);
 }
 
 static void test_start_warm__metadata_is_held_as_long_as_an_export_has_it(void **state)
@@ -174,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_warm__metadata_is_cached_and_held),
         cmocka_unit_test(test_start_warm__a_store_that_is_away_is_no_failure),
+        cmocka_unit_test(test_start_warm__an_export_that_was_added_without_warming_is_passed_over),
         cmocka_unit_test(test_start_warm__metadata_is_held_as_long_as_an_export_has_it),
         cmocka_unit_test(test_start_warm__an_image_says_how_far_its_warming_is),
     };
