@@ -1,6 +1,7 @@
 /* Kubelet finds the driver by its socket in plugins_registry, and asks there for the socket of the driver: it is the
  * same one. So no sidecar (node-driver-registrar) is needed, and one table has the methods of all services, those of
- * the controller too: its calls need nothing and keep nothing, so it does not matter which process answers them. */
+ * the controller too: its calls need nothing and keep nothing, so it does not matter which process answers them, but
+ * for the capacity of a node. */
 #include "csi/driver.h"
 
 #include <malloc.h>
@@ -83,7 +84,7 @@ static enum grpc_status node_info(struct driver *d, const void *request, struct 
 {
     Csi__V1__NodeGetInfoResponse answer = CSI__V1__NODE_GET_INFO_RESPONSE__INIT;
     struct nodes_with_driver nodes;
-    nodes_with_driver_init(&nodes);
+    nodes_with_driver_init(&nodes, d->node_id);
     answer.node_id = (char *)d->node_id;
     answer.accessible_topology = &nodes.topology;
     return reply_with(reply, &answer.base);
@@ -144,6 +145,7 @@ static const struct method {
     {"/csi.v1.Controller/DeleteVolume", &csi__v1__delete_volume_request__descriptor, controller_delete},
     {"/csi.v1.Controller/ValidateVolumeCapabilities", &csi__v1__validate_volume_capabilities_request__descriptor,
      controller_validate},
+    {"/csi.v1.Controller/GetCapacity", &csi__v1__get_capacity_request__descriptor, controller_capacity},
     {"/csi.v1.Node/NodeGetCapabilities", &csi__v1__empty__descriptor, node_capabilities},
     {"/csi.v1.Node/NodeGetInfo", &csi__v1__empty__descriptor, node_info},
     {"/csi.v1.Node/NodeStageVolume", &csi__v1__node_stage_volume_request__descriptor, node_stage},

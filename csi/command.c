@@ -15,7 +15,10 @@
 #include "base/io.h"
 #include "base/text.h"
 
-enum { OUTPUT_MAX = 4096 }; /* bytes of the output's end in which the last sentence is */
+enum {
+    OUTPUT_MAX = 4096,     /* bytes of the output's end in which the last sentence is */
+    STATUS_MAX = 64 << 20, /* bytes; as many as the server makes at most */
+};
 
 /* Set the sentence that granary printed last; return code. */
 static int repeat_sentence(int code, int output, const char *verb)
@@ -77,4 +80,14 @@ int command_run(const char *const *argv, const struct bytes *keys, struct bytes 
     if (!WEXITSTATUS(status))
         return 0;
     return repeat_sentence(WEXITSTATUS(status) == 2 ? -EINVAL : -EIO, output, argv[1]);
+}
+
+int command_status(const char *server, json_t **out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    int rc =
+        command_run((const char *const[]){"granary", "status", "--json", "--quick", "--", server, NULL}, NULL, &text);
+    const uint8_t *begin = text.len ? memchr(text.data, '{', text.len) : NULL; /* after warnings */
+    *out = begin ? json_loadb((const char *)begin, text.len - (size_t)(begin - text.data), 0, NULL) : NULL;
+    return rc;
 }

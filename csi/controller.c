@@ -19,24 +19,24 @@ enum { VOLUME_NAME_MAX = 1024 };
 
 enum grpc_status controller_capabilities(struct driver *d, const void *request, struct grpc_reply *reply)
 {
-    Csi__V1__ControllerServiceCapability__RPC rpc = CSI__V1__CONTROLLER_SERVICE_CAPABILITY__RPC__INIT;
-    Csi__V1__ControllerServiceCapability capability = CSI__V1__CONTROLLER_SERVICE_CAPABILITY__INIT, *list = &capability;
+    static const Csi__V1__ControllerServiceCapability__RPC__Type types[] = {
+        CSI__V1__CONTROLLER_SERVICE_CAPABILITY__RPC__TYPE__CREATE_DELETE_VOLUME,
+        CSI__V1__CONTROLLER_SERVICE_CAPABILITY__RPC__TYPE__GET_CAPACITY}; /* the second on a node alone */
+    enum { COUNT = GR_ARRAY_SIZE(types) };
+    Csi__V1__ControllerServiceCapability__RPC rpcs[COUNT];
+    Csi__V1__ControllerServiceCapability capabilities[COUNT], *list[COUNT];
     Csi__V1__ControllerGetCapabilitiesResponse answer = CSI__V1__CONTROLLER_GET_CAPABILITIES_RESPONSE__INIT;
-    rpc.type = CSI__V1__CONTROLLER_SERVICE_CAPABILITY__RPC__TYPE__CREATE_DELETE_VOLUME;
-    capability.type_case = CSI__V1__CONTROLLER_SERVICE_CAPABILITY__TYPE_RPC;
-    capability.rpc = &rpc;
-    answer.n_capabilities = 1;
-    answer.capabilities = &list;
+    for (size_t i = 0; i < COUNT; i++) {
+        csi__v1__controller_service_capability__rpc__init(&rpcs[i]);
+        csi__v1__controller_service_capability__init(&capabilities[i]);
+        rpcs[i].type = types[i];
+        capabilities[i].type_case = CSI__V1__CONTROLLER_SERVICE_CAPABILITY__TYPE_RPC;
+        capabilities[i].rpc = &rpcs[i];
+        list[i] = &capabilities[i];
+    }
+    answer.n_capabilities = d->is_controller ? 1 : COUNT;
+    answer.capabilities = list;
     return reply_with(reply, &answer.base);
-}
-
-static enum grpc_status check_capabilities(struct grpc_reply *reply, size_t count,
-                                           Csi__V1__VolumeCapability *const *capabilities)
-{
-    enum grpc_status status = count ? GRPC_OK : check_capability(reply, NULL);
-    for (size_t i = 0; i < count && !status; i++)
-        status = check_capability(reply, capabilities[i]);
-    return status;
 }
 
 /* ---- CreateVolume ---- */
@@ -103,7 +103,8 @@ static enum grpc_status check_create(const Csi__V1__CreateVolumeRequest *q, stru
                            "a volume is made without secrets; the class names those of its mounts by "
                            "csi.storage.k8s.io/node-stage-secret-name and node-stage-secret-namespace");
     if (!status)
-        status = check_capabilities(reply, q->n_volume_capabilities, q->volume_capabilities);
+        status = q->n_volume_capabilities ? check_capabilities(reply, q->n_volume_capabilities, q->volume_capabilities)
+                                          : check_capability(reply, NULL);
     if (!status && q->volume_content_source)
         status =
             grpc_fail(reply, GRPC_INVALID_ARGUMENT, "a volume is an image; it is no copy of a snapshot or a volume");
@@ -148,7 +149,7 @@ enum grpc_status controller_create(struct driver *d, const void *request, struct
     volume.volume_id = id;
     volume.n_volume_context = context.len;
     volume.volume_context = context.items;
-    nodes_with_driver_init(&nodes);
+    nodes_with_driver_init(&nodes, NULL);
     volume.n_accessible_topology = 1;
     volume.accessible_topology = &topology;
     answer.volume = &volume;

@@ -2,6 +2,7 @@
 #ifndef GRANARY_CSI_DRIVER_H
 #define GRANARY_CSI_DRIVER_H
 
+#include <jansson.h>
 #include <pthread.h>
 
 #include "base/bytes.h"
@@ -14,6 +15,7 @@ struct driver {
     const char *node_id;
     const char *kubelet_dir; /* kubelet's --root-dir, without a slash at its end */
     const char *socket;
+    bool is_controller;               /* beside external-provisioner, on any node */
     const char *const *inline_stores; /* where the images of inline volumes may lie, or below; as image_ref has them */
     size_t inline_store_count;
     pthread_mutex_t lock; /* guards claims */
@@ -44,6 +46,8 @@ driver_call node_volume_stats, node_volume_health;
 
 /* What external-provisioner has a driver do for the claims of a StorageClass. */
 driver_call controller_capabilities, controller_create, controller_delete, controller_validate;
+/* How much of this node's cache the volumes of a class could have (capacity.c). */
+driver_call controller_capacity;
 
 /* ---- granary (command.c) ---- */
 
@@ -52,5 +56,8 @@ driver_call controller_capabilities, controller_create, controller_delete, contr
  * NULL: drop it. Any thread; no other thread may wait for any child. -EINVAL: granary refuses the command line; -EIO:
  * it failed. Its last sentence is then the error's. */
 GR_MUST_CHECK int command_run(const char *const *argv, const struct bytes *keys, struct bytes *out);
+/* Ask a server, by its socket or mount point, as `granary status` does: linking its client would triple the driver's
+ * memory. *out: the answer, perhaps also with an error; NULL: there is none; json_decref it. Errors of command_run. */
+int command_status(const char *server, json_t **out);
 
 #endif

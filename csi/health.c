@@ -5,13 +5,10 @@
 #include <unistd.h>
 
 #include "attach/attach.h"
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "csi/driver.h"
 #include "csi/place.h"
 #include "csi/request.h"
-
-enum { STATUS_MAX = 64 << 20 }; /* bytes; as many as the server makes at most */
 
 /* Find a mount of ours, and open its directory. GRPC_NOT_FOUND: it is none. */
 static enum grpc_status open_ours(const struct driver *d, const char *path, struct mount_state *out, int *out_fd,
@@ -64,20 +61,14 @@ enum grpc_status node_volume_stats(struct driver *d, const void *request, struct
 
 /* ---- NodeGetVolumeHealth ---- */
 
-/* Fill in what is wrong with a mount's server, as `granary status` says: linking its client would triple the driver's
- * memory. *out_status: the answer, which has the entry's message; json_decref it. False: nothing is wrong. */
+/* Fill in what is wrong with a mount's server, as `granary status` says. *out_status: the answer, which has the entry's
+ * message; json_decref it. False: nothing is wrong. */
 static bool find_fault(const struct mount_state *s, Csi__V1__VolumeHealth__Entry *out, json_t **out_status)
 {
-    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
     *out_status = NULL;
     if (!*s->control) /* a user's server, of which no more is known */
         return false;
-    int rc = command_run((const char *const[]){"granary", "status", "--json", "--quick", "--", s->control, NULL}, NULL,
-                         &text);
-    const uint8_t *begin = text.len ? memchr(text.data, '{', text.len) : NULL; /* after warnings */
-    if (begin)
-        *out_status = json_loadb((const char *)begin, text.len - (size_t)(begin - text.data), 0, NULL);
-    if (rc && !*out_status) {
+    if (command_status(s->control, out_status) && !*out_status) {
         out->status = CSI__V1__VOLUME_HEALTH_ERROR_TYPE__INACCESSIBLE;
         out->reason = (char *)"ServerNotAnswering";
         out->message = (char *)error_text();

@@ -116,6 +116,7 @@ int main(int argc, char **argv)
             return EXIT_USAGE;
         case 'c':
             driver.socket = optarg;
+            driver.is_controller = true;
             break;
         case 'h':
             print_usage(stdout);

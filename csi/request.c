@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attach/attach.h"
+#include "base/digest.h"
 #include "base/text.h"
 #include "format/image_ref.h"
 
@@ -23,15 +24,26 @@ enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *me
     return GRPC_OK;
 }
 
-void nodes_with_driver_init(struct nodes_with_driver *out)
+/* A name that is too long for a label is replaced by digits of its SHA-256. */
+void nodes_with_driver_init(struct nodes_with_driver *out, const char *node)
 {
+    char hex[DIGEST_HEX_SIZE];
     csi__v1__topology__init(&out->topology);
-    csi__v1__entry__init(&out->entry);
-    out->entry.key = (char *)"csi.granary.io/driver";
-    out->entry.value = (char *)"yes";
-    out->list[0] = &out->entry;
-    out->topology.n_segments = 1;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(out->entries); i++) {
+        csi__v1__entry__init(&out->entries[i]);
+        out->list[i] = &out->entries[i];
+    }
+    out->entries[0].key = (char *)"csi.granary.io/driver";
+    out->entries[0].value = (char *)"yes";
+    out->entries[1].key = (char *)"csi.granary.io/node";
+    out->entries[1].value = out->node;
+    out->topology.n_segments = node ? 2 : 1;
     out->topology.segments = out->list;
+    if (!node)
+        return;
+    struct digest digest = digest_of(node, strlen(node));
+    bool fits = strlen(node) <= NODE_VALUE_MAX;
+    snprintf(out->node, sizeof out->node, "%.*s", NODE_VALUE_MAX, fits ? node : digest_hex(&digest, hex));
 }
 
 enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max)
@@ -71,6 +83,15 @@ enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__Volum
     if (!c->access_mode || !c->access_mode->mode)
         return grpc_fail(reply, GRPC_INVALID_ARGUMENT, "volume_capability has no access_mode");
     return check_mount(reply, c->mount);
+}
+
+enum grpc_status check_capabilities(struct grpc_reply *reply, size_t count,
+                                    Csi__V1__VolumeCapability *const *capabilities)
+{
+    enum grpc_status status = GRPC_OK;
+    for (size_t i = 0; i < count && !status; i++)
+        status = check_capability(reply, capabilities[i]);
+    return status;
 }
 
 /* ---- secrets ---- */

@@ -18,18 +18,25 @@ enum {
 /* Pack a message into the reply. */
 enum grpc_status reply_with(struct grpc_reply *reply, const ProtobufCMessage *message);
 
-/* The topology of every node with a driver, and so of every volume of a StorageClass. kubelet makes its segment a label
- * of the node. */
+enum { NODE_VALUE_MAX = 63 }; /* bytes, as Kubernetes limits a label */
+
+/* The topology of every node with a driver, and so of every volume of a StorageClass; or, with a second segment, of one
+ * node. kubelet makes its segments labels of the node. */
 struct nodes_with_driver {
     Csi__V1__Topology topology;
-    Csi__V1__Entry entry, *list[1];
+    Csi__V1__Entry entries[2], *list[2];
+    char node[NODE_VALUE_MAX + 1];
 };
-void nodes_with_driver_init(struct nodes_with_driver *out);
+/* node: its name, of any length; NULL: every node. */
+void nodes_with_driver_init(struct nodes_with_driver *out, const char *node);
 
 /* A required text. field: its name, for the sentence. */
 enum grpc_status check_text(struct grpc_reply *reply, const char *field, const char *value, size_t max);
 /* What a pod wants to do with a volume; NULL: it is missing. */
 enum grpc_status check_capability(struct grpc_reply *reply, const Csi__V1__VolumeCapability *c);
+/* The same for a list, which may be empty. */
+enum grpc_status check_capabilities(struct grpc_reply *reply, size_t count,
+                                    Csi__V1__VolumeCapability *const *capabilities);
 /* Append the S3 keys of a volume to *out, as `granary mount --keys` reads them; nothing without secrets. BYTES_INIT
  * (REQUEST_KEYS_MAX); bytes_wipe it. No sentence has a value in it. */
 enum grpc_status secrets_take(size_t count, Csi__V1__Secret *const *secrets, struct bytes *out,

@@ -51,13 +51,14 @@ def step(text):
 
 step('what the driver is')
 nodes = {'csi.granary.io/driver': 'yes'}
+this_node = {**nodes, 'csi.granary.io/node': 'node1'}
 check('its name', fields(expect('GetPluginInfo', driver.call('/csi.v1.Identity/GetPluginInfo'), 'OK'))[1] == [b'csi.granary.io'])
 check('a controller, and nodes without the driver', expect('GetPluginCapabilities', driver.call('/csi.v1.Identity/GetPluginCapabilities'), 'OK') ==
       b''.join(field(1, field(1, field(1, n))) for n in (1, 2)))
-check('volumes of StorageClasses', expect('ControllerGetCapabilities', driver.call('/csi.v1.Controller/ControllerGetCapabilities'), 'OK') ==
-      field(1, field(1, field(1, 1))))
+check('volumes of StorageClasses, capacity', expect('ControllerGetCapabilities', driver.call('/csi.v1.Controller/ControllerGetCapabilities'), 'OK') ==
+      b''.join(field(1, field(1, field(1, n))) for n in (1, 4)))
 check('it is ready', expect('Probe', driver.call('/csi.v1.Identity/Probe'), 'OK') == field(1, field(1, 1)))
-check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1') + field(3, entries(1, nodes)))
+check('the node', expect('NodeGetInfo', driver.node('GetInfo', b''), 'OK') == field(1, 'node1') + field(3, entries(1, this_node)))
 check('stage, statistics and health', expect('NodeGetCapabilities', driver.node('GetCapabilities', b''), 'OK') ==
       b''.join(field(1, field(1, field(1, n))) for n in (1, 2, 7)))
 check('what kubelet registers', fields(expect('GetInfo', driver.call('/pluginregistration.Registration/GetInfo'), 'OK')) ==

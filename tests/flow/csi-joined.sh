@@ -16,9 +16,16 @@ GRANARY_CONFIG=$W/join.conf start_driver
 mkdir -p "$staging"
 joined="stage('v', '$staging', {'image': '$W/store/faces', "
 answers_with "INTERNAL no server answers at /run/granary/fuse" "$joined'noexec': 'true'})"
+answers_with "UNAVAILABLE no server answers at /run/granary/nbd.sock or /run/granary/fuse" "capacity()"
 background env -u GRANARY_CACHE "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/node-cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>&1
 NODE=$BACKGROUND_PID
 wait_for 60 listens /run/granary/fuse.control
+capacity=$(call "capacity({'image': 's3://b/f'}, {'csi.granary.io/driver': 'yes', 'csi.granary.io/node': 'node1'})")
+[[ $capacity =~ ^OK\ [0-9]+$ ]] && [ "${capacity#OK }" -gt 40000000 ] && [ "${capacity#OK }" -le 67108864 ] || fail "capacity of a cache of 64M: $capacity"
+[ "$(call "capacity()")" = "$capacity" ] || fail "without a topology: $(call "capacity()")"
+[ "$(call "capacity({'quota': 'faces:16M'})")" = "OK 16777216" ] || fail "with a quota: $(call "capacity({'quota': 'faces:16M'})")"
+[ "$(call "capacity(None, {'csi.granary.io/node': 'node2'})")" = "OK 0" ] || fail "of another node"
+answers_with "INVALID_ARGUMENT an image is a filesystem" "capacity(cap=__import__('csi_client').capability(kind=1))"
 answers_with "INVALID_ARGUMENT --memory is the server's: a mount that only joins a server cannot have it" "$joined'memory': '32M'})"
 answers_with "INVALID_ARGUMENT volumeAttributes may not have 'hook': it would run a program of the node" "$joined'hook': '/bin/true'})"
 answers_with "INVALID_ARGUMENT --fence is none or warmed, not 'often'" "$joined'fence': 'often'})"

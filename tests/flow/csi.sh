@@ -46,6 +46,10 @@ background "$CSI" --controller "$W/controller.sock" 2>>"$W/driver.log"
 wait_for 60 listens "$W/controller.sock"
 answer=$(SOCKET=$W/controller.sock && call "create(parameters={'image': '/store/faces'})")
 [[ $answer = "OK "*"'image': '/store/faces'"* ]] || fail "--controller: $answer"
+answer=$(SOCKET=$W/controller.sock && call "capacity()")
+[[ $answer = "UNIMPLEMENTED only the driver of a node knows its capacity" ]] || fail "the capacity of no node: $answer"
+answer=$(SOCKET=$W/controller.sock && call "call('/csi.v1.Controller/ControllerGetCapabilities')")
+[ "$answer" = "OK b'\\n\\x04\\n\\x02\\x08\\x01'" ] || fail "what a controller offers: $answer"
 kill "$BACKGROUND_PID"
 wait_for 60 gone "$BACKGROUND_PID"
 [ ! -e "$W/controller.sock" ] || fail "the controller's socket is left"

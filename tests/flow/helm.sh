@@ -88,6 +88,7 @@ holds "the stores of inline volumes" '.[] | select(.metadata.name == "granary-dr
 holds "no token is mounted by itself" "$pods | all(.automountServiceAccountToken == false)"
 holds "only the provisioner has one" "$containers | map(select(.volumeMounts | any(.name == \"token\")).name) == [\"provisioner\"]"
 holds "the controller has no capability" "$pods | map(select(.serviceAccountName == \"granary-controller\"))[0] | .securityContext.runAsNonRoot and (.containers | all(.securityContext.capabilities.drop == [\"ALL\"]))"
+holds "the provisioner sends no segments of all nodes" "$containers | map(select(.name == \"provisioner\").args)[0] | contains([\"--immediate-topology=false\", \"--strict-topology\"])"
 holds "the class" '.[] | select(.kind == "StorageClass") | .provisioner == "csi.granary.io" and .parameters == {image: "s3://lake/images/${pvc.metadata.name}:latest", noexec: "true", "csi.storage.k8s.io/node-stage-secret-name": "1e3", "csi.storage.k8s.io/node-stage-secret-namespace": "${pvc.namespace}", "csi.storage.k8s.io/node-publish-secret-name": "1e3", "csi.storage.k8s.io/node-publish-secret-namespace": "${pvc.namespace}"}'
 jq -r '.[] | select(.metadata.name == "granary-faces" and .kind == "ConfigMap").data["dataset.sh"]' "$W/objects.json" |
     diff -B "$CHART/files/dataset.sh" - || fail "the script is another one in its ConfigMap"

@@ -73,6 +73,12 @@ class Driver:
         pairs = [fields(e) for e in volume[3]]
         return code, (volume[2][0].decode(), {e[1][0].decode(): e[2][0].decode() for e in pairs}, volume[5])
 
+    def capacity(self, parameters=None, topology=None, cap=b''):
+        """GetCapacity: (code, sentence or bytes)"""
+        code, reply = self.call('/csi.v1.Controller/GetCapacity', (field(1, cap) if cap else b'') + entries(2, parameters) +
+                                (field(3, entries(1, topology)) if topology else b''))
+        return code, fields(reply).get(1, [0])[0] if code == 'OK' else reply
+
     def node(self, method, request, timeout=300):
         return self.call('/csi.v1.Node/Node' + method, request, timeout)
 
