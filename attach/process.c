@@ -86,7 +86,11 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
     /* descriptor 3 may be replaced below: move the pipe out of its way */
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
-    /* descriptors 0 to 3; everything else the caller has open is close-on-exec */
+    /* What the caller of a command has open is no business of a process that outlives the command: a file would keep
+     * its filesystem mounted, and a lock would stay. */
+    if (spec->session && !spec->supervised)
+        close_range(FIRST_PASSED_FD, ~0U, CLOSE_RANGE_CLOEXEC);
+    /* descriptors 0 to 3; everything else that this program has opened is close-on-exec */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     dup2(spec->input ? spec->input : null, STDIN_FILENO);
     dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
