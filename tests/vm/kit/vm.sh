@@ -1,7 +1,8 @@
 #!/bin/bash
 # vm.sh: run a script in a throw-away VM with Debian's cloud kernel: nbd, erofs, ext4, overlay, loop, fuse, cgroup2.
 #
-#   vm.sh prepare DIR                       once: the kernel and a base initramfs into DIR (apt; nothing is installed)
+#   vm.sh prepare DIR [SUITE]               once: the kernel and a base initramfs into DIR (apt; nothing is installed);
+#       SUITE: that of another Debian suite, by apt lists of its own in DIR (trixie: Linux 6.12, with ublk)
 #   vm.sh run [options] DIR SCRIPT [ARG...]
 #       boots a prepared DIR (seconds, emulated), runs `sh SCRIPT ARG...` as root with its output on stdout, exits with
 #       its status. 124: timed out. 125: the guest died before the script ended (the console's tail is on stderr).
@@ -16,7 +17,7 @@
 # The guest ends by sysrq, not by a shutdown: a hung nbd device cannot hold it.
 set -euo pipefail
 
-MODULES="crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs crc32c_generic ext4 overlay loop fuse nbd"
+MODULES="ublk_drv crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs crc32c_generic ext4 overlay loop fuse nbd"
 . "$(dirname "$(readlink -f "$0")")/../../../tools/packages.sh"
 
 die() { echo "vm.sh: $*" >&2; exit 2; }
@@ -36,20 +37,37 @@ pack() { (cd "$1" && find . | cpio -o -H newc --quiet -R 0:0); }
 
 prepared() { [ -s "$1/vmlinuz" ] && [ -s "$1/base.cpio" ] && [ "$1/base.cpio" -nt "$0" ]; }
 
-# The kernel's package is unpacked, never installed.
+# suite_options SUITE: $apt becomes the options by which apt knows that suite, from the mirror that this machine uses
+suite_options() {
+    local site
+    # shellcheck disable=SC2016
+    site=$(apt-get indextargets --format '$(SITE) $(RELEASE)' | awk '$2 ~ /^[a-z]+$/ && !n++ {print $1}')
+    mkdir -p apt/lists/partial apt/cache/archives/partial
+    echo "deb ${site:-http://deb.debian.org/debian} $1 main" >apt/sources.list
+    apt=(-o Dir::Etc::sourceparts=- -o "Dir::Etc::sourcelist=$PWD/apt/sources.list" -o "Dir::State::lists=$PWD/apt/lists"
+        -o "Dir::Cache=$PWD/apt/cache" -o Dir::State::status=/dev/null)
+    apt-get "${apt[@]}" update -q >apt.log 2>&1 || die "cannot read the lists of $1 (see $PWD/apt.log)"
+}
+
+# fetch_kernel [SUITE]: the kernel's package is unpacked, never installed
 fetch_kernel() {
-    local package
-    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ && !n++ {print $2}')
+    local package apt=()
+    [ -z "${1:-}" ] || suite_options "$1"
+    package=$(apt-cache "${apt[@]}" depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ && !n++ {print $2}')
     if [ -z "$package" ]; then
-        apt-get update -q >apt.log 2>&1 || die "apt-get update failed (see $PWD/apt.log)"
-        package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ && !n++ {print $2}')
+        apt-get "${apt[@]}" update -q >apt.log 2>&1 || die "apt-get update failed (see $PWD/apt.log)"
+        package=$(apt-cache "${apt[@]}" depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ && !n++ {print $2}')
     fi
-    apt-get download -q "$package" >>apt.log 2>&1 || { apt-get update -q && apt-get download -q "$package"; } \
-        >>apt.log 2>&1 || die "cannot download ${package:-linux-image-cloud-amd64} (see $PWD/apt.log)"
+    apt-get "${apt[@]}" download -q "$package" >>apt.log 2>&1 ||
+        { apt-get "${apt[@]}" update -q && apt-get "${apt[@]}" download -q "$package"; } >>apt.log 2>&1 ||
+        die "cannot download ${package:-linux-image-cloud-amd64} (see $PWD/apt.log)"
     rm -rf kernel
     dpkg -x "$package"_*.deb kernel
     rm "$package"_*.deb
     cp kernel/boot/vmlinuz-* vmlinuz.part
+    # newer suites have them below usr/lib, and packed
+    [ -d kernel/lib/modules ] || { mkdir -p kernel/lib && mv kernel/usr/lib/modules kernel/lib/; }
+    find kernel/lib/modules -name '*.ko.xz' -exec xz -d {} +
     rm -r kernel/boot kernel/usr
     depmod -b kernel "$(basename kernel/lib/modules/*)"
     mv vmlinuz.part vmlinuz
@@ -102,7 +120,7 @@ prepare() {
     flock 8 # two tests may prepare at once
     ! prepared "$1" || return 0
     cd "$1"
-    [ -s vmlinuz ] || fetch_kernel
+    [ -s vmlinuz ] || fetch_kernel "${2:-}"
     root=$PWD/root
     rm -rf root
     mkdir -p root/{bin,sbin,usr/bin,usr/sbin,proc,sys,dev,mnt,tmp,run,out,etc,mods,root,var}
@@ -131,8 +149,9 @@ boot() {
     local timeout=$1 mem=$2 cpus=$3 network=$4 rc=0
     mkfifo "$w/stdin"
     exec 9<>"$w/stdin" # a stdin that never ends: at its end qemu would close the port
+    # cx16: with it Linux 6.12 dies at random in kmalloc, under this emulation
     # no_timer_check: a machine too busy to tick ten times in the kernel's test of it made the guest panic at boot
-    timeout -k 5 "$timeout" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -m "$mem" -smp "$cpus" \
+    timeout -k 5 "$timeout" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -m "$mem" -smp "$cpus" \
         -nodefaults -no-reboot -display none -kernel "$dir/vmlinuz" -initrd "$w/initrd" \
         -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off no_timer_check" -serial "file:$w/console" \
         -device virtio-serial-pci -chardev stdio,id=o,signal=off -device virtserialport,chardev=o \
@@ -189,7 +208,7 @@ run() {
 }
 
 case ${1:-} in
-    prepare) [ $# = 2 ] || usage; prepare "$2";;
+    prepare) [ $# = 2 ] || [ $# = 3 ] || usage; prepare "${@:2}";;
     run) shift; run "$@";;
     *) usage;;
 esac
