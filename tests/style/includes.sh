@@ -32,6 +32,7 @@ check_includes() {
             sees["plugin"] = below " plugin"
             sees["fuse"] = below " fuse"
             sees["nbd"] = below " nbd"
+            sees["ublk"] = below " ublk"
             sees["cli"] = stack " upkeep imagebuild attach cli"
             sees["csi"] = "base format net attach csi"
             sees["labels"] = "base format net attach labels"
