@@ -20,11 +20,11 @@ struct mount_state {
     char dir[PATH_MAX];        /* mount point */
     char image[STATE_REF_MAX]; /* the reference as the user gave it */
     struct digest digest, content_root;
-    char method[8];                  /* "nbd" or "fuse" */
+    char method[8];                  /* "nbd", "ublk" or "fuse" */
     char socket[PATH_MAX];           /* the server's; for "fuse" the directory that shows its files */
     char control[PATH_MAX];          /* the server's control socket; empty: unknown */
-    char device[32];                 /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
-    char device_mark[24];            /* of an nbd device: device_nbd_mark at the attach */
+    char device[32];                 /* "/dev/nbd0", "/dev/ublkb0", "/dev/loop0"; empty: none yet */
+    char device_mark[24];            /* device_nbd_mark or device_ublk_mark at the attach */
     char fuse_file[PATH_MAX];        /* the loop device's backing file; empty: none */
     char export_name[STATE_REF_MAX]; /* export that mounts added or found; empty: none yet, or --socket */
     char server_dir[64];             /* directory of a server that mounts share; empty: a user's server */

@@ -124,8 +124,12 @@ static int add_mount(void *arg, const struct mount_state *s)
         if (!is_of_mount(export, s))
             continue;
         json_array_append_new(json_object_get(export, "mounts"), json_lossy(s->dir));
-        if (strcmp(s->method, "nbd") || !mount_device_attached(s))
+        if (!strcmp(s->method, "fuse") || !mount_device_attached(s))
             continue;
+        if (!strcmp(s->method, "ublk")) { /* it needs no reconnect daemon */
+            json_array_append_new(json_object_get(export, "devices"), json_pack("{s:s}", "device", s->device));
+            continue;
+        }
         pid_t keeper = keep_holder(s->device);
         json_array_append_new(
             json_object_get(export, "devices"),

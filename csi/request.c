@@ -202,7 +202,8 @@ static const char *forbidden(const char *key)
                 {"peer-listen", "it is the node's, in granary.conf"},
                 {"peer-tls", "it is the node's, in granary.conf"},
                 {"socket", "it would join a server of the node's administrator"},
-                {"trust", "keys are the node's, in granary.conf"}};
+                {"trust", "keys are the node's, in granary.conf"},
+                {"ublk", "the driver's container does not make its devices"}};
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)
         if (!strcmp(key, keys[i].key))
             return keys[i].why;

@@ -2,7 +2,7 @@
 # Sourced by the tests in tests/flow and tests/vm: where the programs are, a directory of one's own, a server to talk
 # to.
 #
-#   GRANARY, PLUGIN, NBD, TREECMP   the programs under test, and the comparer of trees
+#   GRANARY, PLUGIN, NBD, UBLK, TREECMP   the programs under test, and the comparer of trees
 #   W                 a scratch directory, gone at the end; every process started by `background` is gone by then too
 
 set -euo pipefail
@@ -12,6 +12,7 @@ export GRANARY_SOURCE=${GRANARY_SOURCE:-$(readlink -f "$(dirname "${BASH_SOURCE[
 export GRANARY=$GRANARY_BUILD/cli/granary
 export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 export NBD=$GRANARY_BUILD/nbd/granary-nbd
+export UBLK=$GRANARY_BUILD/ublk/granary-ublk
 export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
 export LC_ALL=C
 # What tools/packages.sh installs goes before others of its name: the python3 of a pyenv takes 0.15 s to start, not 0.02.

@@ -1,5 +1,5 @@
-/* Block devices under a mount: kernel nbd over netlink, and a direct-I/O loop device on a file of granary-fuse where
- * the kernel has no nbd. */
+/* Block devices under a mount: kernel nbd over netlink, ublk, and a direct-I/O loop device on a file of granary-fuse
+ * where the kernel has neither. */
 #ifndef GRANARY_ATTACH_DEVICE_DEVICE_H
 #define GRANARY_ATTACH_DEVICE_DEVICE_H
 
@@ -16,8 +16,8 @@ enum {
     MODULE_REMEDY_MAX = 256
 };
 
-/* Write a clause that says how to get a module that this kernel lacks ("nbd", "erofs", "ext4", "fuse" or "loop"), with
- * the package of this distribution where it is known; return out. */
+/* Write a clause that says how to get a module that this kernel lacks ("nbd", "ublk_drv", "erofs", "ext4", "fuse" or
+ * "loop"), with the package of this distribution where it is known; return out. */
 const char *module_remedy_here(const char *module, char out[MODULE_REMEDY_MAX]);
 
 /* Load the nbd module if it is missing. -ENODEV, with a remedy for this distribution. */
@@ -51,6 +51,19 @@ GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root
  * mark). -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the
  * kernel does not answer (see deadline_call). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
+
+/* Load the ublk module if it is missing. -ENODEV, with a remedy. */
+GR_MUST_CHECK int device_ublk_available(void);
+/* Read the mark that tells this disk from a later one of the same device. Empty: there is none. */
+void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX]);
+/* Have the server at the socket answer all reads of the device with EIO, those in progress when their own time is over.
+ * wait_ms: for a server that was just started. -EIO, in the server's words; -ECONNREFUSED, -ENOENT: no server is there;
+ * -ETIMEDOUT. */
+GR_MUST_CHECK int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms);
+/* Remove the device, also when its server is gone. Returns 0 and does nothing if it is gone, or another disk (another
+ * mark). -EBUSY: it is mounted, and is never removed under a mount, since erofs would read zeros.
+ * -ETIMEDOUT: a server that is stopped holds it. */
+GR_MUST_CHECK int device_ublk_remove(const char *device, const char *mark);
 
 /* Attach a read-only direct-I/O loop device to file. It detaches itself at its last close: keep *out_fd open until the
  * device is mounted. */

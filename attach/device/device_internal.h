@@ -71,6 +71,20 @@ GR_MUST_CHECK int export_check(const struct export_check *check);
  * ends the wait. The errors of export_check. */
 GR_MUST_CHECK int export_check_wait(const struct export_check *check, const char *socket);
 
+/* Whether to go on waiting for an answer: 0, or why not, with the errors of export_check. deadline_ms: for a server
+ * that was there before. */
+GR_MUST_CHECK int export_check_still(const struct export_check *check, uint64_t deadline_ms);
+
+/* ---- a device that granary-ublk makes (device_ublk.c) ---- */
+
+/* Have the server at check->socket show the export as a device, and compare that with the image. out: the device's
+ * path; out_mark: its device_ublk_mark. *out_fd: the device is removed when this is closed before device_ublk_keep.
+ * -ESTALE: it is another image; -EIO: the server refuses, in its words; others as export_check. */
+GR_MUST_CHECK int device_ublk_attach(const struct export_check *check, char out[DEVICE_NAME_MAX],
+                                     char out_mark[DEVICE_MARK_MAX], int *out_fd);
+/* The device is written down: it stays when fd is closed. Errors as above. */
+GR_MUST_CHECK int device_ublk_keep(const struct export_check *check, int fd);
+
 /* ---- the kernel's nbd devices over generic netlink, which needs CAP_SYS_ADMIN (nbd_netlink.c) ---- */
 
 /* A pair of netlink sockets; watches one device; one thread at a time. */

@@ -34,8 +34,7 @@ enum {
 
 DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 
-/* Return 0 to go on waiting, or why not. */
-static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
+int export_check_still(const struct export_check *check, uint64_t deadline_ms)
 {
     int rc = cancel_check(check->cancel);
     if (rc)
@@ -56,7 +55,7 @@ int export_check_wait(const struct export_check *check, const char *socket)
             return rc < 0 ? rc : 0;
         if (!check->server)
             return error_set(-ECONNREFUSED, "no server listens on %s", socket);
-        rc = still_wanted(check, UINT64_MAX);
+        rc = export_check_still(check, UINT64_MAX);
         if (rc)
             return rc;
         usleep(STEP_MS * 1000 / 4);
@@ -70,7 +69,7 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
         return error_set(-EIO, "cannot connect to the server: %s", nbd_get_error());
     uint64_t deadline = clock_now_ms() + JOIN_MS;
     while (nbd_aio_is_connecting(h)) {
-        int rc = still_wanted(check, deadline);
+        int rc = export_check_still(check, deadline);
         if (rc)
             return rc;
         if (nbd_poll(h, STEP_MS) < 0)
@@ -80,7 +79,7 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
         return 0;
     /* A server of ours that closed the connection writes the reason to its log before it ends. */
     deadline = clock_now_ms() + ENDING_MS;
-    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
+    while (check->server && clock_now_ms() < deadline && !export_check_still(check, UINT64_MAX))
         usleep(STEP_MS * 1000 / 4);
     return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
@@ -104,7 +103,7 @@ static int ask_file(const struct export_check *check, struct nbd_export *out)
     uint64_t deadline = clock_now_ms() + JOIN_MS;
     int rc;
     while ((rc = deadline_call(export_check_look_at, path, LOOK_MS)) == -ETIMEDOUT) {
-        rc = still_wanted(check, deadline);
+        rc = export_check_still(check, deadline);
         if (rc)
             return rc;
     }

@@ -2,7 +2,7 @@
  * undoing a failed mount, for umount, and for cleaning up after a crash: it takes down what the state names, in
  * reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, or FUSE + loop)
+ *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, ublk, or FUSE + loop)
  *          -> tuned -> mounted -> warmed
  *
  * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
@@ -98,7 +98,10 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
                                        .cancel = c->cancel};
     if (rc)
         return rc;
-    rc = export_check(&check);
+    if (c->ublk) /* the export is checked at the attach */
+        rc = export_check_wait(&check, *s->control ? s->control : s->socket);
+    else
+        rc = export_check(&check);
     return rc == -EIO && !c->socket ? mount_server_explain(s, rc) : rc;
 }
 
@@ -211,13 +214,15 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     int rc = resolve_dir(c->dir, &dir);
     if (!rc)
         rc = mount_check_mount_point(dir);
-    if (!rc && !c->fuse)
+    if (!rc && c->ublk)
+        rc = device_ublk_available();
+    else if (!rc && !c->fuse)
         rc = device_nbd_available();
     if (rc)
         return rc;
     state_name(dir, out);
     snprintf(out->image, sizeof out->image, "%s", c->image);
-    snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
+    snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : c->ublk ? "ublk" : "nbd");
     snprintf(out->fs, sizeof out->fs, "%s", c->fs);
     out->noexec = c->noexec;
     unmount_stale(out->id);

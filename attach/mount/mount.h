@@ -34,6 +34,7 @@ struct mount_config {
                              that this one can be removed from it again */
     bool noexec;          /* mount with noexec */
     bool fuse;            /* FUSE and a loop device instead of kernel nbd */
+    bool ublk;            /* ublk instead; not with fuse */
     unsigned connections; /* of kernel nbd; 0: the default, 4 */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */

@@ -1,18 +1,19 @@
-/* The two kinds of device fail differently. An nbd device outlives its server, and a reconnect daemon connects it
- * again; it is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last
- * close; it is identified by that file. */
+/* The kinds of device fail differently. An nbd device outlives its server, and a reconnect daemon connects it again. A
+ * ublk device does, too, and the next server takes it over. Both are identified by their marks. A loop device stands on
+ * a file of granary-fuse and detaches itself at its last close; it is identified by that file. */
 #include "attach/mount/mount_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "attach/device/device.h"
+#include "attach/device/device_internal.h"
 #include "attach/keeper/keeper.h"
 #include "attach/server/service.h"
 #include "base/cleanup.h"
+#include "base/error.h"
 
-enum { NBD_CONNECTIONS = 4 };
+enum { NBD_CONNECTIONS = 4, SERVER_START_MS = 15000 };
 
 /* ---- kernel nbd ---- */
 
@@ -72,6 +73,42 @@ static int detach_nbd(const struct mount_state *s)
     return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
 }
 
+/* ---- ublk ---- */
+
+static bool is_ublk(const struct mount_state *s)
+{
+    return !strcmp(s->method, "ublk");
+}
+
+/* Have the server make a device, and keep it once it is written down. If this process is killed before, the server
+ * removes it. */
+static int make_ublk(const struct mount_config *c, struct mount_state *s)
+{
+    const struct export_check check = {.socket = s->socket,
+                                       .name = c->export_name,
+                                       .size = c->size,
+                                       .content_root = c->content_root,
+                                       .server = s->server.pid ? &s->server : NULL,
+                                       .cancel = c->cancel};
+    CLEANUP_FD int fd = -1;
+    int rc = device_ublk_attach(&check, s->device, s->device_mark, &fd);
+    if (rc) {
+        *s->device = 0;
+        return rc;
+    }
+    rc = state_save(s);
+    return rc ? rc : device_ublk_keep(&check, fd);
+}
+
+/* Only a server can end reads, so one of mounts that died is started again for that. */
+static int fail_ublk(const struct mount_state *s)
+{
+    int rc = *s->device ? mount_server_tend(s) : 0;
+    if (*s->device && rc >= 0)
+        rc = device_ublk_fail(s->socket, s->device, rc ? SERVER_START_MS : 0);
+    return rc ? error_prefix(rc, "%s stays, and what reads it waits until its server is started again", s->device) : 0;
+}
+
 /* ---- a loop device on a file of granary-fuse ---- */
 
 /* Attach a loop device to the export's file. */
@@ -86,20 +123,20 @@ static int attach_loop(const struct mount_config *c, struct mount_state *s, int 
     return rc ? rc : state_save(s);
 }
 
-/* ---- either ---- */
+/* ---- any of them ---- */
 
 /* A loop device's descriptor is passed back: with autoclear, closing it would detach the device. */
 int mount_device_make(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     *out_fd = -1;
-    return c->fuse ? attach_loop(c, s, out_fd) : make_nbd(c, s);
+    return c->fuse ? attach_loop(c, s, out_fd) : c->ublk ? make_ublk(c, s) : make_nbd(c, s);
 }
 
 /* A reconnect daemon that died is started again from its state file. */
 int mount_device_tend(const struct mount_state *s)
 {
     struct keep_state k;
-    if (*s->fuse_file || keep_holder(s->device))
+    if (*s->fuse_file || is_ublk(s) || keep_holder(s->device))
         return 0;
     int rc = keep_state_load(s->device, &k);
     return rc ? rc : start_keeper(s, &k);
@@ -111,7 +148,10 @@ bool mount_device_attached(const struct mount_state *s)
     char mark[DEVICE_MARK_MAX];
     if (*s->fuse_file)
         return device_loop_stands_on(s->device, s->fuse_file);
-    device_nbd_mark(s->device, mark);
+    if (is_ublk(s))
+        device_ublk_mark(s->device, mark);
+    else
+        device_nbd_mark(s->device, mark);
     return *mark && !strcmp(mark, s->device_mark);
 }
 
@@ -119,6 +159,8 @@ int mount_device_cut(const struct mount_state *s)
 {
     if (*s->fuse_file)
         return 0; /* FUSE aborted when its server ended */
+    if (is_ublk(s))
+        return fail_ublk(s);
     return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
 }
 
@@ -127,5 +169,7 @@ int mount_device_take_down(const struct mount_state *s, bool force)
 {
     if (!*s->device || (force && *s->fuse_file && device_claimed(s->device)))
         return 0;
+    if (is_ublk(s))
+        return device_ublk_remove(s->device, s->device_mark);
     return *s->fuse_file ? device_loop_detach(s->device, s->fuse_file) : detach_nbd(s);
 }

@@ -36,12 +36,12 @@ GR_MUST_CHECK int mount_server_leave(struct mount_state *s);
 /* End servers that no mount uses any more. The caller has node_lock. */
 void mount_servers_sweep_locked(void);
 
-/* ---- the device: kernel nbd with its reconnect daemon, or a loop device on a file of granary-fuse (mount_device.c)
- * ---- */
+/* ---- the device: kernel nbd with its reconnect daemon, ublk, or a loop device on a file of granary-fuse
+ * (mount_device.c) ---- */
 
 /* Attach the image that the state's server has. Each step is saved in the state before the next. After a failure:
  * mount_device_take_down. *out_fd: a loop device detaches itself at its last close, so keep this open until it is
- * mounted, then close it; -1 for nbd. */
+ * mounted, then close it; -1 for the others. */
 GR_MUST_CHECK int mount_device_make(const struct mount_config *config, struct mount_state *state, int *out_fd);
 
 /* Replace a reconnect daemon that died. Returns 1 when it did; 0 when the daemon is alive, or the device has none. */

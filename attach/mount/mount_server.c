@@ -47,6 +47,19 @@ static bool is_fuse(const struct mount_state *s)
     return !strcmp(s->method, "fuse");
 }
 
+/* How the servers of the methods differ. */
+static const struct method {
+    const char *name, *socket, *option; /* of state.method; the socket or directory; the option of `granary serve` */
+} methods[] = {{"nbd", "nbd.sock", "--socket"}, {"ublk", SERVER_UBLK_SOCKET, "--ublk"}, {"fuse", "fuse", "--fuse"}};
+
+static const struct method *method_of(const struct mount_state *s)
+{
+    const struct method *m = methods;
+    while (strcmp(m->name, s->method) != 0 && m + 1 < methods + GR_ARRAY_SIZE(methods))
+        m++;
+    return m;
+}
+
 /* ---- the directory ---- */
 
 /* Derive the server's directory and sockets from its options and the method: mounts with equal options share a server.
@@ -64,7 +77,7 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
         return error_no_memory();
     struct digest d = digest_of(text.data, text.len);
     snprintf(s->server_dir, sizeof s->server_dir, "%s/" PREFIX "%.16s", STATE_ROOT, digest_hex(&d, hex));
-    snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, is_fuse(s) ? "fuse" : "nbd.sock");
+    snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, method_of(s)->socket);
     snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
     return 0;
 }
@@ -120,7 +133,7 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
     if (rc)
         return rc;
     VEC(const char *) argv = {0};
-    const char *const fixed[] = {program, "serve", c->fuse ? "--fuse" : "--socket", s->socket, "--control", s->control};
+    const char *const fixed[] = {program, "serve", method_of(s)->option, s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
     if (!rc && !starts_bare(c))
@@ -149,7 +162,7 @@ static int start_again_locked(struct mount_state *s)
     while (listen_answered(s->control) > 0 && clock_now_ms() < deadline);
     if (clock_now_ms() >= deadline)
         return error_set(-EBUSY,
-                         "the server of other mounts died, and its granary-nbd, which listens on %s, does not "
+                         "the server of other mounts died, and its front end, which listens on %s, does not "
                          "end; end it ('fuser %s' shows it) and try again",
                          s->control, s->control);
     return server_dir_start_again(s->server_dir, &s->server);
@@ -208,8 +221,8 @@ static void warn_of_others(const struct mount_state *s)
 /* Whether to use a server that a user started at the usual place. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
-    const char *place = c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock";
-    char control[sizeof s->control];
+    char place[sizeof s->socket - 16], control[sizeof s->control];
+    snprintf(place, sizeof place, STATE_ROOT "/%s", method_of(s)->socket);
     snprintf(control, sizeof control, "%s.control", place);
     if (!c->joins || listen_answered(control) <= 0)
         return false;
@@ -224,9 +237,11 @@ static int join_only(const struct mount_config *c, struct mount_state *s)
 {
     if (joins_users(c, s))
         return state_save(s);
-    return error_set(-ENOENT, "no server answers at %s, and this mount may start none; start 'granary serve%s'",
-                     c->fuse ? STATE_ROOT "/fuse" : STATE_ROOT "/nbd.sock",
-                     c->fuse ? " --fuse " STATE_ROOT "/fuse" : "");
+    const struct method *m = method_of(s);
+    return error_set(-ENOENT,
+                     "no server answers at " STATE_ROOT
+                     "/%s, and this mount may start none; start 'granary serve %s " STATE_ROOT "/%s'",
+                     m->socket, m->option, m->socket);
 }
 
 /* Whether a mount of that server has a device. */
@@ -249,7 +264,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     if (rc)
         return rc;
     s->server = server_dir_alive(s->server_dir);
-    /* Readers of an nbd device wait for a dead server; those of a FUSE mount got errors. */
+    /* Readers of an nbd or ublk device wait for a dead server; those of a FUSE mount got errors. */
     if (!s->server.pid && !is_fuse(s) && state_each(visit_attached, s->server_dir)) {
         rc = start_again_locked(s);
         if (!rc)

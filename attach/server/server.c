@@ -371,8 +371,10 @@ static void server_release(struct server *s)
 /* The child may outlive `ending` for END_MS, so the loop ends with the child. */
 int server_run(const struct server_config *config)
 {
+    static const char *const names[] = {
+        [SERVER_NBD] = "granary-nbd", [SERVER_FUSE] = "granary-fuse", [SERVER_UBLK] = "granary-ublk"};
     struct server s = {.config = config,
-                       .name = config->fuse ? "granary-fuse" : "granary-nbd",
+                       .name = names[server_kind_of(config)],
                        .listen_fd = -1,
                        .signal_fd = -1,
                        .output = CHILD_OUTPUT_INIT,

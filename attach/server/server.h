@@ -1,4 +1,5 @@
-/* A supervised server: granary-nbd on a socket that the supervisor holds, or granary-fuse on a mount that it holds. */
+/* A supervised server: granary-nbd or granary-ublk on a socket that the supervisor holds, or granary-fuse on a mount
+ * that it holds. */
 #ifndef GRANARY_ATTACH_SERVER_SERVER_H
 #define GRANARY_ATTACH_SERVER_SERVER_H
 
@@ -30,9 +31,12 @@ GR_MUST_CHECK int socket_access_apply(const struct socket_access *access, const 
 
 /* ---- the server ---- */
 
-/* Find the program that answers clients: granary-nbd, or with fuse granary-fuse. GRANARY_NBD and GRANARY_FUSE name it;
- * else it is beside this program, or its bare name. free *out. */
-GR_MUST_CHECK int server_program(bool fuse, char **out);
+/* The programs that answer clients: granary-nbd, granary-fuse, granary-ublk. */
+enum server_kind { SERVER_NBD, SERVER_FUSE, SERVER_UBLK };
+
+/* Find the program. GRANARY_NBD, GRANARY_FUSE and GRANARY_UBLK name it; else it is beside this program, or its bare
+ * name. free *out. */
+GR_MUST_CHECK int server_program(enum server_kind kind, char **out);
 
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store occupies one */
 
@@ -43,6 +47,7 @@ struct server_config {
     const char *const *parameters; /* "KEY=VALUE" for the front end; without image and control */
     size_t parameter_count;
     const char *socket;  /* unix path, or NULL: */
+    bool ublk;           /* the socket is granary-ublk's: mounts ask there for devices */
     const char *listen;  /* HOST:PORT, or NULL: */
     const char *fuse;    /* a directory in which granary-fuse shows the exports as files */
     const char *control; /* unix path of the control socket */

@@ -62,10 +62,22 @@ static int find_part(const char *variable, const char *built, const char *instal
     return *out ? 0 : error_no_memory();
 }
 
-int server_program(bool fuse, char **out)
+int server_program(enum server_kind kind, char **out)
 {
-    return fuse ? find_part("GRANARY_FUSE", "../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse", out)
-                : find_part("GRANARY_NBD", "../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd", out);
+    static const struct part {
+        const char *variable, *built, *installed;
+    } parts[] = {
+        [SERVER_NBD] = {"GRANARY_NBD", "../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd"},
+        [SERVER_FUSE] = {"GRANARY_FUSE", "../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"},
+        [SERVER_UBLK] = {"GRANARY_UBLK", "../ublk/granary-ublk", GRANARY_LIBEXEC_FROM_BIN "/granary-ublk"},
+    };
+    const struct part *p = &parts[kind];
+    return find_part(p->variable, p->built, p->installed, out);
+}
+
+enum server_kind server_kind_of(const struct server_config *c)
+{
+    return c->fuse ? SERVER_FUSE : c->ublk ? SERVER_UBLK : SERVER_NBD;
 }
 
 /* ---- the child's command line ---- */
@@ -88,7 +100,7 @@ int server_child_argv(const struct server_config *c, server_child_words *out)
     CLEANUP_FREE char *path = NULL;
     char threads[16];
     snprintf(threads, sizeof threads, "-t%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    int rc = server_program(c->fuse, &path);
+    int rc = server_program(server_kind_of(c), &path);
     if (!rc)
         rc = add_word(out, "%s", path);
     if (!rc)

@@ -3,6 +3,7 @@
  * every running server has a record. */
 #include "attach/server/server_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,12 +17,14 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "base/vec.h"
 
 #define LOG "serve.log"
 #define FORMAT "granary server 1"
 
-enum { RECORD_MAX = 1 << 20 }; /* bytes */
+enum { RECORD_MAX = 1 << 20 /* bytes */, CLEAR_MS = 15000 };
 
 /* A record that was read. */
 struct record {
@@ -120,7 +123,8 @@ int server_dir_start(const char *dir, const char *const *argv, struct process *o
     return rc;
 }
 
-/* What an earlier server left is removed first; its directory is made anew. */
+/* What an earlier server left is removed first, and its directory is made anew; a device that is still mounted
+ * somewhere keeps its record, for the server that begins here. */
 int server_dir_make(const char *dir)
 {
     server_dir_remove(dir);
@@ -150,10 +154,37 @@ int server_dir_explain(const char *dir, int rc)
     return service_log_explain(dir, LOG, "the server cannot serve the image", rc);
 }
 
-/* The FUSE mount of a dead server must go first, else its directory cannot be removed. */
+/* Remove the ublk devices of a server that was killed: the directory has their records. Returns whether none is left.
+ */
+static bool clear_devices(const char *dir)
+{
+    char path[PATH_MAX];
+    bool any = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && !any && (e = readdir(d));)
+        any = text_begins_with(e->d_name, SERVER_UBLK_SOCKET ".device-");
+    if (d)
+        closedir(d);
+    if (!any)
+        return true;
+    CLEANUP_FREE char *program = NULL;
+    snprintf(path, sizeof path, "%s/" SERVER_UBLK_SOCKET, dir);
+    int rc = server_program(SERVER_UBLK, &program);
+    const char *const argv[] = {program, "--clear", path, NULL};
+    if (!rc)
+        rc = process_run(argv, CLEAR_MS);
+    if (rc)
+        log_warning("%s stays, as the next server there needs it for a device that this one has left: %s", dir,
+                    error_text());
+    return !rc;
+}
+
+/* The devices and the FUSE mount of a dead server must go first. */
 void server_dir_remove(const char *dir)
 {
     char path[PATH_MAX];
+    if (!clear_devices(dir))
+        return;
     snprintf(path, sizeof path, "%s/fuse", dir);
     fuse_mount_clear(path); /* what a server that was killed has left */
     state_remove_dir(dir);

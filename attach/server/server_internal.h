@@ -31,6 +31,9 @@ void fuse_mount_clear(const char *dir);
 
 /* ---- the program that the supervisor starts (server_child.c) ---- */
 
+/* Which program a config means. */
+enum server_kind server_kind_of(const struct server_config *config);
+
 typedef VEC(char *) server_child_words;
 
 /* Make its command line, ended by NULL. server_child_release it, also after a failure. -ENOMEM. */
@@ -118,6 +121,8 @@ bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 
+#define SERVER_UBLK_SOCKET "ublk.sock" /* the name of a ublk server's socket there */
+
 /* ---- the directory of a server that mounts share: its sockets, its log, and a record of its process and command
  * line (server_dir.c) ---- */
 
@@ -138,7 +143,7 @@ GR_MUST_CHECK int server_dir_start_again(const char *dir, struct process *out);
 /* Put the server's last error into the sentence of rc; return rc. */
 int server_dir_explain(const char *dir, int rc);
 
-/* Remove the directory, after the process has ended. */
+/* Remove the directory, after the process has ended, and the devices that it has left and nobody has mounted. */
 void server_dir_remove(const char *dir);
 
 #endif

@@ -183,14 +183,14 @@ static int add_servers(struct bundle *b)
     return rc;
 }
 
-/* Keep only the lines about nbd and erofs. */
+/* Keep only the lines about nbd, ublk and erofs. */
 static void keep_devices(struct bytes *text)
 {
     size_t kept = 0, len;
     for (size_t at = 0; at < text->len; at += len) {
         const uint8_t *line = text->data + at, *newline = memchr(line, '\n', text->len - at);
         len = newline ? (size_t)(newline - line) + 1 : text->len - at;
-        if (!memmem(line, len, "nbd", 3) && !memmem(line, len, "erofs", 5))
+        if (!memmem(line, len, "nbd", 3) && !memmem(line, len, "ublk", 4) && !memmem(line, len, "erofs", 5))
             continue;
         memmove(text->data + kept, line, len);
         kept += len;

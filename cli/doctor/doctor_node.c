@@ -66,8 +66,9 @@ static void check_kernel(struct doctor_report *r)
                    fuse ? "; mounts use FUSE, which is slower, and fail when granary-fuse ends" : "");
     if (fuse)
         doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
-    doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not use it",
-               access("/dev/ublk-control", F_OK) ? "the kernel has no ublk" : "/dev/ublk-control is there");
+    doctor_add(r, DOCTOR_OK, "ublk", NULL,
+               access("/dev/ublk-control", F_OK) ? "the kernel has no ublk; mounts do not need it"
+                                                 : "/dev/ublk-control is there: granary mount --ublk can be used");
     if (has_filesystem("erofs") && !mount_erofs_fits())
         doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or boot a kernel with pages of 4 KiB",
                    "the kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4",
@@ -117,11 +118,12 @@ static int output_of(const char *const *argv, char *out, size_t size)
     return status || n <= 0 ? error_set(-EIO, "%s %s fails", argv[0], argv[1]) : 0;
 }
 
-static void check_program(struct doctor_report *r, const char *check, bool fuse)
+static void check_program(struct doctor_report *r, const char *check, enum server_kind kind)
 {
     CLEANUP_FREE char *program = NULL;
     char version[128];
-    int rc = server_program(fuse, &program);
+    const bool fuse = kind == SERVER_FUSE;
+    int rc = server_program(kind, &program);
     const char *const argv[] = {program, "--version", NULL};
     if (!rc)
         rc = output_of(argv, version, sizeof version);
@@ -168,8 +170,9 @@ static void check_plugin(struct doctor_report *r)
 void doctor_check_node(struct doctor_report *r)
 {
     check_kernel(r);
-    check_program(r, "granary-nbd", false);
-    check_program(r, "granary-fuse", true);
+    check_program(r, "granary-nbd", SERVER_NBD);
+    check_program(r, "granary-ublk", SERVER_UBLK);
+    check_program(r, "granary-fuse", SERVER_FUSE);
     check_plugin(r);
     doctor_check_limits(r, "");
 }

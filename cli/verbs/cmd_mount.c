@@ -64,15 +64,16 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
+    {OPTION_FLAG, 0, "ublk", NULL, AT(ublk), "ublk in place of kernel nbd (Linux 6.12 and later)"},
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has nbd"},
     {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket),
-     "join the server that listens there (with --fuse: has its files there)"},
+     "join the server that listens there (with --ublk: one for ublk; with --fuse: has its files there)"},
     {OPTION_SWITCH, 0, "join", NULL, AT(join), "join the server that a user started at its usual place; start none"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
-     "connections to the server (default 4); not with --fuse"},
+     "connections to the server (default 4); not with --ublk, --fuse"},
     KEEP_ROWS,
     {OPTION_SWITCH, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
     {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
@@ -169,10 +170,10 @@ static int take_config(struct mount_values *v, struct mount_values *out_file)
     return 0;
 }
 
-/* Settings of kernel nbd hold for it alone: a node without it mounts by FUSE all the same. */
+/* Settings of kernel nbd hold for it alone: other mounts go without. */
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file)
 {
-    if (v->fuse == SWITCH_YES)
+    if (v->ublk || v->fuse == SWITCH_YES)
         return;
     if (!v->connections)
         v->connections = file->connections;
@@ -196,10 +197,13 @@ static const char *needs_nbd(const struct mount_values *v)
                                          : NULL;
 }
 
-/* Use kernel nbd, or else FUSE, unless an option needs kernel nbd. preferred: the configuration file says fuse. */
+/* Use ublk if that was asked for; else kernel nbd, or else FUSE, unless an option needs kernel nbd. preferred: the
+ * configuration file says fuse. */
 static int choose_method(struct mount_values *v, bool preferred)
 {
     struct error none;
+    if (v->ublk)
+        return device_ublk_available();
     if (!v->fuse && preferred && !needs_nbd(v))
         v->fuse = SWITCH_YES;
     int rc = v->fuse == SWITCH_YES ? 0 : device_nbd_available();
@@ -329,6 +333,12 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
+    if (v->ublk && v->fuse == SWITCH_YES)
+        return options_exclude("--ublk", "--fuse", "a mount has one device");
+    if (v->ublk && keep_times_given(&v->times))
+        return options_exclude("--ublk", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
+    if (v->ublk && v->connections)
+        return options_exclude("--ublk", "--connections", "it has none");
     if (mount_follow_check(v, inv->operands[0]))
         return CLI_USAGE;
     v->joins = !v->socket && (v->join == SWITCH_YES || !given);

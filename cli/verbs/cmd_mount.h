@@ -21,7 +21,7 @@ struct mount_values {
     struct keep_times times;
     const char *env_file, *keys_file;
     enum option_switch fuse, join, noexec;
-    bool mkdir, foreground, json, follow;
+    bool ublk, mkdir, foreground, json, follow;
     uint64_t poll_s, keep_versions; /* of --follow; 0: not given */
     const char *hook;
     bool joins;     /* no option: none of the server's was given, or it may join alone */

@@ -27,7 +27,7 @@ enum { CONTROL_PATH_MAX = 256 };
 
 struct serve_values {
     struct server_values server;
-    const char *socket, *listen, *fuse, *control;
+    const char *socket, *listen, *ublk, *fuse, *control;
     const char *socket_mode, *socket_owner, *control_mode, *control_owner;
     const char *tls_certificates, *tls_psk;
     uint64_t threads;
@@ -44,6 +44,7 @@ static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " SERVE_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
+    {OPTION_TEXT, 0, "ublk", "PATH", AT(ublk), "make block devices for mounts, which ask at PATH, without NBD"},
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
@@ -68,7 +69,7 @@ static const struct option_row rows[] = {
 struct serving {
     struct pin *pins;
     size_t count;
-    bool tcp, fuse;
+    bool tcp, ublk, fuse;
 };
 
 /* Do standard output and standard error go to one file, as those of a mount's server do? */
@@ -93,6 +94,8 @@ static void on_ready(void *arg, const char *where)
         char at[PATH_MAX + IMAGE_NAME_MAX + 32];
         if (s->fuse)
             snprintf(at, sizeof at, "%s/%s", where, pin->ref.name);
+        else if (s->ublk)
+            snprintf(at, sizeof at, "%s, to mounts by ublk, as %s", where, pin->ref.name);
         else if (s->tcp)
             snprintf(at, sizeof at, "nbd://%s/%s", where, pin->ref.name);
         else
@@ -117,7 +120,11 @@ static int parse_access(const struct serve_values *v, struct server_config *out)
 /* Return the control socket's path: given, or beside the socket. */
 static const char *control_of(const struct serve_values *v, char beside[CONTROL_PATH_MAX])
 {
-    snprintf(beside, CONTROL_PATH_MAX, "%s.control", v->socket ? v->socket : v->fuse ? v->fuse : SERVE_SOCKET);
+    snprintf(beside, CONTROL_PATH_MAX, "%s.control",
+             v->socket ? v->socket
+             : v->ublk ? v->ublk
+             : v->fuse ? v->fuse
+                       : SERVE_SOCKET);
     return v->control ? v->control : beside;
 }
 
@@ -125,13 +132,14 @@ static const char *control_of(const struct serve_values *v, char beside[CONTROL_
  * serving socket's path: each front end would find the supervisor's socket there, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[CONTROL_PATH_MAX])
 {
-    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : SERVE_SOCKET;
+    c->socket = v->socket ? v->socket : v->ublk ? v->ublk : v->listen || v->fuse ? NULL : SERVE_SOCKET;
+    c->ublk = v->ublk;
     c->listen = v->listen;
     c->fuse = v->fuse;
     c->control = control_of(v, control);
     if (c->socket && !strcmp(c->socket, c->control))
         return options_wrong("--control %s is the socket that clients connect to; give it another path", c->control);
-    bool all_given = v->socket || v->fuse || (v->listen && v->control);
+    bool all_given = v->socket || v->ublk || v->fuse || (v->listen && v->control);
     return all_given || v->check ? 0 : io_mkdirs(SERVE_RUN_DIR);
 }
 
@@ -158,7 +166,7 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
     size_t count = inv->operand_count;
     CLEANUP_FREE const char **again = NULL;
     char control[CONTROL_PATH_MAX];
-    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
+    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .ublk = v->ublk, .fuse = v->fuse};
     struct server_config config = {.threads = (unsigned)v->threads,
                                    .tls_certificates = v->tls_certificates,
                                    .tls_psk = v->tls_psk,
@@ -255,6 +263,12 @@ static int check(const struct serve_values *v)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->fuse && (v->socket || v->listen))
         return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of client");
+    if (v->ublk && (v->socket || v->listen || v->fuse))
+        return options_exclude("--ublk",
+                               v->socket   ? "--socket"
+                               : v->listen ? "--listen"
+                                           : "--fuse",
+                               "a server has one kind of client");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
@@ -303,8 +317,9 @@ const struct verb verb_serve = {
     .details =
         "Supervises granary-nbd: holds the listening socket and starts granary-nbd again when it\n"
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
-        "instead, and each image a file. Mounts without options of a server add their images to the one "
-        "at " SERVE_SOCKET "\nor, by FUSE, " SERVE_RUN_DIR "/fuse.",
+        "instead, and each image a file; with --ublk it is granary-ublk, which makes a block device for each mount. "
+        "Mounts without options of a server add their images to the one "
+        "at " SERVE_SOCKET "\nor, by FUSE, " SERVE_RUN_DIR "/fuse, by ublk " SERVE_RUN_DIR "/ublk.sock.",
     .options = rows,
     .service = true,
     .values_size = sizeof(struct serve_values),

@@ -142,12 +142,14 @@ static void print_mount(json_t *dir)
     putchar('\n');
 }
 
-/* A device without a reconnect daemon fails when its server ends, so the remedy is printed with it. */
+/* An nbd device without a reconnect daemon fails when its server ends, so the remedy is printed with it. */
 static void print_device(json_t *device)
 {
     const char *name = server_status_text(device, "device");
     uint64_t keeper = control_number(device, "keeper");
-    if (keeper)
+    if (!json_object_get(device, "keeper"))
+        printf("    %s: ublk\n", name);
+    else if (keeper)
         printf("    %s: reconnect daemon %llu\n", name, (unsigned long long)keeper);
     else
         printf("    %s: no reconnect daemon: run 'granary keep %s'\n", name, name);

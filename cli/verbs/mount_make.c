@@ -67,7 +67,7 @@ int mount_print(const struct mount_values *v, const struct mount_state *s, const
     char version[PATH_MAX];
     if (v->json)
         return print_mounted_json(s, followed);
-    const char *method = strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd";
+    const char *method = !strcmp(s->method, "nbd") ? "kernel nbd" : !strcmp(s->method, "ublk") ? "ublk" : "FUSE";
     if (followed)
         printf("%s is followed on %s/current; this version is %s (%s, %s)\n", s->image, followed->dir,
                follow_version_link(followed, &s->digest, version), method, s->device);
@@ -121,6 +121,7 @@ int mount_make(const struct mount_values *v, const struct mount_resolved *image,
                                   .passing = v->follow,
                                   .noexec = v->noexec == SWITCH_YES,
                                   .fuse = v->fuse == SWITCH_YES,
+                                  .ublk = v->ublk,
                                   .connections = (unsigned)v->connections,
                                   .timeout_s = DEVICE_NBD_TIMEOUT_S,
                                   .dead_s = DEVICE_NBD_DEAD_S,

@@ -31,7 +31,7 @@ echo "== a sound node"
 find "$W/store" -type f | sort >"$W/before"
 examine 0 "$W/store/img"
 ! grep '^FAIL' "$W/findings" || fail "a check fails"
-for check in kernel-nbd ublk erofs granary-nbd granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-ranges store-latency store-speed; do
+for check in kernel-nbd ublk erofs granary-nbd granary-ublk granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-ranges store-latency store-speed; do
     found "(OK|WARN) $check .*"
 done
 ! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"

@@ -29,7 +29,7 @@ printf '%s\n' "$(cached GRANARY_NBDKIT_PLUGINDIR)/nbdkit-granary-plugin.so" shar
     [ ! -x "$GRANARY_BUILD/csi/granary-csi" ] || # it is built where its libraries are
         printf '%s\n' lib/systemd/system/granary-csi.service sbin/granary-csi share/man/man8/granary-csi.8
 } | sort | diff - "$W/granary-csi.files"
-for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/{fluid-config,fluid-mount,fluid-worker,fluid-worker.conf,granary-nbd} lib/sysusers.d/granary.conf \
+for file in bin/granary sbin/mount.granary sbin/umount.granary libexec/granary/{fluid-config,fluid-mount,fluid-worker,fluid-worker.conf,granary-nbd,granary-ublk} lib/sysusers.d/granary.conf \
     lib/udev/rules.d/59-granary.rules share/man/{man1/granary.1,man8/mount.granary.8,man8/umount.granary.8} \
     share/bash-completion/completions/granary \
     share/doc/granary/examples/{fluid/dataset.yaml,grafana/granary.json,helm/granary/Chart.yaml,kubernetes/csi-volume.yaml,nginx/granary-l2.conf,prometheus/granary.rules.yml,training/stream.py,varnish/granary-l2.vcl}; do
@@ -46,7 +46,7 @@ echo "== the units call the installed program, the helpers are it"
 [ "$(readlink -f "$W/granary$prefix/sbin/mount.granary")" = "$W/granary$prefix/bin/granary" ] || fail "mount.granary"
 
 echo "== the servers say what they take, and what is wrong"
-for server in granary-nbd granary-fuse; do
+for server in granary-nbd granary-ublk granary-fuse; do
     program=$W/all$prefix/libexec/granary/$server
     "$program" --help >"$W/help" 2>&1 || fail "$server --help fails"
     sed -n 1p "$W/help" | grep "^usage: $server " >"$W/null" || fail "$server --help: $(cat "$W/help")"

@@ -156,7 +156,7 @@ done < <(grep -E '^[A-Za-z/.0-9-]+: ' "$not_run")
 # --help
 rows() { sed -nE 's/^\| `(--[a-z0-9-]+)` \| ([^|]*) \|.*/\1 \2/p' docs/reference/options.md; }
 shared=$(comm -12 <(sed -n 's/^serve \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) <(sed -n 's/^mount \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) |
-    grep -vxE -- '--socket|--fuse')
+    grep -vxE -- '--socket|--ublk|--fuse')
 [ "$(wc -w <<<"$shared")" -ge 15 ] || object "serve and mount share hardly any options: $shared"
 differ=$(diff <(printf '%s\n--threads\n' "$shared" | LC_ALL=C sort) <(rows | cut -d' ' -f1 | LC_ALL=C sort)) || object "docs/reference/options.md (>) has other options than --help (<): $differ"
 while read -r option default; do

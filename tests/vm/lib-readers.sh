@@ -22,7 +22,7 @@ run_readers() {
     "$vm" run --timeout "$timeout" --mem 1536 "${PROGRAMS[@]}" --bin "$GRANARY_BUILD/tests/tools/mount_reader" \
         --file "$GRANARY_BUILD/tests/tools/mount_reader:/bin/mount_reader" \
         --file "$W/store:/store" --file "$tree:/copy" --file "$W/image:/image" --file "$W/list:/list" "$@" \
-        "$GRANARY_BUILD/vm" "$W/guest.sh"
+        "$vm_dir" "$W/guest.sh"
 }
 
 # guest_readers: the beginning of a guest script

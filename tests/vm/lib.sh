@@ -2,15 +2,21 @@
 # Sourced by the tests of `granary mount` in the guest, after tests/lib.sh.
 vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
 
+# The Debian suite whose kernel the guest boots; a test sets it first. Empty: that of this machine.
+suite=${suite:-}
+vm_dir=$GRANARY_BUILD/vm${suite:+-$suite}
+
 # prepare_guest: the kit is there; PROGRAMS are the words of `vm.sh run` that bring the installed programs along
 prepare_guest() {
-    local nbd granary
-    "$vm" prepare "$GRANARY_BUILD/vm"
+    local nbd ublk granary
+    "$vm" prepare "$vm_dir" ${suite:+"$suite"}
     DESTDIR=$W/installed cmake --install "$GRANARY_BUILD" >"$W/install.log"
     nbd=$(cd "$W/installed" && find . -name granary-nbd)
+    ublk=$(cd "$W/installed" && find . -name granary-ublk)
     granary=$(cd "$W/installed" && find . -path '*/bin/granary')
-    [ -n "$nbd" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
+    [ -n "$nbd" ] && [ -n "$ublk" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
     export PROGRAMS=(--bin "$GRANARY" --bin "$NBD"
+        --bin "$UBLK" --file "$W/installed/$ublk:/${ublk#./}"
         --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$nbd:/${nbd#./}")
 }
 

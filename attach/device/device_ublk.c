@@ -1,0 +1,184 @@
+/* The mount's side of the ublk front: a server makes the device, on request over its socket, and the program
+ * granary-ublk removes it, whether the server lives or not. Here is nothing of the driver. docs/internals/ublk.md has
+ * the words of the socket, and why a mounted device is never stopped. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "attach/device/device_internal.h"
+#include "attach/server/server.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "net/listen.h"
+
+#define CONTROL "/dev/ublk-control"
+
+enum {
+    MODPROBE_MS = 30000,
+    REMOVE_MS = 30000,
+    CONNECT_S = 5,
+    STEP_MS = 100,
+    JOIN_MS = 30000, /* as export_check */
+    FAIL_MS = 15000, /* a server that was just started recovers its devices first */
+    ANSWER_MAX = 1024,
+    NUMBER_MAX = 1 << 20
+};
+
+int device_ublk_available(void)
+{
+    const char *const argv[] = {"modprobe", "ublk_drv", NULL};
+    char remedy[MODULE_REMEDY_MAX];
+    if (!access(CONTROL, F_OK) || (!process_run(argv, MODPROBE_MS) && !access(CONTROL, F_OK)))
+        return 0;
+    return error_set(-ENODEV, "this kernel has no ublk (%s)", module_remedy_here("ublk_drv", remedy));
+}
+
+/* ---- the socket ---- */
+
+static int send_line(int fd, const char *word, const char *rest)
+{
+    CLEANUP_BYTES line = BYTES_INIT(16 << 10);
+    if (bytes_printf(&line, "%s%s\n", word, rest))
+        return error_no_memory();
+    if (send(fd, line.data, line.len, MSG_NOSIGNAL) != (ssize_t)line.len)
+        return error_set(-EIO, "the server closes its socket: %s", strerror(errno));
+    return 0;
+}
+
+/* Read an answer's line, for as long as `still` allows. The answer "failed SENTENCE" is -EIO with that sentence. */
+static int read_answer(int fd, const struct export_check *check, uint64_t deadline_ms, char out[ANSWER_MAX])
+{
+    for (size_t len = 0; len < ANSWER_MAX;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int rc = export_check_still(check, deadline_ms);
+        if (rc)
+            return rc;
+        if (poll(&p, 1, STEP_MS) <= 0)
+            continue;
+        ssize_t n = recv(fd, out + len, 1, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (n <= 0)
+            return error_set(-EIO, "the server ended before it answered");
+        if (out[len++] != '\n')
+            continue;
+        out[len - 1] = 0;
+        return text_begins_with(out, "failed ") ? error_set(-EIO, "%s", out + strlen("failed ")) : 0;
+    }
+    return error_set(-EPROTO, "the server's answer is longer than %d bytes", ANSWER_MAX);
+}
+
+/* Take "device N DISKSEQ SIZE ROOT" apart. */
+static int parse_device(const char *line, unsigned *out_number, uint64_t *out_diskseq, struct nbd_export *out)
+{
+    char root[DIGEST_HEX_SIZE];
+    *out = (struct nbd_export){.rooted = true};
+    if (sscanf(line, "device %u %" SCNu64 " %" SCNu64 " %64s", out_number, out_diskseq, &out->size, root) != 4 ||
+        digest_parse(root, strlen(root), &out->content_root))
+        return error_set(-EPROTO, "the server on the socket is no granary-ublk: it answers '%.60s'", line);
+    return 0;
+}
+
+int device_ublk_attach(const struct export_check *check, char out[DEVICE_NAME_MAX], char out_mark[DEVICE_MARK_MAX],
+                       int *out_fd)
+{
+    char line[ANSWER_MAX];
+    CLEANUP_FD int fd = -1;
+    struct nbd_export got;
+    unsigned number;
+    uint64_t diskseq;
+    int rc = listen_connect_unix(check->socket, CONNECT_S, &fd);
+    if (!rc)
+        rc = send_line(fd, "attach ", check->name);
+    if (!rc)
+        rc = read_answer(fd, check, clock_now_ms() + JOIN_MS, line);
+    if (!rc)
+        rc = parse_device(line, &number, &diskseq, &got);
+    if (!rc)
+        rc = nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
+    if (rc)
+        return rc;
+    snprintf(out, DEVICE_NAME_MAX, "/dev/ublkb%u", number);
+    snprintf(out_mark, DEVICE_MARK_MAX, "%" PRIu64, diskseq);
+    *out_fd = steal_fd(&fd);
+    return 0;
+}
+
+int device_ublk_keep(const struct export_check *check, int fd)
+{
+    char line[ANSWER_MAX];
+    int rc = send_line(fd, "keep", "");
+    return rc ? rc : read_answer(fd, check, clock_now_ms() + JOIN_MS, line);
+}
+
+/* ---- the device ---- */
+
+/* The kernel gives each disk a number that no other gets; a recovery keeps it. */
+void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX])
+{
+    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
+    *out = 0;
+    if (device_attribute(device, "diskseq", &text))
+        snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
+}
+
+/* Return the N of /dev/ublkbN. */
+static int device_ublk_number(const char *device, const char **out)
+{
+    static const char prefix[] = "/dev/ublkb";
+    uint64_t n;
+    *out = device + strlen(prefix);
+    if (!text_begins_with(device, prefix) || text_parse_uint(device, *out, 0, NUMBER_MAX, &n))
+        return error_set(-EINVAL, "%s is no ublk device", device);
+    return 0;
+}
+
+int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms)
+{
+    uint64_t deadline = clock_now_ms() + wait_ms;
+    char line[ANSWER_MAX];
+    const char *number;
+    CLEANUP_FD int fd = -1;
+    const struct export_check check = {.socket = socket};
+    int rc = device_ublk_number(device, &number);
+    while (!rc && fd < 0) {
+        rc = listen_connect_unix(socket, CONNECT_S, &fd);
+        if (rc && clock_now_ms() < deadline) {
+            usleep(STEP_MS * 1000);
+            rc = 0;
+        }
+    }
+    if (!rc)
+        rc = send_line(fd, "fail ", number);
+    return rc ? rc : read_answer(fd, &check, clock_now_ms() + FAIL_MS, line);
+}
+
+int device_ublk_remove(const char *device, const char *mark)
+{
+    char now[DEVICE_MARK_MAX];
+    const char *number;
+    CLEANUP_FREE char *program = NULL;
+    device_ublk_mark(device, now);
+    if (!*now || strcmp(now, mark) != 0)
+        return 0;
+    int rc = device_ublk_number(device, &number);
+    if (!rc && device_claimed(device)) /* the program looks, too, and then nobody can mount it any more */
+        return error_set(-EBUSY, "%s is still mounted, here or elsewhere", device);
+    if (!rc)
+        rc = server_program(SERVER_UBLK, &program);
+    const char *const argv[] = {program, "--remove", number, mark, NULL};
+    if (!rc)
+        rc = process_run(argv, REMOVE_MS);
+    return rc == -ETIMEDOUT
+               ? error_set(rc,
+                           "%s is not removed in time: its server holds it, or another process ('fuser %s' shows it)",
+                           device, device)
+               : rc;
+}
