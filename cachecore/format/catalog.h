@@ -74,7 +74,8 @@ struct catalog_child {
 struct catalog_base {
     const void *records;
     size_t records_len, object_len; /* bytes, of the records and of the page's object */
-    struct digest name;             /* of that object */
+    uint32_t object_crc;            /* CRC-32C of that object */
+    struct digest name;             /* of it */
 };
 
 /* Writing: add entries in path order; when *out_full says so, finish the page and go on with the next. One writer per
@@ -94,8 +95,8 @@ GR_MUST_CHECK int catalog_page_finish(struct catalog_page_writer *w, struct byte
                                       struct catalog_child *out_child);
 
 /* The same for a page of level 0, as a delta if that takes at most a quarter of base's object: *out_child names base
- * then. If the page has the records of base, it becomes the very object of base. The writer chooses the same for the
- * same page and base, so a page that stays is the same object. */
+ * then. If the page has the records of base, *out_child is that of base's object and nothing is appended to out. The
+ * writer chooses the same for the same page and base, so a page that stays is the same object. */
 GR_MUST_CHECK int catalog_page_finish_upon(struct catalog_page_writer *w, const struct catalog_base *base,
                                            struct bytes *out, struct catalog_child *out_child);
 /* Return the path added last, for the length *out_len; valid until the next add. */

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/le.h"
 #include "format/format_internal.h"
@@ -18,6 +19,7 @@
 struct catalog_page {
     struct catalog_header header;
     size_t object_len;
+    uint32_t object_crc;
     uint8_t *plain;                 /* the decompressed records */
     char *paths;                    /* all paths in full, one after another */
     struct catalog_extent *extents; /* of all entries */
@@ -77,8 +79,11 @@ const struct catalog_child *catalog_page_child(const struct catalog_page *p, uin
 struct catalog_base catalog_page_base(const struct catalog_page *p, const struct digest *name)
 {
     assert(p->header.level == 0 && p->header.version == CATALOG_VERSION);
-    return (struct catalog_base){
-        .records = p->plain, .records_len = p->header.plain_len, .object_len = p->object_len, .name = *name};
+    return (struct catalog_base){.records = p->plain,
+                                 .records_len = p->header.plain_len,
+                                 .object_len = p->object_len,
+                                 .object_crc = p->object_crc,
+                                 .name = *name};
 }
 
 /* Take the next n bytes; NULL: the record is cut short. */
@@ -319,6 +324,7 @@ int catalog_page_decode_upon(const struct catalog_page *base, const void *data, 
     const struct zstd_prefix prefix = {base ? base->plain : NULL, base ? base->header.plain_len : 0};
     const char *why;
     page->object_len = len;
+    page->object_crc = crc32c(data, len);
     rc = zstd_frame_decode_upon(prefix, (const uint8_t *)data + CATALOG_HEADER, len - CATALOG_HEADER, page->plain,
                                 h->plain_len, &why);
     if (rc)

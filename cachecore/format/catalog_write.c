@@ -322,22 +322,20 @@ static int put_delta(const struct catalog_page_writer *w, const struct catalog_b
                                        out);
 }
 
-/* Describe the page whose object begins at `before` of out, and start the next one. */
-static void end_page(struct catalog_page_writer *w, const struct bytes *out, size_t before,
+/* Describe the page and start the next one. */
+static void end_page(struct catalog_page_writer *w, const struct digest *name, size_t len, uint32_t crc,
                      struct catalog_child *out_child)
 {
     /* Keep the first path alive for out_child, and reuse the older buffer for the next page. */
     struct bytes swap = w->done;
     w->done = w->first;
     w->first = swap;
-    const uint8_t *object = out->data + before;
-    size_t len = out->len - before;
     *out_child = (struct catalog_child){
         .first = w->done.len ? (const char *)w->done.data : "",
         .first_len = w->done.len,
-        .digest = digest_of(object, len),
+        .digest = *name,
         .len = (uint32_t)len,
-        .crc = crc32c(object, len),
+        .crc = crc,
         .entries = w->entries,
     };
     bytes_clear(&w->plain);
@@ -345,6 +343,16 @@ static void end_page(struct catalog_page_writer *w, const struct bytes *out, siz
     w->count = w->paths_len = w->extents = 0;
     w->entries = 0;
     w->based = false;
+}
+
+/* The same, of the page whose object begins at `before` of out. */
+static void end_put(struct catalog_page_writer *w, const struct bytes *out, size_t before,
+                    struct catalog_child *out_child)
+{
+    const uint8_t *object = out->data + before;
+    const size_t len = out->len - before;
+    const struct digest name = digest_of(object, len);
+    end_page(w, &name, len, crc32c(object, len), out_child);
 }
 
 int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct catalog_child *out_child)
@@ -356,7 +364,7 @@ int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct
     if (rc)
         out->len = before;
     else
-        end_page(w, out, before, out_child);
+        end_put(w, out, before, out_child);
     return rc;
 }
 
@@ -370,8 +378,12 @@ int catalog_page_finish_upon(struct catalog_page_writer *w, const struct catalog
                              struct catalog_child *out_child)
 {
     assert(w->level == 0);
-    if (w->count == 0 || is_same(w, base))
+    if (w->count == 0)
         return catalog_page_finish(w, out, out_child);
+    if (is_same(w, base)) { /* not compressed again: another version of zstd gives other bytes */
+        end_page(w, &base->name, base->object_len, base->object_crc, out_child);
+        return 0;
+    }
     size_t before = out->len;
     int rc = put_delta(w, base, out);
     if (rc)
@@ -380,7 +392,7 @@ int catalog_page_finish_upon(struct catalog_page_writer *w, const struct catalog
         return catalog_page_finish(w, out, out_child);
     if (rc)
         return rc;
-    end_page(w, out, before, out_child);
+    end_put(w, out, before, out_child);
     out_child->base = base->name;
     return 0;
 }

@@ -67,7 +67,8 @@ static int finish_page(struct catalog_writer *w, unsigned level, struct bytes *o
     if (level || !find_base(w, &base))
         return catalog_page_finish(page, object, out);
     int rc = catalog_page_finish_upon(page, &base, object, out);
-    if (rc || digest_is_zero(&out->base))
+    bool stays = !object->len;
+    if (rc || (!stays && digest_is_zero(&out->base)))
         return rc;
     return upload_rely(w->upload, OBJECT_CATALOG, &base.name, base.object_len);
 }
@@ -84,7 +85,7 @@ static int end_page(struct catalog_writer *w, unsigned level, struct catalog_chi
     l->pending = 0;
     l->last = *out;
     l->last.first = NULL;
-    return upload_put(w->upload, OBJECT_CATALOG, &object, &out->digest);
+    return object.len ? upload_put(w->upload, OBJECT_CATALOG, &object, &out->digest) : 0;
 }
 
 /* Add a child to a level. A page that becomes full is added to the level above in turn. */
