@@ -25,6 +25,16 @@ deltas() {
     echo $n
 }
 
+# is_all NAME: the store's pages are those that a copy of the image into a new store has, and no others
+is_all() {
+    "$GRANARY" copy "$image" "$W/$1/set:daily" --quiet
+    diff <(cd "$store/catalogs" && find . -type f | sort) <(cd "$W/$1/catalogs" && find . -type f | sort) ||
+        fail "the store has other pages than the image needs"
+}
+
+# full_pages: how many pages are too large to be deltas
+full_pages() { find "$store/catalogs" -type f -size +8k | wc -l; }
+
 # only_daily: no other tag, and nothing in the store that only others need
 only_daily() {
     local tag
@@ -76,7 +86,7 @@ only_daily
 [ "$(paths "$image")" = "$(full second)" ] || fail "after gc the catalog is another"
 
 echo "== a copy has the bases too"
-"$GRANARY" copy "$image" "$W/copied/set:daily" --quiet
+is_all copied
 "$GRANARY" verify --deep --quiet "$W/copied/set:daily" || fail "the copy is not whole"
 [ "$(paths "$W/copied/set:daily")" = "$(full second)" ] || fail "the copy has another catalog"
 
@@ -88,10 +98,12 @@ grep -q "${base##*/}" "$W/out" || fail "verify says $(cat "$W/out")"
 mv "$W/base" "$base"
 
 echo "== many days: pages are written in full again, and the catalog stays what it is"
+before=$(full_pages)
 for d in $(seq 2 29); do
     day "$d"
     [ $((d % 4)) != 1 ] || build "$image" >"$W/daily"
 done
+[ "$(full_pages)" -gt "$before" ] || fail "no page was written in full again"
 "$GRANARY" verify --deep --quiet "$image" || fail "after many days the image is not whole"
 [ "$(paths "$image")" = "$(full later)" ] || fail "after many days the catalog is another"
 
@@ -100,5 +112,6 @@ find "$W/tree" -name 'image0012*' -delete
 build "$image" --scrub >"$W/scrubbed"
 only_daily
 [ "$(deltas)" = 0 ] || fail "after --scrub there are $(deltas) deltas"
+is_all after-scrub
 "$GRANARY" verify --deep --quiet "$image" || fail "after --scrub the image is not whole"
 [ "$(paths "$image")" = "$(full scrubbed)" ] || fail "after --scrub the catalog is another"
