@@ -144,7 +144,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
 
 /* Everything that can fail at the start fails here: memory, the socket, the first sample of the history. The socket's
  * inode is remembered, so that control_close does not remove another server's. */
-int control_open(const char *path, struct stack *stack, struct added_exports *added, struct followed *followed,
+int control_open(const char *path, struct stack *stack, struct added_exports *added, struct reports *reports,
                  struct control **out)
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
@@ -154,7 +154,7 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
     c->fd = -1;
     c->routes.stack = stack;
     c->routes.added = added;
-    c->routes.followed = followed;
+    c->routes.reports = reports;
     c->path = strdup(path);
     if (!c->path)
         return error_no_memory();

@@ -64,7 +64,7 @@ static int queued(enum MHD_Result result)
 
 static int metrics_document(const struct control_routes *routes, struct bytes *out)
 {
-    return metrics_write(routes->stack, routes->added, routes->followed, out);
+    return metrics_write(routes->stack, routes->added, routes->reports, out);
 }
 
 static int status_document(const struct control_routes *routes, struct bytes *out)
@@ -192,30 +192,36 @@ static int take_number(const char *name, const char *text, uint64_t *out)
     return text ? text_parse_uint(name, text, 0, INT64_MAX, out) : error_set(-EINVAL, "%s= is missing", name);
 }
 
+/* Take a report of that name. NULL: what it was about is gone. */
+static int answer_report(struct request *r, enum report_kind kind, const char *name, const union report *report)
+{
+    struct reports *reports = r->routes->reports;
+    if (!reports)
+        return error_set(-EINVAL, "this server takes no reports");
+    int rc = report ? reports_put(reports, kind, name, report, clock_now_ms()) : 0;
+    if (!report)
+        reports_remove(reports, kind, name);
+    return rc ? rc : answer_done(r);
+}
+
 /* A follower reports, or its directory is gone. */
 static int answer_followed(struct request *r, const struct route *route)
 {
     const char *dir = NULL, *versions = NULL, *switches = NULL, *behind = NULL;
     const struct parameter known[] = {
         {"dir", &dir}, {"versions", &versions}, {"switches", &switches}, {"behind", &behind}};
-    struct followed_report report = {0};
+    union report report;
     bool put = !strcmp(route->method, MHD_HTTP_METHOD_PUT);
-    if (!r->routes->followed)
-        return error_set(-EINVAL, "this server takes no reports of followers");
     int rc = take_parameters(r->connection, known, put ? GR_ARRAY_SIZE(known) : 1);
     if (!rc && (!dir || *dir != '/' || strlen(dir) >= PATH_MAX))
         rc = error_set(-EINVAL, "dir= is the absolute path of a directory");
     if (!rc && put)
-        rc = take_number("versions", versions, &report.versions);
+        rc = take_number("versions", versions, &report.followed.versions);
     if (!rc && put)
-        rc = take_number("switches", switches, &report.switches);
+        rc = take_number("switches", switches, &report.followed.switches);
     if (!rc && put)
-        rc = take_number("behind", behind, &report.behind_s);
-    if (!rc && put)
-        rc = followed_put(r->routes->followed, dir, &report, clock_now_ms());
-    else if (!rc)
-        followed_remove(r->routes->followed, dir);
-    return rc ? rc : answer_done(r);
+        rc = take_number("behind", behind, &report.followed.behind_s);
+    return rc ? rc : answer_report(r, REPORT_FOLLOWED, dir, put ? &report : NULL);
 }
 
 /* A supervisor that is about to kill this process asks again and again until all fetched chunks are written to the

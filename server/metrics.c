@@ -295,12 +295,15 @@ struct follow_rows {
     const struct follow_metric *metric;
 };
 
-static int append_followed(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s)
+/* A directory that was behind is so until a report says otherwise. */
+static int append_followed(void *arg, const char *dir, const union report *report, uint64_t age_s)
 {
     const struct follow_rows *rows = arg;
     uint64_t value = age_s;
     if (rows->metric->at != AGE)
-        memcpy(&value, (const char *)report + rows->metric->at, sizeof value);
+        memcpy(&value, (const char *)&report->followed + rows->metric->at, sizeof value);
+    if (rows->metric->at == offsetof(struct followed_report, behind_s) && value)
+        value += age_s;
     int rc = bytes_printf(rows->out, "%s{dir=\"", rows->metric->name);
     if (!rc)
         rc = append_label(rows->out, dir);
@@ -308,7 +311,7 @@ static int append_followed(void *arg, const char *dir, const struct followed_rep
 }
 
 /* A report may come between two metrics: a directory may then be in the second alone. */
-static int append_follow(struct followed *followed, struct bytes *out)
+static int append_follow(struct reports *reports, struct bytes *out)
 {
     uint64_t now_ms = clock_now_ms();
     int rc = 0;
@@ -317,13 +320,13 @@ static int append_follow(struct followed *followed, struct bytes *out)
         struct follow_rows rows = {.out = out, .metric = m};
         rc = append_head(out, m->name, m->help, metric_type(m->name));
         if (!rc)
-            rc = followed_each(followed, now_ms, append_followed, &rows);
+            rc = reports_each(reports, REPORT_FOLLOWED, now_ms, append_followed, &rows);
     }
     return rc;
 }
 
 /* The order of the document: the server, its counters, its histograms, its exports, what may be down, what follows. */
-int metrics_write(struct stack *stack, struct added_exports *added, struct followed *followed, struct bytes *out)
+int metrics_write(struct stack *stack, struct added_exports *added, struct reports *reports, struct bytes *out)
 {
     char why[SERVER_HEALTH_WHY_MAX];
     const struct counter_row health = {"granary_health",
@@ -340,7 +343,7 @@ int metrics_write(struct stack *stack, struct added_exports *added, struct follo
         a.rc = append_exports(stack, out);
     if (!a.rc)
         a.rc = append_ups(stack, out);
-    return a.rc ? a.rc : append_follow(followed, out);
+    return a.rc ? a.rc : append_follow(reports, out);
 }
 
 /* ---- the TCP port ---- */
@@ -351,7 +354,7 @@ enum { CONNECTIONS_MAX = 32, CONNECTIONS_OF_ONE_MAX = CONNECTIONS_MAX / 2, IDLE_
 struct metrics_server {
     struct stack *stack;
     struct added_exports *added;
-    struct followed *followed;
+    struct reports *reports;
     struct http_port port;
 };
 
@@ -372,19 +375,18 @@ static enum MHD_Result on_metrics_request(void *arg, struct MHD_Connection *conn
         return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "/metrics takes GET and HEAD only\n",
                                        true);
     CLEANUP_BYTES body = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    if (metrics_write(m->stack, m->added, m->followed, &body))
+    if (metrics_write(m->stack, m->added, m->reports, &body))
         return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", true);
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
-int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
-                        struct followed *followed, struct metrics_server **out)
+int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added, struct reports *reports,
+                        struct metrics_server **out)
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
         return error_no_memory();
-    *m = (struct metrics_server){
-        .stack = stack, .added = added, .followed = followed, .port = HTTP_PORT_INIT("metrics")};
+    *m = (struct metrics_server){.stack = stack, .added = added, .reports = reports, .port = HTTP_PORT_INIT("metrics")};
     int rc = http_port_open(&m->port, address);
     if (!rc)
         *out = steal_ptr(&m);

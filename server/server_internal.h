@@ -5,7 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       |--> control.c               the control socket: control_internal.h
  *                       `--> console.c               the console: console_internal.h
- *    followed.c                                      what followers report: for metrics.c
+ *    reports.c                                       what followers report: for metrics.c
  *    server_health.c                                 how well it serves: for metrics.c and /status
  *    takeover.c                                      takes over what nodes that leave have
  *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
@@ -90,33 +90,43 @@ GR_MUST_CHECK int kept_keys_read(int fd, struct bytes *out);
 GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, struct s3_keys **out,
                                  struct bytes *out_proof);
 
-/* ---- directories that follow a tag: followed.c ---- */
+/* ---- what other processes report: reports.c ---- */
 
-/* What the followers of directories (granary mount --follow) report to the server of their versions. In memory only. */
-struct followed;
+/* The server cannot see who follows a tag and shows its versions: followers (granary mount --follow) tell it. In memory
+ * only. */
+struct reports;
 
+enum report_kind { REPORT_FOLLOWED, REPORT_KINDS };
+
+/* By its follower, of a directory, which is the report's name. */
 struct followed_report {
     uint64_t versions; /* that are alive */
     uint64_t switches; /* since the directory was made */
     uint64_t behind_s; /* seconds for which the directory has not shown what its tag names; 0: it does */
 };
 
-enum { FOLLOWED_MAX = 256 };
+union report {
+    struct followed_report followed;
+};
+
+enum { REPORTS_MAX = 256 }; /* of a kind */
 
 /* -ENOMEM. */
-GR_MUST_CHECK int followed_new(struct followed **out);
+GR_MUST_CHECK int reports_new(struct reports **out);
 /* NULL is allowed. */
-void followed_free(struct followed *f);
-/* Take the report of a directory, as of now_ms (clock_now_ms). It replaces the one before; of more than FOLLOWED_MAX
- * directories, the one with the oldest report is forgotten. -ENOMEM. Any thread. */
-GR_MUST_CHECK int followed_put(struct followed *f, const char *dir, const struct followed_report *report,
-                               uint64_t now_ms);
-/* Forget a directory, if it is there. Any thread. */
-void followed_remove(struct followed *f, const char *dir);
-/* Visit every directory, in no order, and return the visitor's non-zero result. behind_s is as of now_ms, and age_s the
- * time since the report. The visitor must not block, nor call this module. f NULL: there are none. Any thread. */
-typedef int followed_visit(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s);
-GR_MUST_CHECK int followed_each(struct followed *f, uint64_t now_ms, followed_visit *visit, void *arg);
+void reports_free(struct reports *r);
+/* Take a report, as of now_ms (clock_now_ms). It replaces the one before of that kind and name; of more than
+ * REPORTS_MAX names, the one with the oldest report is forgotten. -ENOMEM. Any thread. */
+GR_MUST_CHECK int reports_put(struct reports *r, enum report_kind kind, const char *name, const union report *report,
+                              uint64_t now_ms);
+/* Forget a name, if it is there. Any thread. */
+void reports_remove(struct reports *r, enum report_kind kind, const char *name);
+/* Visit every report of a kind, in no order, and return the visitor's non-zero result. age_s is the time since the
+ * report, of which its seconds are. The visitor must not block, nor call this module. r NULL: there are none. Any
+ * thread. */
+typedef int reports_visit(void *arg, const char *name, const union report *report, uint64_t age_s);
+GR_MUST_CHECK int reports_each(struct reports *r, enum report_kind kind, uint64_t now_ms, reports_visit *visit,
+                               void *arg);
 
 /* ---- other nodes: peers.c ---- */
 
@@ -207,9 +217,9 @@ enum {
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
 /* Append every counter of a server to *out, as one document in Prometheus' text form (docs/reference/metrics.md);
- * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; it and followed may be NULL. Never
+ * METRICS_DOCUMENT_MAX as the maximum of *out is enough. added: for the health; it and reports may be NULL. Never
  * blocks. -ENOMEM. Any thread. */
-GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct followed *followed,
+GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added, struct reports *reports,
                                 struct bytes *out);
 
 /* GET /metrics over TCP and nothing else. It serves this document to a Prometheus on another machine, which must not
@@ -217,10 +227,10 @@ GR_MUST_CHECK int metrics_write(struct stack *stack, struct added_exports *added
 struct metrics_server;
 
 /* Bind and listen at HOST:PORT ([v6]:PORT; port 0 takes a free one). Makes no thread. The stack, added
- * and followed (these may be NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there;
+ * and reports (these may be NULL) are not owned and outlive the server. -EADDRINUSE: another process listens there;
  * -EINVAL: no such address; -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int metrics_server_open(const char *address, struct stack *stack, struct added_exports *added,
-                                      struct followed *followed, struct metrics_server **out);
+                                      struct reports *reports, struct metrics_server **out);
 /* The port it listens at. */
 unsigned metrics_server_port(const struct metrics_server *m);
 /* Start the thread that answers. Call it in the process that serves, after any fork. -EIO. */
@@ -233,11 +243,11 @@ void metrics_server_close(struct metrics_server *m);
 struct control;
 
 /* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
- * exports cannot be changed. followed NULL: followers cannot report. The stack, added and followed are not owned and
+ * exports cannot be changed. reports NULL: followers cannot report. The stack, added and reports are not owned and
  * outlive the control. -EADDRINUSE: another process listens there; -EEXIST: path is something other than a socket;
  * -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
-                               struct followed *followed, struct control **out);
+                               struct reports *reports, struct control **out);
 /* Start the thread that answers requests. Call it in the process that serves, after any fork. */
 GR_MUST_CHECK int control_start(struct control *c);
 /* Stop answering, cancel the jobs, and remove the socket unless another server has replaced it. NULL is allowed. */

@@ -103,13 +103,13 @@ int serving_open(struct serving *s)
     if (!rc)
         rc = added_exports_open(s->stack, s->options.exports, inherited_keys(), &s->added);
     if (!rc)
-        rc = followed_new(&s->followed);
+        rc = reports_new(&s->reports);
     char text[SERVING_DESCRIPTION_MAX]; /* by content: the log then tells which bytes clients got */
     for (struct stack_export *e = NULL; !rc && (e = stack_next(s->stack, e));)
         log_info("export '%s': %llu bytes, %s", stack_export_name(e),
                  (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
     if (!rc && s->options.metrics)
-        rc = metrics_server_open(s->options.metrics, s->stack, s->added, s->followed, &s->metrics);
+        rc = metrics_server_open(s->options.metrics, s->stack, s->added, s->reports, &s->metrics);
     if (!rc && s->metrics) /* port 0 takes a free one */
         log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
     if (!rc && s->options.peer_listen)
@@ -117,7 +117,7 @@ int serving_open(struct serving *s)
     if (!rc && s->options.console)
         rc = open_console(s);
     if (!rc && s->options.control)
-        rc = control_open(s->options.control, s->stack, s->added, s->followed, &s->control);
+        rc = control_open(s->options.control, s->stack, s->added, s->reports, &s->control);
     return rc;
 }
 
@@ -185,7 +185,7 @@ void serving_close(struct serving *s)
     takeover_end(s->takeover);
     peers_close(s->peers);
     added_exports_close(s->added);
-    followed_free(s->followed);
+    reports_free(s->reports);
     if (s->stack) {
         stack_counters(s->stack, debug_counter, NULL);
         log_debug("hit ratio %.4f", control_hit_ratio(s->stack));

@@ -111,22 +111,22 @@ static inline void control_ask(const char *path, const char *request, char answe
 /* The same behind a control socket at w.path. */
 struct control_served {
     struct control_world w;
-    struct followed *followed;
+    struct reports *reports;
     struct control *control;
 };
 
 static inline void control_served_init(struct control_served *s)
 {
     control_world_init(&s->w);
-    assert_int_equal(followed_new(&s->followed), 0);
-    assert_int_equal(control_open(s->w.path, s->w.stack, NULL, s->followed, &s->control), 0);
+    assert_int_equal(reports_new(&s->reports), 0);
+    assert_int_equal(control_open(s->w.path, s->w.stack, NULL, s->reports, &s->control), 0);
     assert_int_equal(control_start(s->control), 0);
 }
 
 static inline void control_served_release(struct control_served *s)
 {
     control_close(s->control);
-    followed_free(s->followed);
+    reports_free(s->reports);
     control_world_release(&s->w);
 }
 

@@ -90,91 +90,82 @@ static void test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store(vo
 
 /* ---- what followers report ---- */
 
-static char *metrics_with(struct stack *stack, struct followed *followed)
+static char *metrics_with(struct stack *stack, struct reports *reports)
 {
     struct bytes out = BYTES_INIT(METRICS_DOCUMENT_MAX);
-    assert_int_equal(metrics_write(stack, NULL, followed, &out), 0);
+    assert_int_equal(metrics_write(stack, NULL, reports, &out), 0);
     assert_non_null(bytes_string(&out));
     return (char *)out.data;
 }
 
 static void test_metrics__a_followed_directory_has_rows_until_it_is_gone(void **state)
 {
-    static const struct followed_report keeps_up = {.versions = 2, .switches = 7};
-    static const struct followed_report behind = {.versions = 3, .switches = 8, .behind_s = 5};
+    static const union report keeps_up = {.followed = {.versions = 2, .switches = 7}};
+    static const union report behind = {.followed = {.versions = 3, .switches = 8, .behind_s = 5}};
     static struct control_world w;
-    struct followed *f;
+    struct reports *r;
     control_world_init(&w);
-    assert_int_equal(followed_new(&f), 0);
+    assert_int_equal(reports_new(&r), 0);
     uint64_t now = clock_now_ms();
-    assert_int_equal(followed_put(f, "/data/a\"b", &keeps_up, now - 100000), 0);
-    assert_int_equal(followed_put(f, "/data/faces", &keeps_up, now - 200000), 0);
-    assert_int_equal(followed_put(f, "/data/faces", &behind, now), 0);
-    CLEANUP_FREE char *m = metrics_with(w.stack, f);
+    assert_int_equal(reports_put(r, REPORT_FOLLOWED, "/data/a\"b", &keeps_up, now - 100000), 0);
+    assert_int_equal(reports_put(r, REPORT_FOLLOWED, "/data/faces", &keeps_up, now - 200000), 0);
+    assert_int_equal(reports_put(r, REPORT_FOLLOWED, "/data/faces", &behind, now), 0);
+    assert_int_equal(reports_put(r, REPORT_FOLLOWED, "/data/late", &behind, now - 100000), 0);
+    CLEANUP_FREE char *m = metrics_with(w.stack, r);
     assert_has(m, "# TYPE granary_follow_switches_total counter");
     assert_has(m, "granary_follow_versions{dir=\"/data/faces\"} 3");
     assert_has(m, "granary_follow_switches_total{dir=\"/data/faces\"} 8");
     assert_has(m, "granary_follow_behind_seconds{dir=\"/data/a\\\"b\"} 0"); /* however old the report is */
     assert_non_null(strstr(m, "granary_follow_report_age_seconds{dir=\"/data/a\\\"b\"} 10")); /* 100 s or a bit more */
-    followed_remove(f, "/data/faces");
-    followed_remove(f, "/data/faces");
-    CLEANUP_FREE char *after = metrics_with(w.stack, f);
+    assert_non_null(strstr(m, "granary_follow_behind_seconds{dir=\"/data/late\"} 10"));       /* 105 s */
+    reports_remove(r, REPORT_FOLLOWED, "/data/faces");
+    reports_remove(r, REPORT_FOLLOWED, "/data/faces");
+    CLEANUP_FREE char *after = metrics_with(w.stack, r);
     assert_null(strstr(after, "/data/faces"));
     assert_non_null(strstr(after, "granary_follow_versions{dir=\"/data/a"));
-    followed_free(f);
+    reports_free(r);
     control_world_release(&w);
 }
 
 /* What a visit finds. */
 struct seen {
     size_t rows;
-    uint64_t behind_s, age_s;
+    uint64_t age_s;
     bool oldest;
 };
 
-static int see(void *arg, const char *dir, const struct followed_report *report, uint64_t age_s)
+static int see(void *arg, const char *name, const union report *report, uint64_t age_s)
 {
     struct seen *s = arg;
-    *s = (struct seen){s->rows + 1, report->behind_s, age_s, s->oldest || !strcmp(dir, "/255")};
+    *s = (struct seen){s->rows + 1, age_s, s->oldest || !strcmp(name, "/255")};
     return 0;
 }
 
-static void test_followed__what_is_behind_is_more_so_with_time(void **state)
+static void test_reports__the_oldest_makes_room(void **state)
 {
-    static const struct followed_report behind = {.behind_s = 5};
-    struct followed *f;
+    static const union report report = {.followed = {.versions = 1}};
+    struct reports *r;
     struct seen seen = {0};
-    assert_int_equal(followed_new(&f), 0);
-    assert_int_equal(followed_put(f, "/data", &behind, 1000), 0);
-    assert_int_equal(followed_each(f, 31000, see, &seen), 0);
-    assert_int_equal(seen.age_s, 30);
-    assert_int_equal(seen.behind_s, 35);
-    followed_free(f);
-}
-
-static void test_followed__the_oldest_report_makes_room(void **state)
-{
-    static const struct followed_report report = {.versions = 1};
-    struct followed *f;
-    struct seen seen = {0};
-    char dir[16];
-    assert_int_equal(followed_new(&f), 0);
-    for (int i = 0; i < FOLLOWED_MAX; i++) {
-        snprintf(dir, sizeof dir, "/%d", i);
-        assert_int_equal(followed_put(f, dir, &report, 2000 - (uint64_t)i), 0); /* the last is the oldest */
+    char name[16];
+    assert_int_equal(reports_new(&r), 0);
+    for (int i = 0; i < REPORTS_MAX; i++) {
+        snprintf(name, sizeof name, "/%d", i);
+        assert_int_equal(reports_put(r, REPORT_FOLLOWED, name, &report, 2000 - (uint64_t)i),
+                         0); /* the last is oldest */
     }
-    assert_int_equal(followed_each(f, 2000, see, &seen), 0);
-    assert_int_equal(seen.rows, FOLLOWED_MAX);
+    assert_int_equal(reports_each(r, REPORT_FOLLOWED, 32000, see, &seen), 0);
+    assert_int_equal(seen.rows, REPORTS_MAX);
+    assert_int_equal(seen.age_s, 30);
     assert_true(seen.oldest);
-    assert_int_equal(followed_put(f, "/another", &report, 2000), 0);
+    assert_int_equal(reports_put(r, REPORT_FOLLOWED, "/another", &report, 2000), 0);
     seen = (struct seen){0};
-    assert_int_equal(followed_each(f, 2000, see, &seen), 0);
-    assert_int_equal(seen.rows, FOLLOWED_MAX);
+    assert_int_equal(reports_each(r, REPORT_FOLLOWED, 2000, see, &seen), 0);
+    assert_int_equal(seen.rows, REPORTS_MAX);
     assert_false(seen.oldest);
-    followed_free(f);
+    reports_free(r);
 }
 
-static void test_followed__a_report_comes_over_the_control_socket(void **state)
+static void test_reports__one_comes_over_the_control_socket(void **state)
 {
     static const char *const refused[] = {"PUT /followed?versions=1&switches=0&behind=0",
                                           "PUT /followed?dir=data&versions=1&switches=0&behind=0",
@@ -267,9 +258,8 @@ int main(void)
         cmocka_unit_test(test_metrics__an_export_says_where_its_bytes_came_from),
         cmocka_unit_test(test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store),
         cmocka_unit_test(test_metrics__a_followed_directory_has_rows_until_it_is_gone),
-        cmocka_unit_test(test_followed__what_is_behind_is_more_so_with_time),
-        cmocka_unit_test(test_followed__the_oldest_report_makes_room),
-        cmocka_unit_test(test_followed__a_report_comes_over_the_control_socket),
+        cmocka_unit_test(test_reports__the_oldest_makes_room),
+        cmocka_unit_test(test_reports__one_comes_over_the_control_socket),
         cmocka_unit_test(test_metrics_server__answers_the_document_and_nothing_else),
         cmocka_unit_test(test_metrics_server__connections_are_bounded),
     };
