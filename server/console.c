@@ -301,7 +301,7 @@ static int open_socket(const struct console_config *config, struct console *c)
 }
 
 int console_open(const struct console_config *config, struct stack *stack, struct added_exports *added,
-                 struct console **out)
+                 struct reports *reports, struct console **out)
 {
     CLEANUP(cleanup_console) struct console *c = calloc(1, sizeof *c);
     if (!c)
@@ -315,7 +315,7 @@ int console_open(const struct console_config *config, struct stack *stack, struc
     if (!rc)
         rc = console_strips_new(stack, &c->strips);
     if (!rc)
-        rc = console_report_new(stack, added, c->strips, c->access.acts, &c->report);
+        rc = console_report_new(stack, added, reports, c->strips, c->access.acts, &c->report);
     if (!rc)
         rc = control_jobs_new(&c->routes.jobs);
     if (!rc)

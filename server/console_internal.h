@@ -84,8 +84,8 @@ char console_strip_cell(unsigned n, unsigned cached, unsigned memory, unsigned c
 /* Figures of the last seconds, for rates. One thread uses it. */
 struct console_report;
 
-GR_MUST_CHECK int console_report_new(struct stack *stack, struct added_exports *added, struct console_strips *strips,
-                                     bool acts, struct console_report **out);
+GR_MUST_CHECK int console_report_new(struct stack *stack, struct added_exports *added, struct reports *reports,
+                                     struct console_strips *strips, bool acts, struct console_report **out);
 /* Make the document of now: the caller frees *out. -ENOMEM; -EMSGSIZE. */
 GR_MUST_CHECK int console_report_make(struct console_report *r, char **out, size_t *out_len);
 /* NULL is allowed. */

@@ -46,6 +46,7 @@ struct sample {
 struct console_report {
     struct stack *stack;
     struct added_exports *added;
+    struct reports *reports;
     struct console_strips *strips;
     bool acts;
     char node[256];
@@ -291,6 +292,7 @@ int console_report_make(struct console_report *r, char **out, size_t *out_len)
     add_exports_sample(r);
     const struct status_view view = {.stack = r->stack,
                                      .added = r->added,
+                                     .reports = r->reports,
                                      .then = exports_then(r),
                                      .exports_max = CONSOLE_EXPORTS_MAX,
                                      .more = add_to_export,
@@ -312,14 +314,15 @@ int console_report_make(struct console_report *r, char **out, size_t *out_len)
     return 0;
 }
 
-int console_report_new(struct stack *stack, struct added_exports *added, struct console_strips *strips, bool acts,
-                       struct console_report **out)
+int console_report_new(struct stack *stack, struct added_exports *added, struct reports *reports,
+                       struct console_strips *strips, bool acts, struct console_report **out)
 {
     struct console_report *r = calloc(1, sizeof *r);
     if (!r)
         return error_no_memory();
     r->stack = stack;
     r->added = added;
+    r->reports = reports;
     r->strips = strips;
     r->acts = acts;
     if (gethostname(r->node, sizeof r->node - 1))

@@ -17,6 +17,8 @@
  *    PUT /followed?dir=DIR&versions=N&switches=N&behind=SECONDS
  *                                             what the follower of a directory reports; DELETE /followed?dir=DIR
  *                                             forgets it
+ *    PUT /kept?device=DEV&pid=N&reconnects=N&failed=SECONDS&error=SENTENCE
+ *                                             the same of the reconnect daemon of a device
  *    POST /leave                              {leaving}: the other nodes take over what this one keeps for them
  *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
  *                                             wait to be written to the cache, 200 when none does
@@ -284,6 +286,7 @@ void history_free(struct history *h);
 struct status_view {
     struct stack *stack;
     struct added_exports *added;       /* may be NULL */
+    struct reports *reports;           /* may be NULL */
     const struct history_sample *then; /* of the same stack: rates are since then; NULL: no rates */
     size_t exports_max;                /* exports that are described: the first ones added */
     /* Called for each of them, to add members to its object; NULL: not called. */
@@ -293,10 +296,10 @@ struct status_view {
 /* Make that document; the caller drops it. A member that memory is too short for is left out. NULL: out of memory. */
 json_t *status_json(const struct status_view *view);
 
-/* Append the document of /status to *out, of all exports. added may be NULL. history must be of the same stack; NULL
- * leaves the rates out. -ENOMEM. */
-GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *added, struct history *history,
-                                 struct bytes *out);
+/* Append the document of /status to *out, of all exports. added and reports may be NULL. history must be of the same
+ * stack; NULL leaves the rates out. -ENOMEM. */
+GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *added, struct reports *reports,
+                                 struct history *history, struct bytes *out);
 
 /* ---- routes: control_routes.c ---- */
 
@@ -304,7 +307,7 @@ GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *adde
 struct control_routes {
     struct stack *stack;         /* not owned */
     struct added_exports *added; /* not owned; NULL: exports cannot be changed */
-    struct reports *reports;     /* not owned; NULL: followers cannot report */
+    struct reports *reports;     /* not owned; NULL: nobody can report */
     struct history *history;
     struct control_jobs *jobs;
     struct control_jobs *changes; /* add or remove exports: a mount need not wait for warming that takes hours */

@@ -69,7 +69,7 @@ static int metrics_document(const struct control_routes *routes, struct bytes *o
 
 static int status_document(const struct control_routes *routes, struct bytes *out)
 {
-    return control_status(routes->stack, routes->added, routes->history, out);
+    return control_status(routes->stack, routes->added, routes->reports, routes->history, out);
 }
 
 /* Make a document and queue it. */
@@ -224,6 +224,27 @@ static int answer_followed(struct request *r, const struct route *route)
     return rc ? rc : answer_report(r, REPORT_FOLLOWED, dir, put ? &report : NULL);
 }
 
+/* The reconnect daemon of a device reports, or the device was detached. */
+static int answer_kept(struct request *r, const struct route *route)
+{
+    const char *device = NULL, *pid = NULL, *reconnects = NULL, *failed = NULL, *error = NULL;
+    const struct parameter known[] = {
+        {"device", &device}, {"pid", &pid}, {"reconnects", &reconnects}, {"failed", &failed}, {"error", &error}};
+    union report report;
+    bool put = !strcmp(route->method, MHD_HTTP_METHOD_PUT);
+    int rc = take_parameters(r->connection, known, put ? GR_ARRAY_SIZE(known) : 1);
+    if (!rc && (!device || strncmp(device, "/dev/", strlen("/dev/")) != 0 || strlen(device) >= NAME_MAX))
+        rc = error_set(-EINVAL, "device= is the path of a device in /dev");
+    if (!rc && put)
+        rc = take_number("pid", pid, &report.kept.pid);
+    if (!rc && put)
+        rc = take_number("reconnects", reconnects, &report.kept.reconnects);
+    if (!rc && put)
+        rc = take_number("failed", failed, &report.kept.failed_s);
+    snprintf(report.kept.error, sizeof report.kept.error, "%s", error ? error : "");
+    return rc ? rc : answer_report(r, REPORT_KEPT, device, put ? &report : NULL);
+}
+
 /* A supervisor that is about to kill this process asks again and again until all fetched chunks are written to the
  * cache. Nothing new is kept meanwhile, or that would never end under load. */
 static int answer_quiesce(struct request *r, const struct route *route)
@@ -279,6 +300,8 @@ static const struct route table[] = {
     {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
     {"/followed", MHD_HTTP_METHOD_PUT, answer_followed, {0}, NULL, 0},
     {"/followed", MHD_HTTP_METHOD_DELETE, answer_followed, {0}, NULL, 0},
+    {"/kept", MHD_HTTP_METHOD_PUT, answer_kept, {0}, NULL, 0},
+    {"/kept", MHD_HTTP_METHOD_DELETE, answer_kept, {0}, NULL, 0},
     {"/leave", MHD_HTTP_METHOD_POST, answer_leave, {0}, NULL, 0},
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };

@@ -14,6 +14,8 @@
 #include "format/json_name.h"
 #include "server/control_internal.h"
 
+enum { KEEPER_SILENT_S = 90 };
+
 /* Counters of the whole server. */
 struct totals {
     uint64_t hits, misses;
@@ -225,6 +227,32 @@ static void add_l2(json_t *root, struct stack *stack)
     json_object_set_new(root, "l2_lists", l2_lists_json(&reports));
 }
 
+/* Describe a reconnect daemon. One that says nothing for as long as three reports take is missing. */
+static int add_keeper(void *arg, const char *device, const union report *report, uint64_t age_s)
+{
+    const struct kept_report *k = &report->kept;
+    json_t *keeper = json_object();
+    const struct control_sum sums[] = {{"pid", k->pid}, {"reconnects", k->reconnects}, {"report_age_s", age_s}};
+    json_object_set_new(keeper, "device", json_lossy(device));
+    json_object_set_new(keeper, "state", json_string(age_s < KEEPER_SILENT_S ? "keeping" : "missing"));
+    control_json_add(keeper, sums, GR_ARRAY_SIZE(sums));
+    if (*k->error) {
+        json_object_set_new(keeper, "failed_s", control_json_integer(k->failed_s + age_s));
+        json_object_set_new(keeper, "error", json_lossy(k->error));
+    }
+    return json_array_append_new(arg, keeper) ? -ENOMEM : 0;
+}
+
+static json_t *keepers_json(struct reports *reports)
+{
+    json_t *keepers = json_array();
+    if (reports_each(reports, REPORT_KEPT, clock_now_ms(), add_keeper, keepers)) {
+        json_decref(keepers);
+        return NULL;
+    }
+    return keepers;
+}
+
 /* The counters' object, and the totals that are computed from the same rows. */
 struct counting {
     json_t *counters;
@@ -290,6 +318,7 @@ json_t *status_json(const struct status_view *view)
     json_object_set_new(root, "cache_directories", directories_json(view->stack));
     json_object_set_new(root, "stores", stores_json(view->stack));
     add_l2(root, view->stack);
+    json_object_set_new(root, "keepers", keepers_json(view->reports));
     enum server_health health = server_health(view->stack, view->added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)
@@ -301,11 +330,12 @@ json_t *status_json(const struct status_view *view)
     return root;
 }
 
-int control_status(struct stack *stack, struct added_exports *added, struct history *history, struct bytes *out)
+int control_status(struct stack *stack, struct added_exports *added, struct reports *reports, struct history *history,
+                   struct bytes *out)
 {
     struct history_sample then CLEANUP(history_sample_release) = {0};
     const struct status_view view = {
-        .stack = stack, .added = added, .then = history ? &then : NULL, .exports_max = SIZE_MAX};
+        .stack = stack, .added = added, .reports = reports, .then = history ? &then : NULL, .exports_max = SIZE_MAX};
     int rc = history ? history_oldest(history, &then) : 0;
     if (rc)
         return rc;

@@ -5,7 +5,7 @@
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       |--> control.c               the control socket: control_internal.h
  *                       `--> console.c               the console: console_internal.h
- *    reports.c                                       what followers report: for metrics.c
+ *    reports.c                                       what others report: for metrics.c and /status
  *    server_health.c                                 how well it serves: for metrics.c and /status
  *    takeover.c                                      takes over what nodes that leave have
  *    peers.c, peer_clients.c, peer_tls.c             answers other nodes from the cache
@@ -92,11 +92,11 @@ GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, str
 
 /* ---- what other processes report: reports.c ---- */
 
-/* The server cannot see who follows a tag and shows its versions: followers (granary mount --follow) tell it. In memory
- * only. */
+/* The server cannot see who follows a tag and shows its versions, nor who keeps its kernel devices: followers (granary
+ * mount --follow) and reconnect daemons tell it. In memory only. */
 struct reports;
 
-enum report_kind { REPORT_FOLLOWED, REPORT_KINDS };
+enum report_kind { REPORT_FOLLOWED, REPORT_KEPT, REPORT_KINDS };
 
 /* By its follower, of a directory, which is the report's name. */
 struct followed_report {
@@ -105,8 +105,16 @@ struct followed_report {
     uint64_t behind_s; /* seconds for which the directory has not shown what its tag names; 0: it does */
 };
 
+/* By its reconnect daemon, of a device. */
+struct kept_report {
+    uint64_t pid, reconnects;   /* the daemon's process; connections that it has replaced */
+    uint64_t failed_s;          /* seconds since its last failure */
+    char error[ERROR_TEXT_MAX]; /* that failure's sentence; "": there was none */
+};
+
 union report {
     struct followed_report followed;
+    struct kept_report kept;
 };
 
 enum { REPORTS_MAX = 256 }; /* of a kind */
@@ -243,7 +251,7 @@ void metrics_server_close(struct metrics_server *m);
 struct control;
 
 /* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
- * exports cannot be changed. reports NULL: followers cannot report. The stack, added and reports are not owned and
+ * exports cannot be changed. reports NULL: nobody can report. The stack, added and reports are not owned and
  * outlive the control. -EADDRINUSE: another process listens there; -EEXIST: path is something other than a socket;
  * -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
@@ -266,11 +274,11 @@ struct console_config {
 
 /* Read the tokens, as console_open does, and nothing else. Errors of console_open. */
 GR_MUST_CHECK int console_check(const struct console_config *config);
-/* Bind and listen, and read the tokens. Makes no thread. The stack and added (may be NULL) are not owned and outlive
- * the console. -EINVAL: a token is unfit, or missing where other machines reach the address; or the errors of
- * metrics_server_open and io_read_file. */
+/* Bind and listen, and read the tokens. Makes no thread. The stack, added and reports (these may be NULL) are not owned
+ * and outlive the console. -EINVAL: a token is unfit, or missing where other machines reach the address; or the errors
+ * of metrics_server_open and io_read_file. */
 GR_MUST_CHECK int console_open(const struct console_config *config, struct stack *stack, struct added_exports *added,
-                               struct console **out);
+                               struct reports *reports, struct console **out);
 /* The port it listens at. */
 unsigned console_port(const struct console *c);
 /* Start its threads. Call it in the process that serves, after any fork. -EIO, or the errors of thread_start. */

@@ -76,7 +76,7 @@ static struct console_config console_config_of(const struct serving *s)
 static int open_console(struct serving *s)
 {
     const struct console_config config = console_config_of(s);
-    int rc = console_open(&config, s->stack, s->added, &s->console);
+    int rc = console_open(&config, s->stack, s->added, s->reports, &s->console);
     if (!rc) /* port 0 takes a free one */
         log_info("console at %s, port %u", s->options.console, console_port(s->console));
     return rc;

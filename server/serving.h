@@ -28,7 +28,7 @@ struct serving {
     char *handed; /* path of the table of images that a supervisor or mount has resolved (EXPORT_TABLE_HANDED) */
     struct stack *stack;
     struct added_exports *added;
-    struct reports *reports; /* what followers report */
+    struct reports *reports; /* what followers and reconnect daemons report */
     struct control *control; /* NULL: there is no control socket; so for the members below */
     struct metrics_server *metrics;
     struct peers *peers;

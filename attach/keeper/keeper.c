@@ -36,6 +36,7 @@ enum {
     PAUSE_MAX_MS = 1000, /* up to this */
     AT_ONCE_MAX = 64,    /* connections handed over without a pause, for a server whose connections die at once */
     ANSWER_TIMEOUT_S = 30,
+    REPORT_MS = 30000, /* from one report to the server to the next, while the device is whole */
     START_MS = 60000,
     END_MS = 5000,
     STEP_US = 20000
@@ -48,8 +49,10 @@ struct keeper {
     struct nbd_link link;
     char backend[DEVICE_BACKEND_MAX];
     bool broken;
-    uint64_t broken_ms, pause_ms;  /* since when (clock_now_ms); the next pause */
-    char reported[ERROR_TEXT_MAX]; /* the failure logged last, so that each is logged once */
+    uint64_t broken_ms, pause_ms; /* since when (clock_now_ms); the next pause */
+    uint64_t report_ms;           /* when the next report is due (clock_now_ms) */
+    struct keep_figures figures;
+    bool logged; /* figures.failure, since the device broke: each is logged once */
     struct log_limit limit;
 };
 
@@ -77,17 +80,20 @@ static int give_one(struct keeper *k, bool *out_taken)
     return nbd_netlink_hand_over(k->netlink, &k->link, fd, out_taken);
 }
 
-/* Log why the device stays broken, unless that was logged last. */
+/* Note and log why the device stays broken, unless that was logged last. */
 static void keeper_tell(struct keeper *k, int rc)
 {
-    if (!strcmp(k->reported, error_text()))
+    char *failure = k->figures.failure;
+    k->figures.failed_ms = clock_now_ms();
+    if (k->logged && !strcmp(failure, error_text()))
         return;
-    snprintf(k->reported, sizeof k->reported, "%s", error_text());
+    k->logged = true;
+    snprintf(failure, sizeof k->figures.failure, "%s", error_text());
     if (rc == -ESTALE)
-        log_error("%s: REFUSED: %s; reads wait for the image that is mounted", k->state->device, k->reported);
+        log_error("%s: REFUSED: %s; reads wait for the image that is mounted", k->state->device, failure);
     else
         log_limited(&k->limit, LOG_LEVEL_WARNING, "%s: a connection is dead: %s; trying again", k->state->device,
-                    k->reported);
+                    failure);
 }
 
 /* Hand over connections until the kernel takes no more: whole again. Otherwise double the pause. */
@@ -100,6 +106,7 @@ static void heal(struct keeper *k)
         rc = give_one(k, &taken);
         count += taken;
     } while (!rc && taken && count < AT_ONCE_MAX);
+    k->figures.reconnects += count;
     if (rc || taken) {
         if (rc)
             keeper_tell(k, rc);
@@ -107,6 +114,7 @@ static void heal(struct keeper *k)
         return;
     }
     k->broken = false;
+    k->report_ms = 0; /* now */
     if (count)
         log_limited(&k->limit, LOG_LEVEL_INFO, "%s: %u new connections after %llu ms", k->state->device, count,
                     (unsigned long long)(clock_now_ms() - k->broken_ms));
@@ -117,13 +125,22 @@ static void break_(struct keeper *k)
 {
     if (!k->broken) {
         k->broken_ms = clock_now_ms();
-        *k->reported = 0;
+        k->logged = false;
     }
     k->broken = true;
     k->pause_ms = PAUSE_MIN_MS;
 }
 
 /* ---- the loop ---- */
+
+/* Tell the server, if that is due. Never while the device is broken: a server that does not answer costs 2 s. */
+static void report(struct keeper *k)
+{
+    if (k->broken || clock_now_ms() < k->report_ms)
+        return;
+    k->report_ms = clock_now_ms() + REPORT_MS;
+    keep_report(k->state, &k->figures);
+}
 
 /* Run until the device is detached (0), or netlink fails. Whether the device is still ours is checked after each wait,
  * since no news tells of a detach. */
@@ -136,6 +153,7 @@ static int loop(struct keeper *k)
             heal(k);
         if (!still_attached(k->state))
             return 0;
+        report(k);
         int rc = nbd_netlink_wait_dead(k->netlink, k->link.index, k->broken ? (int)k->pause_ms : LOOK_MS, &dead);
         if (rc)
             return rc;
@@ -144,7 +162,7 @@ static int loop(struct keeper *k)
     }
 }
 
-/* Keep only CAP_SYS_ADMIN, to configure nbd, and CAP_DAC_OVERRIDE, since the server's socket may belong to another
+/* Keep only CAP_SYS_ADMIN, to configure nbd, and CAP_DAC_OVERRIDE, since the server's sockets may belong to another
  * user: an attacker who takes this process over gains little. Three ways to regain privileges are closed: the bounding
  * set, so that a started program with file capabilities gets none; no_new_privs, so that setuid programs grant none;
  * and the process's own sets. */
@@ -194,6 +212,7 @@ int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
     if (!rc) {
         log_info("%s was detached", s->device);
         keep_release(s->device, claim);
+        keep_report_end(s->device, s->address);
     }
     nbd_netlink_close(k.netlink);
     return rc;
@@ -237,13 +256,15 @@ int keeper_start(const struct keep_state *s, int output)
     return rc ? rc : wait_until_kept(s, pid);
 }
 
-int keeper_stop(const char *device)
+int keeper_stop(const char *device, const char *address)
 {
     const struct process keeper = process_identify(keep_holder(device));
     int rc = process_end(&keeper, END_MS);
-    if (!rc)
-        keep_state_remove(device);
-    return rc;
+    if (rc)
+        return rc;
+    keep_report_end(device, address);
+    keep_state_remove(device);
+    return 0;
 }
 
 /* ---- a device that another program attached ----

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "attach/device/device.h"
+#include "base/error.h"
 
 /* ---- the state of a device (keep_state.c) ----
  *
@@ -44,6 +45,19 @@ void keep_release(const char *device, int claim_fd);
 /* Return the process that keeps the device; 0: none. */
 pid_t keep_holder(const char *device);
 
+/* ---- what the server is told (keep_report.c) ---- */
+
+struct keep_figures {
+    uint64_t reconnects;          /* connections that the daemon has replaced */
+    char failure[ERROR_TEXT_MAX]; /* the last failure's sentence; "": there was none */
+    uint64_t failed_ms;           /* when that was (clock_now_ms) */
+};
+
+/* Report to the control socket of a server on this machine, for at most 2 s. A failure is a line of the debug log. */
+void keep_report(const struct keep_state *s, const struct keep_figures *f);
+/* Have the server at that address forget the device. */
+void keep_report_end(const char *device, const char *address);
+
 /* ---- the daemon (keeper.c) ---- */
 
 /* Keep the device until it is detached, then return 0. A connection to another image is refused, logged, and tried
@@ -55,8 +69,9 @@ GR_MUST_CHECK int keeper_run(const struct keep_state *s, void (*ready)(void *arg
  * its own session with its output going to output. Returns once the device is kept. -EIO: the daemon ended, and its
  * output says why; -ETIMEDOUT: it did not get to work. */
 GR_MUST_CHECK int keeper_start(const struct keep_state *s, int output);
-/* End the daemon, if there is one, and remove the state. The device is not touched. -ETIMEDOUT: it does not end. */
-GR_MUST_CHECK int keeper_stop(const char *device);
+/* End the daemon, if there is one, have the server at that address forget the device, and remove the state. The device
+ * is not touched. -ETIMEDOUT: it does not end. */
+GR_MUST_CHECK int keeper_stop(const char *device, const char *address);
 
 /* Fill in the state of a device that another program attached over netlink, from the server it was attached to. device,
  * address, export_name and the times are set already. -EINVAL: the device is not attached; -ESTALE: the export differs

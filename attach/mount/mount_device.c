@@ -69,7 +69,7 @@ static int detach_nbd(const struct mount_state *s)
     device_nbd_mark(s->device, mark);
     if (*mark && strcmp(mark, s->device_mark))
         return 0;
-    int rc = keeper_stop(s->device);
+    int rc = keeper_stop(s->device, s->socket);
     return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
 }
 

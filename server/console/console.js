@@ -213,6 +213,14 @@ function proxyParts(s) {
   return [...lists, ...proxies];
 }
 
+/** @param {import("./model.js").Keeper} k @returns {Part} */
+function keeperPart(k) {
+  const bad = k.state !== "keeping";
+  const how = bad ? `No reconnect daemon: run 'granary keep ${k.device}'.` : `Process ${k.pid}, connections replaced: ${k.reconnects}.`;
+  const failure = k.error ? ` Last failure, ${span(k.failed_s ?? 0)} ago: ${brief(k.error)}` : "";
+  return { key: k.device, title: k.device, state: bad ? `missing for ${span(k.report_age_s)}` : "kept", why: how + failure, bad };
+}
+
 /** @param {import("./model.js").SlowRead} r @returns {Part} */
 function slowPart(r) {
   const when = `${span(Math.round(r.ago_ms / 1000))} ago`;
@@ -229,6 +237,8 @@ function showAllParts(s) {
   showParts("disks", cacheParts(s));
   showParts("proxies", proxies);
   byId("proxies-s").hidden = !proxies.length;
+  showParts("keepers", s.keepers.map(keeperPart).sort((a, b) => Number(b.bad) - Number(a.bad) || a.key.localeCompare(b.key)));
+  byId("keepers-s").hidden = !s.keepers.length;
   showParts("slow", s.slow_reads.map(slowPart));
   byId("slow-s").hidden = !s.slow_reads.length;
 }

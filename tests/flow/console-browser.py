@@ -120,6 +120,7 @@ HOSTILE = """(() => {
     status.waiting_exports = [{ name: "waits" }];
     status.l2 = [{ url: "proxy", state: "down", requests: 1, bytes: 1, failures: 1, wrong: 0 }];
     status.l2_lists = [{ list: "list", proxies: 1, failing_s: 9, error: "no file" }];
+    status.keepers = [{ device: "device", state: "missing", pid: 1, reconnects: 1, report_age_s: 95, failed_s: 9, error: "refused" }];
     status.stores.forEach((store) => { store.error = "no answer"; });
     status.slow_reads = [{ offset: 1, len: 1, ago_ms: 1, took_us: 5, index_us: 1, disk_us: 1, queued_us: 1, store_us: 2, export: "slow",
       what: "file", from: "server", failed: false }];
@@ -135,7 +136,7 @@ def nothing_said_is_markup(browser):
     page.wait(READY)
     page.run("document.querySelector('[aria-label^=\"Act on faces\"]').click()")
     text = page.run("document.body.textContent")
-    for word in ("faces", "waits", "proxy", "list", "no file", "no answer", "file", "reason", "slow", "server"):
+    for word in ("faces", "waits", "proxy", "list", "no file", "no answer", "file", "reason", "slow", "server", "device", "refused"):
         check(f"{word}<img src=x" in text, f"{word} is not shown as it is")
     check(page.run("document.querySelectorAll('main img, dialog img, body script, main b').length") == 0, "a text became markup")
     check(page.run("window.owned === undefined"), "a script of a name ran")

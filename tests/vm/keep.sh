@@ -67,6 +67,7 @@ kill -9 $server
 until_true '! pidof granary-nbd'
 serve store /s.sock /serve.log
 end_readers "server back with another image, refused; then the right one"
+until_true 'granary status --quick --json /s.sock | grep -E "\"keepers\":\[.*\"failed_s\":[0-9]+,\"error\":\"[^\"]+\"" >/found'
 granary umount /mnt/data
 
 echo "== what nbd-client attached"
@@ -92,6 +93,7 @@ nbd-client -d $device
 wait $keeper
 grep "was detached" /keep.log || { cat /keep.log; exit 1; }
 [ ! -e /run/granary/nbd5.json ]
+granary status --quick --json /s.sock | grep -F '"keepers":[]' >/found
 
 echo "== the same without a keeper does fail: the readers can tell"
 nbd-client -unix /s.sock $device -N perl -C 4 -R

@@ -48,6 +48,8 @@ echo "== the server is restarted under the mount"
 systemctl restart granary-serve@a.service
 echo 3 >/proc/sys/vm/drop_caches
 cmp /tree/file /mnt/data/file
+# The unit lets the keeper report to the server.
+until_true 'granary status --quick --json /run/granary-a/nbd.sock | grep "\"state\":\"keeping\",\"pid\":$new," >/found'
 
 echo "== stopped: the mount first"
 systemctl stop granary-mount@a.service granary-serve@a.service

@@ -20,6 +20,7 @@
 /* A console over a small image, with the tokens that are asked for. */
 struct console_served {
     struct control_world w;
+    struct reports *reports;
     struct console *console;
     unsigned port;
 };
@@ -39,7 +40,8 @@ static void console_served_init(struct console_served *s, bool token, bool admin
     const struct console_config config = {.address = "127.0.0.1:0",
                                           .token_file = token ? token_path : NULL,
                                           .admin_token_file = admin ? admin_path : NULL};
-    assert_int_equal(console_open(&config, s->w.stack, NULL, &s->console), 0);
+    assert_int_equal(reports_new(&s->reports), 0);
+    assert_int_equal(console_open(&config, s->w.stack, NULL, s->reports, &s->console), 0);
     assert_int_equal(console_start(s->console), 0);
     s->port = console_port(s->console);
 }
@@ -47,6 +49,7 @@ static void console_served_init(struct console_served *s, bool token, bool admin
 static void console_served_release(struct console_served *s)
 {
     console_close(s->console);
+    reports_free(s->reports);
     control_world_release(&s->w);
 }
 
@@ -123,7 +126,7 @@ static void test_console__the_document_is_that_of_status_and_more(void **state)
     CLEANUP_JSON json_t *root = document(s.port, "");
     static const char *const members[] = {
         "version",           "node", "uptime_ms", "exports", "exports_total", "stores", "health",
-        "cache_directories", "l2",   "counters",  "hops",    "saved",         "acts"};
+        "cache_directories", "l2",   "counters",  "hops",    "saved",         "acts",   "keepers"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(members); i++)
         if (!json_object_get(root, members[i]))
             fail_msg("no member %s", members[i]);
@@ -133,6 +136,32 @@ static void test_console__the_document_is_that_of_status_and_more(void **state)
     assert_string_equal(json_string_value(json_object_get(reads, "hop")), "reads");
     assert_int_equal(json_integer_value(json_object_get(reads, "bytes")), sizeof got);
     assert_int_equal(json_integer_value(json_object_get(reads, "requests")), 1);
+    console_served_release(&s);
+}
+
+/* One keeps a device and has failed, the other has not said so for 90 s. */
+static void test_console__a_keeper_that_is_silent_is_missing(void **state)
+{
+    static const union report keeps = {
+        .kept = {.pid = 7, .reconnects = 4, .failed_s = 3, .error = "no server listens on \xff"}};
+    static const union report silent = {.kept = {.pid = 8}};
+    static struct console_served s;
+    console_served_init(&s, false, false);
+    uint64_t now_ms = clock_now_ms();
+    assert_int_equal(reports_put(s.reports, REPORT_KEPT, "/dev/nbd1", &keeps, now_ms - 60000), 0);
+    assert_int_equal(reports_put(s.reports, REPORT_KEPT, "/dev/nbd2", &silent, now_ms - 90000), 0);
+    CLEANUP_JSON json_t *root = document(s.port, "");
+    json_t *keepers = json_object_get(root, "keepers");
+    json_t *kept = json_array_get(keepers, 0), *missing = json_array_get(keepers, 1);
+    assert_string_equal(json_string_value(json_object_get(kept, "device")), "/dev/nbd1");
+    assert_string_equal(json_string_value(json_object_get(kept, "state")), "keeping");
+    assert_int_equal(json_integer_value(json_object_get(kept, "pid")), 7);
+    assert_int_equal(json_integer_value(json_object_get(kept, "reconnects")), 4);
+    assert_true(json_integer_value(json_object_get(kept, "failed_s")) >= 63);
+    assert_string_equal(json_string_value(json_object_get(kept, "error")), "no server listens on \xef\xbf\xbd");
+    assert_string_equal(json_string_value(json_object_get(missing, "state")), "missing");
+    assert_true(json_integer_value(json_object_get(missing, "report_age_s")) >= 90);
+    assert_null(json_object_get(missing, "error"));
     console_served_release(&s);
 }
 
@@ -364,15 +393,15 @@ static void test_console__where_others_reach_it_a_token_is_needed(void **state)
     struct console *c = NULL;
     control_world_init(&w);
     write_file(&w, "token", TOKEN, path);
-    assert_int_equal(console_open(&(struct console_config){.address = "0.0.0.0:0"}, w.stack, NULL, &c), -EINVAL);
+    assert_int_equal(console_open(&(struct console_config){.address = "0.0.0.0:0"}, w.stack, NULL, NULL, &c), -EINVAL);
     assert_non_null(strstr(error_text(), "needs a token"));
     const struct console_config same = {.address = "127.0.0.1:0", .token_file = path, .admin_token_file = path};
-    assert_int_equal(console_open(&same, w.stack, NULL, &c), -EINVAL);
+    assert_int_equal(console_open(&same, w.stack, NULL, NULL, &c), -EINVAL);
     assert_int_equal(console_check(&same), -EINVAL);
     assert_non_null(strstr(error_text(), "make another one"));
     const struct console_config wide = {.address = "0.0.0.0:0", .token_file = path};
     assert_int_equal(console_check(&wide), 0);
-    assert_int_equal(console_open(&wide, w.stack, NULL, &c), 0);
+    assert_int_equal(console_open(&wide, w.stack, NULL, NULL, &c), 0);
     console_close(c); /* it was never started */
     control_world_release(&w);
 }
@@ -457,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_console__a_quantile_is_a_bound),
         cmocka_unit_test(test_console__a_strip_says_where_chunks_are),
         cmocka_unit_test(test_console__the_document_is_that_of_status_and_more),
+        cmocka_unit_test(test_console__a_keeper_that_is_silent_is_missing),
         cmocka_unit_test(test_console__what_is_read_has_a_rate),
         cmocka_unit_test(test_console__a_document_is_for_all_of_its_second),
         cmocka_unit_test(test_console__the_page_is_sent_with_its_policy_and_once),

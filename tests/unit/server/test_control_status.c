@@ -36,7 +36,7 @@ static int read_chunk(struct stack *stack)
 static json_t *status_of(struct stack *stack)
 {
     CLEANUP_BYTES out = BYTES_INIT(1 << 16);
-    assert_int_equal(control_status(stack, NULL, NULL, &out), 0);
+    assert_int_equal(control_status(stack, NULL, NULL, NULL, &out), 0);
     json_t *status = json_loadb((const char *)out.data, out.len, 0, NULL);
     assert_non_null(status);
     return status;

@@ -173,7 +173,10 @@ static void test_reports__one_comes_over_the_control_socket(void **state)
                                           "PUT /followed?dir=/data&versions=-1&switches=0&behind=0",
                                           "PUT /followed?dir=/data&versions=1&switches=0&behind=soon",
                                           "DELETE /followed",
-                                          "DELETE /followed?dir=/data&versions=1"};
+                                          "DELETE /followed?dir=/data&versions=1",
+                                          "PUT /kept?device=nbd1&pid=1&reconnects=0&failed=0",
+                                          "PUT /kept?device=/dev/nbd1&pid=1&reconnects=0",
+                                          "DELETE /kept"};
     static struct control_served s;
     static char answer[1 << 16];
     char request[256];
@@ -192,6 +195,18 @@ static void test_reports__one_comes_over_the_control_socket(void **state)
     assert_non_null(strstr(answer, " 200 "));
     control_ask(s.w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
     assert_null(strstr(answer, "dir=\"/data\""));
+    control_ask(s.w.path,
+                "PUT /kept?device=/dev/nbd1&pid=7&reconnects=4&failed=2&error=no%20server HTTP/1.0\r\n"
+                "Content-Length: 0\r\n\r\n",
+                answer);
+    assert_non_null(strstr(answer, " 200 "));
+    control_ask(s.w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "\"keepers\":[{\"device\":\"/dev/nbd1\",\"state\":\"keeping\",\"pid\":7,"));
+    assert_non_null(strstr(answer, "\"error\":\"no server\"}]"));
+    control_ask(s.w.path, "DELETE /kept?device=/dev/nbd1 HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 200 "));
+    control_ask(s.w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "\"keepers\":[]"));
     control_served_release(&s);
 }
 

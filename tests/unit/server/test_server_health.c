@@ -144,7 +144,7 @@ static void test_history__the_first_status_has_rates(void **state)
     control_world_init(&w);
     assert_int_equal(history_new(w.stack, &h), 0);
     assert_int_equal(image_read(image_at(w.stack, 0), got, 0, sizeof got), 0);
-    assert_int_equal(control_status(w.stack, NULL, h, &out), 0);
+    assert_int_equal(control_status(w.stack, NULL, NULL, h, &out), 0);
     json_t *status = json_loadb((const char *)out.data, out.len, 0, NULL);
     json_t *export = json_array_get(json_object_get(status, "exports"), 0);
     assert_true(json_number_value(json_object_get(json_object_get(export, "rates"), "read_bytes")) > 0);
