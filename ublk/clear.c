@@ -10,11 +10,12 @@ static int clear_one(struct ublk_control *c, const char *socket, uint64_t tag)
 {
     struct record r;
     int rc = record_read(socket, tag, &r);
+    const bool none = rc == -EBADMSG || rc == -ENOENT; /* no record, or none that names a device */
     if (!rc)
         rc = ublk_remove(c, r.number, tag);
-    if (!rc || rc == -EBADMSG)
+    if (!rc || none)
         record_remove(socket, tag);
-    return rc == -EBADMSG ? 0 : rc;
+    return none ? 0 : rc;
 }
 
 int devices_clear(struct ublk_control *c, const char *socket)

@@ -105,7 +105,7 @@ static void client_fail(struct devices *d, int fd, const char *number)
         answer(fd, "failing");
 }
 
-/* Whoever may only read images may have the socket's mode, but not a device of this machine. */
+/* The socket's mode may admit users that read images. Only root, or the server's own user, may make devices. */
 static bool is_allowed(int fd)
 {
     struct ucred peer;
@@ -117,11 +117,13 @@ void client_serve(struct devices *d, struct ublk_control *c, int fd)
 {
     char line[LINE_MAX_BYTES];
     CLEANUP_FD int owned = fd;
+    if (!is_allowed(fd)) {
+        answer(fd, "failed only root may ask for devices");
+        return;
+    }
     if (read_line(fd, REQUEST_MS, line))
         return;
-    if (!is_allowed(fd))
-        answer(fd, "failed only root may ask for devices");
-    else if (text_begins_with(line, "attach "))
+    if (text_begins_with(line, "attach "))
         client_attach(d, c, fd, line + strlen("attach "));
     else if (text_begins_with(line, "fail "))
         client_fail(d, fd, line + strlen("fail "));

@@ -1,10 +1,8 @@
-/* The socket by which mounts ask for devices. The words are those of docs/internals/ublk.md. */
+/* The socket by which mounts ask for devices. docs/internals/ublk.md has its protocol. */
 #ifndef GRANARY_UBLK_CLIENTS_H
 #define GRANARY_UBLK_CLIENTS_H
 
 #include "ublk/devices.h"
-
-enum { CLIENTS_THREADS = 4 /* connections that are served at a time */ };
 
 /* Answer one client and return when it is done; close fd. control: this thread's. Failures are the client's, who is
  * told. Any thread. */

@@ -207,8 +207,13 @@ int ublk_info(struct ublk_control *c, unsigned number, struct ublk_info *out)
     int rc =
         run(c, &(struct command){
                    .op = UBLK_GET_DEV_INFO2, .number = number, .payload = &info, .len = sizeof info, .named = true});
-    if (rc == -ENODEV || rc == -ENOENT)
+    char sys[PATH_SIZE];
+    snprintf(sys, sizeof sys, "/sys/class/ublk-char/ublkc%u", number);
+    if (rc == -ENODEV || (rc == -ENOENT && access(sys, F_OK)))
         return error_set(-ENODEV, "there is no ublk device %u", number);
+    if (rc == -ENOENT)
+        return error_set(-ENOENT, "/dev/ublkc%u is missing, but the device is there; /dev must be the host's devtmpfs",
+                         number);
     if (rc)
         return control_failed(rc, "tell about", number);
     *out = (struct ublk_info){.tag = info.ublksrv_flags,
@@ -280,13 +285,13 @@ static int remove_locked(struct ublk_control *c, struct target *t)
     struct ublk_info info;
     CLEANUP_FD int fd = -1;
     uint64_t diskseq = 0;
+    int known = ublk_info(c, t->number, &info);
+    if (!known && !t->by_disk && t->mark != info.tag)
+        return 0; /* another server's: its disk is not to be claimed, not even for a moment */
     int rc = claim_disk(t->number, &fd);
-    int known = rc ? 0 : ublk_info(c, t->number, &info);
     if (rc || known)
         return rc ? rc : known == -ENODEV && fd < 0 ? 0 : known;
-    if (t->by_disk && (fd < 0 || ioctl(fd, BLKGETDISKSEQ, &diskseq)))
-        return 0;
-    if (t->mark != (t->by_disk ? diskseq : info.tag))
+    if (t->by_disk && (fd < 0 || ioctl(fd, BLKGETDISKSEQ, &diskseq) || t->mark != diskseq))
         return 0;
     t->tag = info.tag;
     rc = tell(c, UBLK_STOP_DEV, t->number, 0);

@@ -3,7 +3,7 @@
  *
  * A device is in the table from before its first request until it ends. Its record is written before it is started.
  *
- * What goes wrong with one device of the server before is logged, and tried again: it must not end the server of the
+ * What goes wrong with one device of the previous server is logged, and tried again: it must not end the server of the
  * others. */
 #include "ublk/devices.h"
 
@@ -23,6 +23,8 @@
 #include "ublk/record.h"
 
 enum { INLINE_MAX = 128 << 10 /* bytes of an answer on the device's own thread */ };
+
+_Static_assert((int)RECORD_NAME_MAX == (int)STACK_EXPORT_NAME_MAX, "a record holds every name");
 
 /* A request that a thread of the pool answers. */
 struct device_work {
@@ -54,11 +56,12 @@ struct devices {
     char socket[PATH_MAX];
     pthread_mutex_t lock; /* guards what is below */
     pthread_cond_t opened;
-    bool open; /* devices_open was called */
+    bool open;         /* devices_open was called */
+    unsigned awaiting; /* clients' threads that wait for it */
     struct device *first;
     unsigned count;
 
-    VEC(struct waiting) waiting; /* devices of the server before; the recovering thread's */
+    VEC(struct waiting) waiting; /* devices of the previous server; the recovering thread's */
 };
 
 /* ---- reading ---- */
@@ -156,11 +159,19 @@ static bool is_open(struct devices *set)
     return set->open;
 }
 
-static void await_open(struct devices *set)
+/* Wait for the exports. One thread of the clients' stays free for `fail`, since umount --force must work while the
+ * store is down. */
+static int await_open(struct devices *set)
 {
     SCOPED_LOCK(&set->lock);
+    if (!set->open && set->awaiting + 1 >= CLIENTS_THREADS)
+        return error_set(-EAGAIN, "the server is still opening its exports, and other mounts wait for that; try again "
+                                  "later");
+    set->awaiting++;
     while (!set->open)
         pthread_cond_wait(&set->opened, &set->lock);
+    set->awaiting--;
+    return 0;
 }
 
 static void device_list(struct device *d)
@@ -252,17 +263,19 @@ static int take_back(struct devices *set, struct ublk_control *c, const struct d
 {
     struct error first;
     error_take(&first, rc);
-    record_remove(set->socket, made->tag);
     if (ublk_remove(c, made->number, made->tag))
-        log_warning("%s", error_text());
+        log_warning("%s", error_text()); /* its record stays, for the next server */
+    else
+        record_remove(set->socket, made->tag);
     return error_restore(&first);
 }
 
 int devices_attach(struct devices *set, struct ublk_control *c, const char *name, struct device_made *out)
 {
     CLEANUP(cleanup_device) struct device *d = NULL;
-    await_open(set);
-    int rc = device_new(set, name, UBLK_DEPTH, &d);
+    int rc = await_open(set);
+    if (!rc)
+        rc = device_new(set, name, UBLK_DEPTH, &d);
     if (rc)
         return rc;
     const uint64_t size = image_manifest(d->export->image)->size;
@@ -301,7 +314,16 @@ static int change_state(struct devices *set, unsigned number, enum record_state 
             atomic_store(&d->failing, true);
         r = d->record;
     }
-    return record_write(set->socket, &r);
+    int rc = record_write(set->socket, &r);
+    bool ended;
+    {
+        SCOPED_LOCK(&set->lock);
+        struct device *d = find_locked(set, number);
+        ended = !d || d->record.tag != r.tag;
+    }
+    if (ended) /* meanwhile, and its record was removed before this one */
+        record_remove(set->socket, r.tag);
+    return rc;
 }
 
 static int no_device(unsigned number)
@@ -377,12 +399,17 @@ static bool take_over(struct devices *set, struct ublk_control *c, const struct 
 {
     CLEANUP(cleanup_device) struct device *d = NULL;
     struct record now;
+    struct ublk_info again;
     int rc = device_of_record(set, r, info->depth, &d);
     if (!rc) {
         d->record = *r;
         atomic_store(&d->failing, r->state == RECORD_FAILING);
         rc = ublk_recover(c, r->number);
     }
+    if (!rc)
+        rc = ublk_info(c, r->number, &again);
+    if (rc == -ENODEV || (!rc && again.tag != r->tag)) /* removed meanwhile; the next round drops the record */
+        return false;
     if (rc == -EAGAIN || rc == -EBUSY)
         return false;
     if (!rc)
@@ -412,8 +439,11 @@ static bool recover_one(struct devices *set, struct ublk_control *c, struct wait
     if (rc == -ENOENT)
         return true;
     if (rc) {
-        log_error("a ublk device cannot be recovered: %s", error_text());
-        return true;
+        if (!w->told)
+            log_error("a ublk device waits, and its readers with it: %s%s", error_text(),
+                      rc == -EBADMSG ? "; restart the machine to end its reads" : "");
+        w->told = true;
+        return rc == -EBADMSG;
     }
     rc = ublk_info(c, r.number, &info);
     if (rc == -ENODEV || (!rc && info.tag != r.tag)) {

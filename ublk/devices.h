@@ -1,4 +1,4 @@
-/* The devices that a server has: made on request, recovered after the server before, served from the stack. */
+/* The devices that a server has: made on request, recovered from the previous server, served from the stack. */
 #ifndef GRANARY_UBLK_DEVICES_H
 #define GRANARY_UBLK_DEVICES_H
 
@@ -6,7 +6,7 @@
 #include "server/serving.h"
 #include "ublk/kernel.h"
 
-enum { DEVICES_THREADS = 256 }; /* the default of -t */
+enum { DEVICES_THREADS = 256 /* the default of -t */, CLIENTS_THREADS = 4 /* connections that are served at a time */ };
 
 struct devices;
 
@@ -19,7 +19,7 @@ struct device_made {
     struct digest content_root;
 };
 
-/* Make the table, and read which devices the server before has left. socket: the server's, beside which the records
+/* Make the table, and read which devices the previous server has left. socket: the server's, beside which the records
  * are; copied. threads: of all reads that a device's own thread does not answer. *out lives as long as the process: a
  * device ends when it is removed, not with its table. -ENOMEM, or the errno of a thread or of the directory. */
 GR_MUST_CHECK int devices_new(struct serving *s, const char *socket, unsigned threads, struct devices **out);
@@ -27,12 +27,13 @@ GR_MUST_CHECK int devices_new(struct serving *s, const char *socket, unsigned th
  * devices_attach waits. */
 void devices_open(struct devices *d);
 
-/* Recover each device of the server before that can be. Returns how many wait, for the old process to be gone or for
+/* Recover each device of the previous server that can be. Returns how many wait, for the old process to be gone or for
  * their image to be there: call it again then. One thread at a time. */
 GR_MUST_CHECK unsigned devices_recover(struct devices *d, struct ublk_control *c);
 
 /* Make a device that shows the export of that name. Its record says `new` until devices_keep. -ENOENT: no such export;
- * -EINVAL: its size or its name does not do; or the errno of the driver. Any thread, each with a control of its own. */
+ * -EAGAIN: too many wait for the exports; -EINVAL: its size or its name does not do; or the errno of the driver. Any
+ * thread, each with a control of its own. */
 GR_MUST_CHECK int devices_attach(struct devices *d, struct ublk_control *c, const char *name, struct device_made *out);
 /* The client has recorded the device. -ENOENT: it is gone; or record_write's errors. */
 GR_MUST_CHECK int devices_keep(struct devices *d, unsigned number);

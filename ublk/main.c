@@ -39,7 +39,7 @@ static int socket_path(int fd, char out[PATH_MAX])
     return 0;
 }
 
-/* What recovers the devices of the server before. It never ends. */
+/* What recovers the devices of the previous server. It never ends. */
 struct recovery {
     struct devices *devices;
     struct ublk_control *control;
@@ -54,7 +54,7 @@ static void *recover(void *arg)
     return NULL;
 }
 
-/* Begin with what needs no export: a store that is down must keep nobody from ending his reads with EIO. */
+/* Start what needs no export first: `granary umount --force` must work while the store is down. */
 static int begin(struct serving *s, const struct front_end_arguments *w, struct devices **out)
 {
     static struct recovery r;

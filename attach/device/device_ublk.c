@@ -28,7 +28,7 @@ enum {
     JOIN_MS = 30000, /* as export_check */
     FAIL_MS = 15000, /* a server that was just started recovers its devices first */
     ANSWER_MAX = 1024,
-    NUMBER_MAX = 1 << 20
+    NUMBER_MAX = 1 << 20 /* as UBLK_NUMBERS of ublk/kernel.h */
 };
 
 int device_ublk_available(void)
@@ -47,12 +47,15 @@ static int send_line(int fd, const char *word, const char *rest)
     CLEANUP_BYTES line = BYTES_INIT(16 << 10);
     if (bytes_printf(&line, "%s%s\n", word, rest))
         return error_no_memory();
-    if (send(fd, line.data, line.len, MSG_NOSIGNAL) != (ssize_t)line.len)
-        return error_set(-EIO, "the server closes its socket: %s", strerror(errno));
+    ssize_t n = send(fd, line.data, line.len, MSG_NOSIGNAL);
+    if (n != (ssize_t)line.len)
+        return error_set(-EIO, "the server does not take the request '%.*s': %s", (int)strcspn(word, " "), word,
+                         n < 0 ? strerror(errno) : "its socket is full");
     return 0;
 }
 
-/* Read an answer's line, for as long as `still` allows. The answer "failed SENTENCE" is -EIO with that sentence. */
+/* Read an answer's line, for as long as export_check_still allows. The answer "failed SENTENCE" is -EIO with that
+ * sentence. */
 static int read_answer(int fd, const struct export_check *check, uint64_t deadline_ms, char out[ANSWER_MAX])
 {
     for (size_t len = 0; len < ANSWER_MAX;) {
@@ -135,7 +138,7 @@ static int device_ublk_number(const char *device, const char **out)
     static const char prefix[] = "/dev/ublkb";
     uint64_t n;
     *out = device + strlen(prefix);
-    if (!text_begins_with(device, prefix) || text_parse_uint(device, *out, 0, NUMBER_MAX, &n))
+    if (!text_begins_with(device, prefix) || text_parse_uint(device, *out, 0, NUMBER_MAX - 1, &n))
         return error_set(-EINVAL, "%s is no ublk device", device);
     return 0;
 }

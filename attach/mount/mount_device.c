@@ -103,10 +103,13 @@ static int make_ublk(const struct mount_config *c, struct mount_state *s)
 /* Only a server can end reads, so one of mounts that died is started again for that. */
 static int fail_ublk(const struct mount_state *s)
 {
-    int rc = *s->device ? mount_server_tend(s) : 0;
-    if (*s->device && rc >= 0)
+    if (!*s->device || !mount_device_attached(s)) /* it is gone, or another mount's disk by now */
+        return 0;
+    int rc = mount_server_tend(s);
+    if (rc >= 0)
         rc = device_ublk_fail(s->socket, s->device, rc ? SERVER_START_MS : 0);
-    return rc ? error_prefix(rc, "%s stays, and what reads it waits until its server is started again", s->device) : 0;
+    return rc ? error_prefix(rc, "%s is not removed, and its readers wait until its server is started again", s->device)
+              : 0;
 }
 
 /* ---- a loop device on a file of granary-fuse ---- */

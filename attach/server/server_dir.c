@@ -162,7 +162,7 @@ static bool clear_devices(const char *dir)
     bool any = false;
     DIR *d = opendir(dir);
     for (struct dirent *e; d && !any && (e = readdir(d));)
-        any = text_begins_with(e->d_name, SERVER_UBLK_SOCKET ".device-");
+        any = text_begins_with(e->d_name, SERVER_UBLK_SOCKET ".device-"); /* a name of ublk/record.c */
     if (d)
         closedir(d);
     if (!any)
@@ -174,8 +174,9 @@ static bool clear_devices(const char *dir)
     if (!rc)
         rc = process_run(argv, CLEAR_MS);
     if (rc)
-        log_warning("%s stays, as the next server there needs it for a device that this one has left: %s", dir,
-                    error_text());
+        log_warning(
+            "%s is kept: a ublk device of its server could not be removed, and the next server there takes it over: %s",
+            dir, error_text());
     return !rc;
 }
 
