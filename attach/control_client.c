@@ -16,7 +16,7 @@
 
 enum {
     TIMEOUT_S = 10,            /* for connecting, and for a whole document */
-    TELL_S = 2,                /* for what is told: whoever tells has other things to do */
+    TELL_S = 2,                /* for a report: its sender has other things to do */
     SILENCE_S = 60,            /* the longest pause within a stream of lines: servers send progress more often */
     BUSY = 503,                /* HTTP status of a server that has no slot for the request */
     TURN_MS = 60000,           /* how long control_turn repeats a request that met BUSY, */

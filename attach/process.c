@@ -86,8 +86,8 @@ static void child(const struct process_spec *spec, pid_t parent, const int gate[
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
     /* descriptor 3 may be replaced below: move the pipe out of its way */
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
-    /* What the caller of a command has open is no business of a process that outlives the command: a file would keep
-     * its filesystem mounted, and a lock would stay. */
+    /* A process that outlives the command must not inherit what the command's caller has open: a file would keep its
+     * filesystem mounted, and a lock would stay held. */
     if (spec->session && !spec->supervised)
         close_range(FIRST_PASSED_FD, ~0U, CLOSE_RANGE_CLOEXEC);
     /* descriptors 0 to 3; everything else that this program has opened is close-on-exec */

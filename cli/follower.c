@@ -171,15 +171,12 @@ static int make_room(struct follower *w)
 /* Report to the server of this version from now on. */
 static int take_server(struct follower *w, const struct mount_state *s)
 {
-    struct follow_state before = w->f;
     if (!strcmp(w->f.control, s->control))
         return 0;
+    follow_report_end(&w->f); /* to the server before */
     snprintf(w->f.control, sizeof w->f.control, "%s", s->control);
     w->report_at_ms = 0;
-    int rc = follow_save(&w->f);
-    if (!rc)
-        follow_report_end(&before);
-    return rc;
+    return follow_save(&w->f);
 }
 
 /* Have a version mounted at its directory. What a killed follower left of it is repaired by mount_image. */

@@ -1,6 +1,6 @@
-/* GetCapacity of a node: how much of its cache an image could have. A claim's size is then what its pods read again and
- * again, and a node with a smaller cache is none for it. What other images have cached now is no matter: it makes room,
- * and a volume that does not fit is read all the same. A controller's process knows no node, and does not offer this.
+/* GetCapacity of a node: how much of its cache an image could have. A claim's size then states how much its pods read
+ * repeatedly, and a node with a smaller cache is not chosen. What other images have cached does not count, since it is
+ * evicted; a volume that does not fit can still be read. A controller's process knows no node, and does not offer this.
  */
 #include <stdio.h>
 #include <string.h>

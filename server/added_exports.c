@@ -281,9 +281,9 @@ static struct stack_image image_of(const struct added *noted)
                                 .quota = noted->quota};
 }
 
-/* The server was started anew with another quota of the image, or without a cache directory: an export of mounts is
- * served all the same, and its quota is forgotten. */
-static bool does_without_quota(int rc, struct stack_image *image)
+/* After -EDQUOT: drop the quota, and return whether to try again. The server was started anew with another quota of the
+ * image, or without a cache directory: an export of mounts is served all the same, and its quota is forgotten. */
+static bool drop_quota(int rc, struct stack_image *image)
 {
     if (rc != -EDQUOT || !image->quota)
         return false;
@@ -313,7 +313,7 @@ static int restore_with_keys(struct added_exports *a, const struct restoring *r,
     image.proof = &proof;
     if (kept)
         rc = stack_add(a->stack, &image, NULL, &e, &added);
-    if (kept && does_without_quota(rc, &image))
+    if (kept && drop_quota(rc, &image))
         rc = stack_add(a->stack, &image, NULL, &e, &added);
     if (!rc)
         return list(a, e, noted->purpose);
@@ -338,7 +338,7 @@ static int restore(struct added_exports *a, const struct restoring *r, const str
     if (noted->own_keys)
         return restore_with_keys(a, r, noted);
     int rc = stack_adding_add(r->adding, &image, &e, &added);
-    if (does_without_quota(rc, &image))
+    if (drop_quota(rc, &image))
         rc = stack_adding_add(r->adding, &image, &e, &added);
     if (!rc) /* not added: given at this start too, so it is no added export */
         return added ? list(a, e, noted->purpose) : 0;
@@ -464,7 +464,7 @@ void added_exports_warm(struct added_exports *a, struct start_warm *warm)
 /* ---- changes ---- */
 
 /* A request without keys does not serve, with those of the process, what was added with others. One with keys brings
- * the export back as it was: *wanted. */
+ * the export back as it was: *wanted. *out_listed: it is in the list. */
 static int check_listed(struct added_exports *a, const struct stack_image *image, struct stack_image *wanted,
                         bool *out_listed)
 {
@@ -493,8 +493,7 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     int rc = check_listed(a, image, &wanted, &listed);
     if (!rc)
         rc = stack_add(a->stack, &wanted, cancel, &e, &added);
-    if (listed && image->keys && purpose == ADDED_FOR_MOUNTS &&
-        does_without_quota(rc, &wanted)) /* new keys of a mount */
+    if (listed && image->keys && purpose == ADDED_FOR_MOUNTS && drop_quota(rc, &wanted)) /* new keys of a mount */
         rc = stack_add(a->stack, &wanted, cancel, &e, &added);
     if (rc)
         return rc;

@@ -307,7 +307,7 @@ GR_MUST_CHECK int control_status(struct stack *stack, struct added_exports *adde
 struct control_routes {
     struct stack *stack;         /* not owned */
     struct added_exports *added; /* not owned; NULL: exports cannot be changed */
-    struct reports *reports;     /* not owned; NULL: nobody can report */
+    struct reports *reports;     /* not owned; NULL: reports are refused */
     struct history *history;
     struct control_jobs *jobs;
     struct control_jobs *changes; /* add or remove exports: a mount need not wait for warming that takes hours */

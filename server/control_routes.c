@@ -198,9 +198,11 @@ static int answer_report(struct request *r, enum report_kind kind, const char *n
     struct reports *reports = r->routes->reports;
     if (!reports)
         return error_set(-EINVAL, "this server takes no reports");
-    int rc = report ? reports_put(reports, kind, name, report, clock_now_ms()) : 0;
-    if (!report)
+    if (!report) {
         reports_remove(reports, kind, name);
+        return answer_done(r);
+    }
+    int rc = reports_put(reports, kind, name, report, clock_now_ms());
     return rc ? rc : answer_done(r);
 }
 

@@ -92,8 +92,8 @@ GR_MUST_CHECK int kept_keys_find(const struct bytes *kept, const char *name, str
 
 /* ---- what other processes report: reports.c ---- */
 
-/* The server cannot see who follows a tag and shows its versions, nor who keeps its kernel devices: followers (granary
- * mount --follow) and reconnect daemons tell it. In memory only. */
+/* The server does not see followers (granary mount --follow) and reconnect daemons; they report to it. In memory only.
+ */
 struct reports;
 
 enum report_kind { REPORT_FOLLOWED, REPORT_KEPT, REPORT_KINDS };
@@ -251,7 +251,7 @@ void metrics_server_close(struct metrics_server *m);
 struct control;
 
 /* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
- * exports cannot be changed. reports NULL: nobody can report. The stack, added and reports are not owned and
+ * exports cannot be changed. reports NULL: reports are refused. The stack, added and reports are not owned and
  * outlive the control. -EADDRINUSE: another process listens there; -EEXIST: path is something other than a socket;
  * -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,

@@ -56,7 +56,7 @@ GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool c
 GR_MUST_CHECK int device_ublk_available(void);
 /* Read the mark that tells this disk from a later one of the same device. Empty: there is none. */
 void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX]);
-/* Have the server at the socket answer all reads of the device with EIO, those in progress when their own time is over.
+/* Have the server at the socket answer all reads of the device with EIO, and those in progress once they time out.
  * wait_ms: for a server that was just started. -EIO, in the server's words; -ECONNREFUSED, -ENOENT: no server is there;
  * -ETIMEDOUT. */
 GR_MUST_CHECK int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms);

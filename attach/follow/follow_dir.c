@@ -110,8 +110,8 @@ static int tmpfs_is_there(const struct follow_state *f)
     return rc > 0 ? f->device && device == f->device : rc;
 }
 
-/* Have who cannot reach DIR reach no version either. The group of a directory on the way may be let in; where several
- * restrict the way, only root is. */
+/* Users that cannot reach DIR must not reach its versions. If one directory on the way restricts access, its group is
+ * let in; if several do, only root is. */
 static int restrict_versions(const struct follow_state *f, const char *versions)
 {
     char path[PATH_MAX];
@@ -440,12 +440,13 @@ static int remove_claimed(const struct follow_state *f, bool force)
     if (rc)
         return rc;
     utab_remove(f->dir);
-    follow_report_end(f); /* before the state goes: whoever is killed here is called again */
+    follow_report_end(f); /* before the state goes: a process that is killed here runs again */
     state_remove_dir(f->run_dir);
     return 0;
 }
 
-/* Who is about to unmount leaves a file, which does not count for long: it may be killed. */
+/* A process that is about to unmount leaves this file. It counts for a minute only, since that process may be killed.
+ */
 static char *ending_file(const struct follow_state *f, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%s/ending", f->run_dir);

@@ -1,4 +1,4 @@
-/* The server cannot see who follows what: the follower tells it. */
+/* The server does not see followers; each reports to it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* The server cannot see who keeps its devices: the reconnect daemon tells it. */
+/* The server does not see reconnect daemons; each reports to it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>

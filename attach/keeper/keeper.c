@@ -80,7 +80,7 @@ static int give_one(struct keeper *k, bool *out_taken)
     return nbd_netlink_hand_over(k->netlink, &k->link, fd, out_taken);
 }
 
-/* Note and log why the device stays broken, unless that was logged last. */
+/* Note why the device stays broken; log it unless it was logged last since the device broke. */
 static void keeper_tell(struct keeper *k, int rc)
 {
     char *failure = k->figures.failure;

@@ -299,8 +299,8 @@ static int visit_namesake(void *arg, const struct mount_state *other)
            !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
 }
 
-/* Has the server's export what the mount is to have by itself, and no more? So each ends with the last mount that has
- * it. An older server names none. */
+/* Does the server's export have exactly the mount's own settings (fence, quota, no warming)? Each setting then ends
+ * with its last mount. An older server names none. */
 static bool own_fits(const struct mount_config *c, const json_t *export)
 {
     const char *fence = json_string_value(json_object_get(export, "fence"));

@@ -111,9 +111,9 @@ int cache_set_quota(struct cache *c, const char *image, uint64_t size)
     if (space_set_limit(&c->space, owner, size ? size : SPACE_NO_LIMIT))
         return 0;
     return error_set(-EDQUOT,
-                     "the cache keeps account of %d images that have a quota, or had one and still have chunks; the "
-                     "image '%s' gets none until the server is started again, or chunks are evicted (granary cache "
-                     "evict)",
+                     "the cache can account for %d images that have a quota, or had one and still have chunks; '%s' "
+                     "gets no quota until some of those chunks are evicted (granary cache evict), or the server is "
+                     "started again",
                      SPACE_GROUPS_MAX, image);
 }
 

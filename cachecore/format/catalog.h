@@ -7,7 +7,7 @@
  * changes one page on each level, and a rebuild stores only the pages that changed.
  *
  * A page of entries may be a delta: compressed upon another page, its base, which a reader needs too. A base is never a
- * delta itself, and the page above names it. So who reads the pages above the entries knows every object of a catalog.
+ * delta itself, and the page above names it. So the pages above the entries name every object of a catalog.
  *
  * No I/O. A writer or a page is used by one thread at a time; a decoded page does not change, so any number of threads
  * may read it.
@@ -106,15 +106,15 @@ const char *catalog_page_last(const struct catalog_page_writer *w, size_t *out_l
  * -EBADMSG or -ENOMEM, with a sentence; a delta is -EBADMSG. */
 struct catalog_page;
 GR_MUST_CHECK int catalog_page_decode(const void *data, size_t len, struct catalog_page **out);
-/* The same for a delta of base, a page of level 0 that is none. base may be freed afterwards. -EBADMSG: also if the
- * page is no delta. */
+/* The same for a delta; base is a page of level 0 and not a delta itself. base may be freed afterwards. -EBADMSG: also
+ * if the page is not a delta. */
 GR_MUST_CHECK int catalog_page_decode_upon(const struct catalog_page *base, const void *data, size_t len,
                                            struct catalog_page **out);
 void catalog_page_free(struct catalog_page *p);
 DEFINE_CLEANUP(catalog_page, struct catalog_page *, catalog_page_free)
 unsigned catalog_page_level(const struct catalog_page *p);
 uint32_t catalog_page_count(const struct catalog_page *p);
-/* Describe a page of level 0 that is no delta, whose object is `name`, as a base. */
+/* Describe a page of level 0 that is not a delta, whose object is `name`, as a base. */
 struct catalog_base catalog_page_base(const struct catalog_page *p, const struct digest *name);
 /* Return entry i of a page of level 0, or child i of a higher page. Valid as long as the page. */
 const struct catalog_entry *catalog_page_entry(const struct catalog_page *p, uint32_t i);

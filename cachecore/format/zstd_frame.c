@@ -6,6 +6,7 @@
  */
 #include "format/format_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <zstd.h>
@@ -58,19 +59,22 @@ static struct contexts *contexts_mine(void)
     return c;
 }
 
-int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, struct bytes *out)
+/* Get this thread's context, and room for limit bytes. */
+static int encode_begin(struct bytes *out, size_t limit, ZSTD_CCtx **out_context, uint8_t **out_dst)
 {
     struct contexts *c = contexts_mine();
     if (c && !c->compress)
         c->compress = ZSTD_createCCtx();
     if (!c || !c->compress)
         return error_no_memory();
+    *out_context = c->compress;
+    int rc = bytes_reserve(out, limit, out_dst);
+    return rc ? error_set(rc, "zstd: no room for %zu bytes", limit) : 0;
+}
 
-    uint8_t *dst;
-    int rc = bytes_reserve(out, limit, &dst);
-    if (rc)
-        return error_set(rc, "zstd: no room for %zu bytes", limit);
-    size_t n = ZSTD_compressCCtx(c->compress, dst, limit, plain, len, level);
+/* Take zstd's result n. */
+static int encode_end(struct bytes *out, size_t n)
+{
     if (!ZSTD_isError(n)) {
         out->len += n;
         return 0;
@@ -80,34 +84,33 @@ int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, st
     return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
 }
 
+int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, struct bytes *out)
+{
+    ZSTD_CCtx *c;
+    uint8_t *dst;
+    int rc = encode_begin(out, limit, &c, &dst);
+    return rc ? rc : encode_end(out, ZSTD_compressCCtx(c, dst, limit, plain, len, level));
+}
+
 int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t len, int level, size_t limit,
                            struct bytes *out)
 {
-    struct contexts *c = contexts_mine();
-    if (c && !c->compress)
-        c->compress = ZSTD_createCCtx();
-    if (!c || !c->compress)
-        return error_no_memory();
-
+    ZSTD_CCtx *c;
     uint8_t *dst;
-    int rc = bytes_reserve(out, limit, &dst);
+    assert(len <= (size_t)1 << WINDOW_LOG && prefix.len <= (size_t)1 << WINDOW_LOG);
+    int rc = encode_begin(out, limit, &c, &dst);
     if (rc)
-        return error_set(rc, "zstd: no room for %zu bytes", limit);
-    ZSTD_CCtx_reset(c->compress, ZSTD_reset_session_and_parameters);
-    size_t n = ZSTD_CCtx_setParameter(c->compress, ZSTD_c_compressionLevel, level);
+        return rc;
+    size_t n = ZSTD_CCtx_reset(c, ZSTD_reset_session_and_parameters);
     if (!ZSTD_isError(n))
-        n = ZSTD_CCtx_setParameter(c->compress, ZSTD_c_windowLog, WINDOW_LOG);
+        n = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, level);
     if (!ZSTD_isError(n))
-        n = ZSTD_CCtx_refPrefix(c->compress, prefix.data, prefix.len);
+        n = ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, WINDOW_LOG);
     if (!ZSTD_isError(n))
-        n = ZSTD_compress2(c->compress, dst, limit, plain, len);
-    if (!ZSTD_isError(n)) {
-        out->len += n;
-        return 0;
-    }
-    if (ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall)
-        return -EMSGSIZE;
-    return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
+        n = ZSTD_CCtx_refPrefix(c, prefix.data, prefix.len);
+    if (!ZSTD_isError(n))
+        n = ZSTD_compress2(c, dst, limit, plain, len);
+    return encode_end(out, n);
 }
 
 int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len, const char **why)

@@ -270,7 +270,7 @@ static int take_quota(struct mount_values *v, const struct option_list *given, c
     if (!given->count)
         return 0;
     if (given->count > 1)
-        return options_wrong("two times --quota: an image has one");
+        return options_wrong("--quota is given twice; an image has one quota");
     if (image_ref_parse(image, &ref))
         return CLI_USAGE;
     size_t len = colon ? (size_t)(colon - given->items[0]) : 0;

@@ -216,7 +216,7 @@ function proxyParts(s) {
 /** @param {import("./model.js").Keeper} k @returns {Part} */
 function keeperPart(k) {
   const bad = k.state !== "keeping";
-  const how = bad ? `No reconnect daemon: run 'granary keep ${k.device}'.` : `Process ${k.pid}, connections replaced: ${k.reconnects}.`;
+  const how = bad ? `Its reconnect daemon reports nothing: it has ended, or cannot connect the device (its log says why). If it has ended, run 'granary keep ${k.device}'.` : `Process ${k.pid}, connections replaced: ${k.reconnects}.`;
   const failure = k.error ? ` Last failure, ${span(k.failed_s ?? 0)} ago: ${brief(k.error)}` : "";
   return { key: k.device, title: k.device, state: bad ? `missing for ${span(k.report_age_s)}` : "kept", why: how + failure, bad };
 }
