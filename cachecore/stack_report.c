@@ -64,12 +64,6 @@ void stack_sums_add(struct stack_sums *sums, struct image *img)
     image_counters(img, add_row, sums);
 }
 
-static void show_sums(const struct stack_sums *sums, counter_visit *visit, void *arg)
-{
-    for (size_t i = 0; i < sums->count; i++)
-        visit(arg, &sums->rows[i]);
-}
-
 size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX])
 {
     return cache_dir_reports(s->cache, out);
@@ -127,8 +121,7 @@ static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
         {"granary_front_reply_bytes", "Memory that replies hold now", f.reply_bytes},
         {"granary_front_reply_bytes_limit", "Memory that replies may hold", f.reply_bytes_max},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
 }
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
@@ -141,12 +134,12 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         stores.at = 0;
         store_counters(at.store, add_row, &stores);
     }
-    show_sums(&images, visit, arg);
+    counter_show(images.rows, images.count, visit, arg);
     visit(arg, &(struct counter_row){"granary_slow_reads_total",
                                      "Reads that took at least as long as slow-read=", counter_get(&s->slow.total)});
     if (s->proxies)
         store_proxies_counters(s->proxies, visit, arg);
-    show_sums(&stores, visit, arg);
+    counter_show(stores.rows, stores.count, visit, arg);
     visit(arg,
           &(struct counter_row){"granary_store_connections_waiting",
                                 "Requests that wait for a free connection to a store", http_slots_waiting(&s->slots)});
@@ -162,8 +155,7 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         {"granary_peer_strangers_total", "GETs on the port for other nodes without a valid key or certificate",
          counter_get(&s->peers.strangers)},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(peers); i++)
-        visit(arg, &peers[i]);
+    counter_show(peers, GR_ARRAY_SIZE(peers), visit, arg);
     show_front_end(s, visit, arg);
 }
 

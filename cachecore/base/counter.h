@@ -6,6 +6,7 @@
 #define GRANARY_BASE_COUNTER_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef _Atomic uint64_t counter;
@@ -19,6 +20,13 @@ struct counter_row {
 
 /* Called once for each row while a component lists its counters. */
 typedef void counter_visit(void *arg, const struct counter_row *row);
+
+/* Visit n rows. */
+static inline void counter_show(const struct counter_row *rows, size_t n, counter_visit *visit, void *arg)
+{
+    for (size_t i = 0; i < n; i++)
+        visit(arg, &rows[i]);
+}
 
 static inline void counter_add(counter *c, uint64_t n)
 {

@@ -166,8 +166,7 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_readahead_window_bytes", "Bytes that may be in flight for readahead", ahead_window},
         {"granary_fetch_warm_beside_bytes", "Bytes that may be in flight for warming while clients read", window},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
 }
 
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)

@@ -532,6 +532,5 @@ void image_counters(struct image *img, counter_visit *visit, void *arg)
          nodes.evictions},
         {"granary_image_node_bytes", "Memory held by decoded index nodes now", nodes.bytes},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
 }

@@ -261,6 +261,5 @@ void breaker_counters(struct breaker *b, counter_visit *visit, void *arg)
         {"granary_store_breaker_opens_total", "Times a store was found not to answer", counter_get(&b->opens)},
         {"granary_store_breaker_probes_total", "Probes of a store that did not answer", counter_get(&b->probes)},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
 }

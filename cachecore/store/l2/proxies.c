@@ -434,8 +434,7 @@ void store_proxies_counters(struct store_proxies *p, counter_visit *visit, void 
          "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
          counter_get(&sum->wrong)},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
 }
 
 /* ---- life ---- */

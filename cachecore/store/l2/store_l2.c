@@ -250,8 +250,7 @@ static void l2_counters(struct store *s, counter_visit *visit, void *arg)
         {"granary_l2_not_here_total", "GETs that went to the store because another node did not have the range",
          counter_get(&t->not_here)},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        visit(arg, &rows[i]);
+    counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);
     store_counters(t->origin, visit, arg);
 }
 
