@@ -241,6 +241,12 @@ int control_tell(const char *socket, const char *method, const char *path, const
     return call(socket, &r, control_check_line, NULL);
 }
 
+char *control_beside(const char *socket, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%.*s.control", PATH_MAX - 16, socket);
+    return out;
+}
+
 /* The first -EBUSY starts the clock. */
 bool control_turn(int rc, struct control_turn *turn)
 {

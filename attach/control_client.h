@@ -3,6 +3,7 @@
 #define GRANARY_ATTACH_CONTROL_CLIENT_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,6 +35,9 @@ GR_MUST_CHECK int control_put(const char *socket, const char *path, const char *
 /* A request that the server answers at once, without a body and of no interest but for the errors, which are those of
  * control_call; -EIO also: there is no answer within 2 s. */
 GR_MUST_CHECK int control_tell(const char *socket, const char *method, const char *path, const char *const *params);
+
+/* Write the path of the control socket beside a server's socket; returns out. */
+char *control_beside(const char *socket, char out[PATH_MAX]);
 
 /* Repeat a request that met -EBUSY, after a short pause, for at most a minute and until *cancel:
  *

@@ -4,8 +4,8 @@
  *     daemon's thread   request, connection suspended --> lookups
  *     LOOKERS threads   lookups: all chunks cached? --> body, connection resumed
  *                          `-- no --> fetches
- *     FETCHERS threads  fetches: bring the missing ones into the cache, as its own or because the owner lacks them -->
- * body daemon's thread   body sent, or dropped with its connection
+ *     FETCHERS threads  fetches: bring the missing ones into the cache --> body, connection resumed
+ *     daemon's thread   body sent, or dropped with its connection
  *
  * So a request that waits for the store delays none for what is cached. A request that cannot be served, for whatever
  * reason, is answered with 404, and its node goes to the store: an answer may always be missing, but never wrong. */
@@ -529,19 +529,14 @@ static int start_thread(struct peers *p, void *(*run)(void *))
     return rc;
 }
 
-static unsigned connections_max(void)
-{
-    struct rlimit files;
-    return peer_connections_max(getrlimit(RLIMIT_NOFILE, &files) ? 1024 : files.rlim_cur);
-}
-
 static int start_daemon(struct peers *p)
 {
     enum { OURS = 6 };
-    unsigned connections = connections_max(); /* an eighth from one address, on which several nodes may be */
+    struct rlimit files;
+    const unsigned connections = peer_connections_max(getrlimit(RLIMIT_NOFILE, &files) ? 1024 : files.rlim_cur);
     struct MHD_OptionItem options[OURS + PEER_TLS_OPTIONS + 1] = {
         {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
-        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections / 8 + 1, NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections / 8 + 1, NULL}, /* several nodes may share an address */
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, STRANGER_TIMEOUT_S, NULL},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, p},

@@ -12,12 +12,6 @@
 
 enum { NUMBER_MAX = 24 };
 
-/* Return for how long it is behind. At least a second, once it is: 0 says that it is not. */
-static int64_t behind_seconds(const struct follow_state *f)
-{
-    return f->behind ? GR_MAX((int64_t)time(NULL) - f->behind, (int64_t)1) : 0;
-}
-
 int follow_report(const struct follow_state *f)
 {
     char versions[NUMBER_MAX], switches[NUMBER_MAX], behind[NUMBER_MAX];
@@ -26,7 +20,9 @@ int follow_report(const struct follow_state *f)
         return 0;
     snprintf(versions, sizeof versions, "%zu", f->count);
     snprintf(switches, sizeof switches, "%" PRIu64, f->switches);
-    snprintf(behind, sizeof behind, "%" PRId64, behind_seconds(f));
+    /* at least a second, once it is behind: 0 says that it is not */
+    const int64_t seconds = f->behind ? GR_MAX((int64_t)time(NULL) - f->behind, (int64_t)1) : 0;
+    snprintf(behind, sizeof behind, "%" PRId64, seconds);
     return control_tell(f->control, "PUT", PATH, params);
 }
 

@@ -17,8 +17,7 @@ enum { NUMBER_MAX = 24 };
 static void tell(const char *device, const char *address, const char *method, const char *const *params)
 {
     char control[PATH_MAX];
-    snprintf(control, sizeof control, "%.*s.control", PATH_MAX - 16, address);
-    if (*address == '/' && control_tell(control, method, PATH, params))
+    if (*address == '/' && control_tell(control_beside(address, control), method, PATH, params))
         log_debug("%s: the server is not told: %s", device, error_text());
 }
 

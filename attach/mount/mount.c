@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "attach/attach_internal.h"
+#include "attach/control_client.h"
 #include "attach/device/device_internal.h"
 #include "attach/mount/mountinfo.h"
 #include "base/cancel.h"
@@ -76,7 +77,7 @@ static int join_server(const struct mount_config *c, struct mount_state *s)
 {
     if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
         return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
-    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    (void)control_beside(s->socket, s->control);
     if (!c->fuse && listen_answered(s->control) <= 0)
         *s->control = 0;
     return state_save(s);

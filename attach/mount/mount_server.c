@@ -78,7 +78,7 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
     struct digest d = digest_of(text.data, text.len);
     snprintf(s->server_dir, sizeof s->server_dir, "%s/" PREFIX "%.16s", STATE_ROOT, digest_hex(&d, hex));
     snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, method_of(s)->socket);
-    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    (void)control_beside(s->socket, s->control);
     return 0;
 }
 
@@ -223,8 +223,7 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     char place[sizeof s->socket - 16], control[sizeof s->control];
     snprintf(place, sizeof place, STATE_ROOT "/%s", method_of(s)->socket);
-    snprintf(control, sizeof control, "%s.control", place);
-    if (!c->joins || listen_answered(control) <= 0)
+    if (!c->joins || listen_answered(control_beside(place, control)) <= 0)
         return false;
     *s->server_dir = 0;
     snprintf(s->socket, sizeof s->socket, "%s", place);

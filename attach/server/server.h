@@ -33,6 +33,7 @@ GR_MUST_CHECK int socket_access_apply(const struct socket_access *access, const 
 
 /* The programs that answer clients: granary-nbd, granary-fuse, granary-ublk. */
 enum server_kind { SERVER_NBD, SERVER_FUSE, SERVER_UBLK };
+#define SERVER_UBLK_SOCKET "ublk.sock" /* the name of a ublk server's socket in its directory */
 
 /* Find the program. GRANARY_NBD, GRANARY_FUSE and GRANARY_UBLK name it; else it is beside this program, or its bare
  * name. free *out. */

@@ -121,8 +121,6 @@ bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 
-#define SERVER_UBLK_SOCKET "ublk.sock" /* the name of a ublk server's socket there */
-
 /* ---- the directory of a server that mounts share: its sockets, its log, and a record of its process and command
  * line (server_dir.c) ---- */
 

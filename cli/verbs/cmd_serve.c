@@ -319,7 +319,7 @@ const struct verb verb_serve = {
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
         "instead, and each image a file; with --ublk it is granary-ublk, which makes a block device for each mount. "
         "Mounts without options of a server add their images to the one "
-        "at " SERVE_SOCKET "\nor, by FUSE, " SERVE_RUN_DIR "/fuse, by ublk " SERVE_RUN_DIR "/ublk.sock.",
+        "at " SERVE_SOCKET "\nor, by FUSE, " SERVE_RUN_DIR "/fuse, by ublk " SERVE_RUN_DIR "/" SERVER_UBLK_SOCKET ".",
     .options = rows,
     .service = true,
     .values_size = sizeof(struct serve_values),
