@@ -8,9 +8,7 @@
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
 
 prepare_readers
-cp -a "$tree" "$W/other"
-find "$W/other" -type f -size +4k | LC_ALL=C sort | sed -n 1p | xargs sed -i '1s/^./X/' # not a byte longer
-"$GRANARY" build "$W/other" "file://$W/store2/perl"
+prepare_other_image
 
 {
     guest_readers

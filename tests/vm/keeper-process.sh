@@ -46,14 +46,14 @@ kill -9 $old
 until_true 'grep -q "new connections after" /run/granary/*/keep.log'
 cmp /tree/file /mnt/data/file
 
-echo "== the server knows who keeps its device, and when that was last said"
-# told TEXT: part of the status, of its reconnect daemons
-told() { granary status --quick --json /home/server/s | grep -o '"keepers":.*' | grep -E "$1" >/found; }
-until_true 'told "\"device\":\"$device\",\"state\":\"keeping\",\"pid\":$keeper,\"reconnects\":[1-9]"'
+echo "== the server knows which process keeps its device, and how old its last report is"
+# status_has TEXT: part of the status, of its reconnect daemons
+status_has() { granary status --quick --json /home/server/s | grep -o '"keepers":.*' | grep -E "$1" >/found; }
+until_true 'status_has "\"device\":\"$device\",\"state\":\"keeping\",\"pid\":$keeper,\"reconnects\":[1-9]"'
 kill -9 $keeper
-until_true 'told "\"pid\":$keeper,\"reconnects\":[0-9]+,\"report_age_s\":([2-9]|[1-9][0-9])"'
+until_true 'status_has "\"pid\":$keeper,\"reconnects\":[0-9]+,\"report_age_s\":([2-9]|[1-9][0-9])"'
 granary umount --force /mnt/data
-told '"keepers":\[\]'
+status_has '"keepers":\[\]'
 kill $server
 wait $server
 

@@ -15,6 +15,13 @@ prepare_readers() {
     (cd "$tree" && find . -type f) >"$W/list"
 }
 
+# prepare_other_image: $W/store2 has the same tree with one other byte
+prepare_other_image() {
+    cp -a "$tree" "$W/other"
+    find "$W/other" -type f -size +4k | LC_ALL=C sort | sed -n 1p | xargs sed -i '1s/^./X/' # not a byte longer
+    "$GRANARY" build "$W/other" "file://$W/store2/perl"
+}
+
 # run_readers TIMEOUT [WORD...]: $W/guest.sh, with more words for `vm.sh run`
 run_readers() {
     local timeout=$1
@@ -60,17 +67,18 @@ end_readers() {
     tell "$1"
     cat /run/granary/*/serve.log /serve.log 2>/dev/null | grep "slow read" || true
 }
+front=nbd listen=--socket # a test of another front end sets its own
 kill_child() {
-    old=$(pidof granary-nbd)
+    old=$(pidof granary-$front)
     kill -9 $old
 }
-another_child() { until_true 'new=$(pidof granary-nbd) && [ "$new" != "$old" ]'; }
+another_child() { until_true 'new=$(pidof granary-$front) && [ "$new" != "$old" ]'; }
 # said LOG WORDS: a program that is started now says them there; what an earlier one said does not count
 said() { until_true "grep -qsE '(^| )$2' $1"; }
 # serve STORE SOCKET LOG
 serve() {
     rm -f $3
-    granary serve file:///$1/perl --socket $2 --cache /cache-$1:64M --slow-read 2s >$3 2>&1 &
+    granary serve file:///$1/perl $listen $2 --cache /cache-$1:64M --slow-read 2s >$3 2>&1 &
     server=$!
     said $3 serving
 }

@@ -9,28 +9,30 @@ suite=trixie
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
 
 prepare_readers
-cp -a "$tree" "$W/other"
-find "$W/other" -type f -size +4k | LC_ALL=C sort | sed -n 1p | xargs sed -i '1s/^./X/' # not a byte longer
-"$GRANARY" build "$W/other" "file://$W/store2/perl"
+prepare_other_image
 
 {
     guest_readers
     cat <<'GUEST'
-# those of lib-readers.sh are of granary-nbd
-kill_child() {
-    old=$(pidof granary-ublk)
-    kill -9 $old
-}
-another_child() { until_true 'new=$(pidof granary-ublk) && [ "$new" != "$old" ]'; }
-# serve STORE SOCKET LOG
-serve() {
-    rm -f $3
-    granary serve file:///$1/perl --ublk $2 --cache /cache-$1:64M --slow-read 2s >$3 2>&1 &
-    server=$!
-    said $3 serving
-}
+front=ublk listen=--ublk
 # devices: how many there are
 devices() { ls /dev | grep -c '^ublkc' || true; }
+# answers_EIO: a read of the device fails, and with that
+answers_EIO() {
+    dd if=$device of=/dev/null bs=4096 count=1 iflag=direct 2>/dd.err && { echo "a failed device is read"; return 1; }
+    grep -E "(Input/output|I/O) error" /dd.err || { cat /dd.err; return 1; }
+}
+# kill_supervisors: of all granary-ublk but that of $server
+kill_supervisors() {
+    for child in $(pidof granary-ublk); do
+        parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$child/status)
+        [ "$parent" = "$server" ] || kill -9 $parent
+    done
+}
+kill_all() {
+    kill_supervisors
+    until_true '[ "$(pidof granary-ublk | wc -w)" = 1 ]'
+}
 [ -e /dev/ublk-control ] || { echo "this kernel has no ublk"; exit 1; }
 
 granary mount --ublk file:///store/perl /mnt/data --cache /cache:64M --slow-read 2s | grep "(ublk, /dev/ublkb"
@@ -110,10 +112,10 @@ granary umount --force /mnt/data 2>/err && { echo "removed under an open file"; 
 cat /err
 grep "still mounted" /err
 [ "$(devices)" = 1 ]
-dd if=$device of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null && { echo "a failed device is read"; exit 1; }
+answers_EIO
 kill_child # the next front end goes on failing it
 another_child
-dd if=$device of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null && { echo "a failed device is read"; exit 1; }
+answers_EIO
 exec 5<&-
 granary umount /mnt/data
 [ "$(devices)" = 0 ]
@@ -126,11 +128,11 @@ kill -9 $server
 until_true '! pidof granary-ublk'
 serve store2 /s.sock /other.log 5<&-
 until_true 'grep -q "REFUSED.*another image" /other.log'
-dd if=$device of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null &
+answers_EIO &
 reader=$!
 granary umount --force /mnt/data 2>/err && { echo "removed under an open file"; exit 1; }
 cat /err
-wait $reader && { echo "a failed device is read"; exit 1; }
+wait $reader
 exec 5<&-
 granary umount /mnt/data
 [ "$(devices)" = 0 ]
@@ -157,18 +159,11 @@ done
 echo "== the same when the whole server was killed: it is started again, to answer EIO"
 granary mount --ublk file:///store/perl /mnt/second --cache /cache:64M
 device=$(grep ' /mnt/second ' /proc/mounts | cut -d ' ' -f 1)
-kill_all() {
-    for child in $(pidof granary-ublk); do
-        parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$child/status)
-        [ "$parent" = "$server" ] || kill -9 $parent
-    done
-    until_true '[ "$(pidof granary-ublk | wc -w)" = 1 ]'
-}
 exec 5</mnt/second/$(head -n 1 /list)
 kill_all
 granary umount --force /mnt/second 2>/err && { echo "removed under an open file"; exit 1; }
 cat /err
-dd if=$device of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null && { echo "a failed device is read"; exit 1; }
+answers_EIO
 exec 5<&-
 granary umount /mnt/second
 [ "$(devices)" = 0 ]
@@ -202,10 +197,7 @@ for i in $(seq 3 8); do
     mount=$!
     at_an_instant $i
     kill -9 $mount 2>/dev/null || true
-    for child in $(pidof granary-ublk); do
-        parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$child/status)
-        [ "$parent" = "$server" ] || kill -9 $parent
-    done
+    kill_supervisors
     wait $mount || true
     granary umount /mnt/second || true
     until_true '[ "$(devices)" = 0 ]'

@@ -65,7 +65,7 @@ fetch_kernel() {
     dpkg -x "$package"_*.deb kernel
     rm "$package"_*.deb
     cp kernel/boot/vmlinuz-* vmlinuz.part
-    # newer suites have them below usr/lib, and packed
+    # newer suites have the modules below usr/lib, compressed by xz
     [ -d kernel/lib/modules ] || { mkdir -p kernel/lib && mv kernel/usr/lib/modules kernel/lib/; }
     find kernel/lib/modules -name '*.ko.xz' -exec xz -d {} +
     rm -r kernel/boot kernel/usr
@@ -149,7 +149,7 @@ boot() {
     local timeout=$1 mem=$2 cpus=$3 network=$4 rc=0
     mkfifo "$w/stdin"
     exec 9<>"$w/stdin" # a stdin that never ends: at its end qemu would close the port
-    # cx16: with it Linux 6.12 dies at random in kmalloc, under this emulation
+    # without cx16: Linux 6.12 crashes at random in kmalloc under QEMU's emulation
     # no_timer_check: a machine too busy to tick ten times in the kernel's test of it made the guest panic at boot
     timeout -k 5 "$timeout" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -m "$mem" -smp "$cpus" \
         -nodefaults -no-reboot -display none -kernel "$dir/vmlinuz" -initrd "$w/initrd" \
