@@ -19,7 +19,7 @@
 #include "repository/read/index_read.h"
 #include "repository/repository.h"
 
-enum { DIRECTORY = 1000, BODY = 100, PER = 100, DAYS = 10, SPREAD = 1 };
+enum { DIRECTORY = 1000, FILE_SIZE = 100, PER = 100, DAYS = 10, SPREAD = 1 };
 
 /* The directory of a changed or new file is one of PER, or any. */
 struct change {
@@ -54,12 +54,13 @@ static bool is_touched(const struct synthetic *s, uint64_t i)
 static int visit_file(source_visit *visit, void *arg, const char *path, bool later)
 {
     char validator[80];
-    struct source_entry e = {.path = path, .path_len = strlen(path), .mode = S_IFREG | 0644, .size = BODY};
+    struct source_entry e = {.path = path, .path_len = strlen(path), .mode = S_IFREG | 0644, .size = FILE_SIZE};
     struct digest version = digest_of(path, e.path_len - later);
     e.mtime = 1700000000 + version.b[0] * 1000 + version.b[1] + (later ? 100000000 : 0);
     e.mtime_nsec = (uint32_t)(version.b[2] * 3906250);
     e.validator = validator;
-    e.validator_len = (size_t)snprintf(validator, sizeof validator, "%" PRId64 ".%09u-%d", e.mtime, e.mtime_nsec, BODY);
+    e.validator_len =
+        (size_t)snprintf(validator, sizeof validator, "%" PRId64 ".%09u-%d", e.mtime, e.mtime_nsec, FILE_SIZE);
     return visit(arg, &e);
 }
 
@@ -82,17 +83,17 @@ static int rebuild_metadata_list(struct source *source, source_visit *visit, voi
 }
 
 /* Bytes that depend on path and version. */
-static int read_body(struct source *source, const struct source_read *r)
+static int read_content(struct source *source, const struct source_read *r)
 {
     struct digest path = digest_of(r->path, r->path_len), version = digest_of(r->validator, r->validator_len);
-    uint8_t body[BODY];
-    for (int i = 0; i < BODY; i++)
-        body[i] = path.b[i % DIGEST_SIZE] ^ version.b[i % DIGEST_SIZE];
-    memcpy(r->dst, body + r->offset, r->len);
+    uint8_t content[FILE_SIZE];
+    for (int i = 0; i < FILE_SIZE; i++)
+        content[i] = path.b[i % DIGEST_SIZE] ^ version.b[i % DIGEST_SIZE];
+    memcpy(r->dst, content + r->offset, r->len);
     return 0;
 }
 
-static const struct source_ops ops = {.list = rebuild_metadata_list, .read = read_body};
+static const struct source_ops ops = {.list = rebuild_metadata_list, .read = read_content};
 
 /* ------------------------------------------------------------------ what an image consists of */
 

@@ -21,7 +21,7 @@ if [ -n "${GRANARY_OWN_MOUNTS:-}" ]; then
         mount -t tmpfs -o mode=755 tmpfs $dir
     done
     unset GRANARY_OWN_MOUNTS dir
-    own_servers() { pgrep --ns $BASHPID --nslist mnt -x 'granary(-nbd|-fuse)?' 2>/dev/null; } # it warns of a long pattern
+    own_servers() { pgrep --ns $BASHPID --nslist mnt -x 'granary(-nbd|-fuse|-ublk)?' 2>/dev/null; } # it warns of a long pattern
     own_mounts_end() {
         local left
         left=$(own_servers | xargs)

@@ -45,7 +45,10 @@ echo "== a pod gets the newest version, and keeps it"
 for _ in 1 2; do answers_with OK "$stage"; done
 publish 1
 reads 1 1
-! setpriv --reuid 65534 --regid 65534 --clear-groups ls /run/granary-versions/* >"$W/null" 2>&1 || fail "a user of the node reaches the versions"
+as_user() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+as_user ls / >"$W/null"
+ls /run/granary-versions/*/ >"$W/null" || fail "no version below /run/granary-versions"
+! as_user ls /run/granary-versions/* >"$W/null" 2>&1 || fail "a user of the node reaches the versions"
 ! touch "$(target 1)/new" 2>"$W/null" || fail "a pod can write"
 version 2
 wait_for 120 newest 2

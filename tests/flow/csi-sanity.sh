@@ -24,7 +24,7 @@ echo hello >"$W/tree/hello"
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
 background "$CSI" --kubelet-dir "$kubelet" --node-id node1 2>"$W/driver.log"
 wait_for 60 listens "$socket"
-# the node's server, whose cache GetCapacity tells
+# the node's server: GetCapacity reports the size of its cache
 mkdir -p /run/granary/fuse
 background env -u GRANARY_CACHE "$GRANARY" serve --fuse /run/granary/fuse --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>&1
 wait_for 60 listens /run/granary/fuse.control
@@ -60,7 +60,7 @@ Controller Service [Controller Server] CreateVolume should create volume with a 
 Controller Service [Controller Server] CreateVolume should not create volume with an invalid volume attribute class
 # volumes are not remembered, so one of the same name and another capacity is no conflict
 Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity
-# no list of volumes is kept: the one that there is are the PersistentVolumes
+# the driver keeps no list of volumes: Kubernetes has one, the PersistentVolumes
 Controller Service [Controller Server] ListVolumes check the presence of new volumes and absence of deleted ones in the volume list
 Controller Service [Controller Server] ListVolumes should fail when an invalid starting_token is passed
 Controller Service [Controller Server] ListVolumes should return appropriate values (no optional values added)

@@ -39,6 +39,8 @@ shows() { [ "$(cat "$dir/current/number")" = "$1" ]; }
 state() { cat /run/granary/tag-*/follow.json; }
 reason() { state | jq -r .reason; }
 follower() { state | jq .pid; }
+# metric NAME: of the followed directory
+metric() { metrics "$control" | sed -n "s|^granary_follow_$1{dir=\"$dir\"} ||p"; }
 log() { cat "$LOGS_DIRECTORY"/follow-tag-*.log; }
 
 # read_on: everything, again and again, by a handle each time, so that all that it reads is of one version

@@ -15,13 +15,12 @@ wait_for 60 grep -q "^waiting .* all 2 versions are in use" "$W/hooked"
 "$GRANARY" status "$dir" --json | jq -e '.followed[0].reason | startswith("all 2 versions are in use")' >"$W/null" ||
     fail "status: $("$GRANARY" status "$dir" --json | jq .followed)"
 shows 2 || fail "current does not stay"
-behind() { curl -sSf --unix-socket "$control" http://granary/metrics | sed -n "s|^granary_follow_behind_seconds{dir=\"$dir\"} ||p"; }
-wait_for 60 eval '[ "$(behind)" -gt 0 ]'
+wait_for 60 eval '[ "$(metric behind_seconds)" -gt 0 ]'
 held 1
 kill "$HOLDER"
 wait_for 120 shows 3
 wait_for 60 eval '[ -z "$(reason)" ]'
-wait_for 60 eval '[ "$(behind)" = 0 ]'
+wait_for 60 eval '[ "$(metric behind_seconds)" = 0 ]'
 [ ! -e "$(version_dir 1)" ] || fail "version 1 stays: $(ls -a "$dir")"
 [ -e "$(version_dir 2)/number" ] || fail "version 2 is not there: $(ls -a "$dir")"
 [ "$("$GRANARY" status "$control" --quick --json | jq '.exports | length')" = 2 ] || fail "the export of a version that went stays"

@@ -7,8 +7,6 @@ echo "== the first version"
 follow_first
 jq -e --arg dir "$dir" --arg version "$(version_dir 1)" '.dir == $dir and .current == $dir + "/current" and .version == $version' \
     "$W/mount.json" >"$W/null" || fail "$(cat "$W/mount.json")"
-# metric NAME: of the followed directory
-metric() { curl -sSf --unix-socket "$control" http://granary/metrics | sed -n "s|^granary_follow_$1{dir=\"$dir\"} ||p"; }
 reports() { [ "$(metric "$1")" = "$2" ]; }
 wait_for 60 reports versions 1
 [ "$(metric switches_total) $(metric behind_seconds)" = "0 0" ] || fail "$(metric switches_total) switches, $(metric behind_seconds) s behind"

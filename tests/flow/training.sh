@@ -16,7 +16,7 @@ s,/data/env,$W/env-mount,g
 s,/data/faces,$W/faces,g
 s,/build/env,$W/env,g
 s,/scratch/,$W/scratch/,g
-s,/writable/faces,$W/work,g
+s,/writable/faces,$W/writable,g
 SED
 cp -r "$GRANARY_SOURCE/deploy/training" "$W/examples"
 mkdir "$W/bin" "$W/faces"
@@ -24,7 +24,7 @@ printf '#!/bin/bash\nexec %s "$@"\n' "$GRANARY" >"$W/bin/granary"
 chmod +x "$W/bin/granary"
 export PATH=$W/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 extra_cleanup() {
-    umount "$W/work"
+    umount "$W/writable"
     for dir in "$W/env-mount" "$W/faces"; do "$GRANARY" umount --force "$dir"; done
 } 2>"$W/null"
 
@@ -166,13 +166,13 @@ grep -q "file_index.cpython-.*.pyc matches $W/env-mount/" "$W/imports" || fail "
 section "Jobs that must write"
 [ "$(cat "$W/scratch/upper/threshold.txt")" = 0.7 ] || fail "it was written elsewhere"
 [ ! -e "$W/faces/threshold.txt" ] || fail "it was written into the mount"
-mount -t overlay overlay -o "lowerdir=$W/faces,upperdir=$W/scratch/upper,workdir=$W/scratch/work" "$W/work"
-rm "$W/work/threshold.txt"
-diff -r "$W/tree" "$W/work"
-echo more >>"$W/work/train/cats/not-an-image.txt"
-[ "$(cat "$W/work/train/cats/not-an-image.txt")" = "textmore" ] || fail "a file is not copied up"
+mount -t overlay overlay -o "lowerdir=$W/faces,upperdir=$W/scratch/upper,workdir=$W/scratch/work" "$W/writable"
+rm "$W/writable/threshold.txt"
+diff -r "$W/tree" "$W/writable"
+echo more >>"$W/writable/train/cats/not-an-image.txt"
+[ "$(cat "$W/writable/train/cats/not-an-image.txt")" = "textmore" ] || fail "a file is not copied up"
 [ "$(cat "$W/faces/train/cats/not-an-image.txt")" = text ] || fail "the mount has changed"
-umount "$W/work"
+umount "$W/writable"
 "$GRANARY" umount "$W/faces"
 
 sections "$GRANARY_SOURCE/docs/guide/training.md" | sed "s,^$GRANARY_SOURCE/docs/guide/training.md ,," | diff "$W/ran" - || fail "it runs other sections (<) than the page has (>)"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # What needs no ublk in the kernel: options that exclude each other, the check of a server's parameters, and the sentences
 # where ublk is missing. The rest is vm/ublk.
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 mkdir "$W/tree" "$W/mnt"
 echo words >"$W/tree/file"

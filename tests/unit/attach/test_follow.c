@@ -312,7 +312,7 @@ static void test_follow__a_copy_has_what_is_shown_and_no_other_version(void **st
     end(&d);
 }
 
-static void test_follow__who_cannot_reach_the_directory_reaches_no_version(void **state)
+static void test_follow__versions_are_as_hard_to_reach_as_the_directory(void **state)
 {
     static const struct {
         mode_t scratch, parent, versions;
@@ -336,7 +336,7 @@ static void test_follow__who_cannot_reach_the_directory_reaches_no_version(void 
     assert_int_equal(rmdir(parent), 0);
 }
 
-static void test_follow__who_unmounts_says_so_for_a_minute(void **state)
+static void test_follow__a_note_of_an_unmount_counts_for_a_minute(void **state)
 {
     struct followed d;
     char path[PATH_MAX];
@@ -346,7 +346,7 @@ static void test_follow__who_unmounts_says_so_for_a_minute(void **state)
     assert_int_equal(io_write_file_atomic(path, "", 0, false), 0);
     assert_true(follow_is_ending(&d.f));
     const struct timespec before[2] = {{.tv_sec = time(NULL) - 61}, {.tv_sec = time(NULL) - 61}};
-    assert_int_equal(utimensat(AT_FDCWD, path, before, 0), 0); /* who wrote it was killed */
+    assert_int_equal(utimensat(AT_FDCWD, path, before, 0), 0); /* its writer was killed */
     assert_false(follow_is_ending(&d.f));
     end(&d);
 }
@@ -499,9 +499,10 @@ int main(void)
                                         make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__a_copy_has_what_is_shown_and_no_other_version, make_scratch,
                                         remove_scratch),
-        cmocka_unit_test_setup_teardown(test_follow__who_cannot_reach_the_directory_reaches_no_version, make_scratch,
+        cmocka_unit_test_setup_teardown(test_follow__versions_are_as_hard_to_reach_as_the_directory, make_scratch,
                                         remove_scratch),
-        cmocka_unit_test_setup_teardown(test_follow__who_unmounts_says_so_for_a_minute, make_scratch, remove_scratch),
+        cmocka_unit_test_setup_teardown(test_follow__a_note_of_an_unmount_counts_for_a_minute, make_scratch,
+                                        remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__the_version_that_is_shown_is_known_by_its_mount, make_scratch,
                                         remove_scratch),
         cmocka_unit_test_setup_teardown(test_follow__what_is_saved_is_read, make_scratch, remove_scratch),

@@ -25,11 +25,11 @@ struct step {
     int shown;   /* 0: nothing */
     int version; /* that the tag names; 0: the question fails */
     enum {
-        TOLD,
-        UNTOLD,   /* only a table knows it */
-        REFUSED,  /* its mount fails */
-        ENDING,   /* another process is about to unmount the directory */
-        UNMOUNTED /* and has begun */
+        FROM_STORE,
+        FROM_TABLE, /* only a table knows it */
+        REFUSED,    /* its mount fails */
+        ENDING,     /* another process is about to unmount the directory */
+        UNMOUNTED   /* and has begun */
     } how;
 };
 
@@ -87,10 +87,10 @@ static int scripted_ask(void *arg, struct digest *out, bool *out_from_store)
     assert_int_equal(number_in("current/name"), step->shown);
     if (before) /* what was asked for last is shown, or else it is behind */
         assert_int_equal(is_behind(),
-                         at > 2 && (before->how == UNTOLD || !before->version || before->version != step->shown));
+                         at > 2 && (before->how == FROM_TABLE || !before->version || before->version != step->shown));
     set_ending(step->how);
     *out = digest_number(step->version);
-    *out_from_store = step->how != UNTOLD;
+    *out_from_store = step->how != FROM_TABLE;
     return step->version ? 0 : error_set(-EIO, "no store today");
 }
 
@@ -141,46 +141,50 @@ static void follow(const struct step *script, size_t n, const char *hook)
 
 static void test_follower__it_moves_to_what_the_store_has_told(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 1, TOLD}, {1, 2, UNTOLD}, {1, 2, TOLD},
-                                         {2, 0, TOLD}, {2, 2, TOLD}, {2, 1, TOLD},   {1, 1, TOLD}};
+    static const struct step script[] = {{0, 1, FROM_STORE}, {1, 1, FROM_STORE}, {1, 2, FROM_TABLE},
+                                         {1, 2, FROM_STORE}, {2, 0, FROM_STORE}, {2, 2, FROM_STORE},
+                                         {2, 1, FROM_STORE}, {1, 1, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
     assert_int_equal(mounts, 2); /* the first one is still there when the tag goes back */
 }
 
 static void test_follower__the_first_version_may_be_what_a_table_knows(void **state)
 {
-    static const struct step script[] = {{0, 1, UNTOLD}, {1, 1, TOLD}};
+    static const struct step script[] = {{0, 1, FROM_TABLE}, {1, 1, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
 static void test_follower__what_cannot_be_mounted_is_tried_again(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 2, REFUSED}, {1, 2, REFUSED}, {1, 2, TOLD}, {2, 2, TOLD}};
+    static const struct step script[] = {
+        {0, 1, FROM_STORE}, {1, 2, REFUSED}, {1, 2, REFUSED}, {1, 2, FROM_STORE}, {2, 2, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
-/* Who is about to unmount may be killed before that. */
+/* A process may be killed between its note that it will unmount and the unmount. */
 static void test_follower__nothing_is_shown_while_another_process_unmounts(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 2, ENDING}, {1, 2, TOLD}, {2, 2, TOLD}};
+    static const struct step script[] = {{0, 1, FROM_STORE}, {1, 2, ENDING}, {1, 2, FROM_STORE}, {2, 2, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
 static void test_follower__a_tag_that_comes_back_before_the_switch_is_no_more_behind(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 2, ENDING}, {1, 1, TOLD}, {1, 1, TOLD}};
+    static const struct step script[] = {{0, 1, FROM_STORE}, {1, 2, ENDING}, {1, 1, FROM_STORE}, {1, 1, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
 static void test_follower__what_another_process_has_unmounted_stays_so_until_it_has_ended(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 0, UNMOUNTED}, {0, 0, TOLD}, {1, 1, TOLD}, {1, 1, TOLD}};
+    static const struct step script[] = {
+        {0, 1, FROM_STORE}, {1, 0, UNMOUNTED}, {0, 0, FROM_STORE}, {1, 1, FROM_STORE}, {1, 1, FROM_STORE}};
     follow(script, GR_ARRAY_SIZE(script), NULL);
 }
 
 static void test_follower__the_hook_is_told_of_switches_and_of_the_first_wait(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 2, REFUSED}, {1, 2, REFUSED}, {1, 2, TOLD}, {2, 2, TOLD}};
+    static const struct step script[] = {
+        {0, 1, FROM_STORE}, {1, 2, REFUSED}, {1, 2, REFUSED}, {1, 2, FROM_STORE}, {2, 2, FROM_STORE}};
     char hook[SCRATCH_MAX + 8], said[SCRATCH_MAX + 8], text[1024], expected[2048], one[DIGEST_HEX_SIZE],
         two[DIGEST_HEX_SIZE];
     const struct digest first = digest_number(1), second = digest_number(2);
@@ -208,7 +212,7 @@ static void test_follower__the_hook_is_told_of_switches_and_of_the_first_wait(vo
 
 static void test_follower__another_one_goes_on(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}};
+    static const struct step script[] = {{0, 1, FROM_STORE}};
     static const volatile int never = 0;
     const struct follower_config config = {.dir = dir,
                                            .image = IMAGE,
@@ -240,7 +244,7 @@ static void test_follower__another_one_goes_on(void **state)
 /* Others have unmounted the version, and the store or the device is away. */
 static void test_follower__a_failure_to_go_on_takes_nothing_down(void **state)
 {
-    static const struct step script[] = {{0, 1, TOLD}, {1, 1, REFUSED}};
+    static const struct step script[] = {{0, 1, FROM_STORE}, {1, 1, REFUSED}};
     static const volatile int never = 0;
     const struct follower_config config = {.dir = dir,
                                            .image = IMAGE,

@@ -115,6 +115,7 @@ static void test_stack__a_quota_lasts_as_long_as_an_export_that_brought_it(void 
         assert_int_equal(image_prefetch(image_named(s, "faces"), 0, w.faces.size), 0);
         uint64_t used = counter_value(stack_counters, s, "granary_cache_used_bytes");
         assert_true(used <= 30 * CHUNK + counter_value(stack_counters, s, "granary_cache_metadata_bytes"));
+        assert_true(used >= 10 * CHUNK); /* a quota is no ban */
         assert_int_equal(stack_remove(s, "other"), 0);
         if (!life)
             stack_close(s);
