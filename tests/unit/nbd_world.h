@@ -14,14 +14,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "fake/image_fake.h"
 #include "nbd/server.h"
 #include "net/listen.h"
 #include "net/nbd_wire.h"
-#include "unit/scratch.h"
+#include "unit/serving_world.h"
 #include "unit/threads.h"
 
-enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, WAIT_MS = 120000, THREADS = 8 };
+enum { WAIT_MS = 120000, THREADS = 8 };
 
 struct world {
     char dir[SCRATCH_MAX], address[SCRATCH_MAX + 8];
@@ -35,25 +34,12 @@ struct world {
 
 static struct world w;
 
-static inline void set(const char *key, const char *format)
-{
-    char value[SCRATCH_MAX + 64];
-    snprintf(value, sizeof value, "%s%s", w.dir, format);
-    if (stack_options_set(&w.serving.options, key, value))
-        fail_msg("%s", error_text());
-}
-
 /* Make a store with an image, and a socket. */
 static inline void make_store(void)
 {
     unsigned port = 0;
-    scratch_make(w.dir);
+    serving_make_store(w.dir, &w.img);
     snprintf(w.address, sizeof w.address, "%s/s", w.dir);
-    struct store_fake *fake = store_fake_new();
-    w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
-    image_fake_put(&w.img, fake, "faces");
-    image_fake_save(fake, w.dir);
-    store_fake_free(fake);
     if (w.tcp ? listen_tcp("127.0.0.1:0", &w.listen_fd, &port) : listen_unix(w.address, &w.listen_fd))
         fail_msg("%s", error_text());
     if (w.tcp)
@@ -70,14 +56,10 @@ static inline void remove_store(void)
 static inline void world_init(struct nbd_server_config config)
 {
     make_store();
-    serving_init(&w.serving);
-    set("image", "/faces");
-    set("cache", "/cache:32M");
-    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
-    assert_int_equal(stack_options_complete(&w.serving.options), 0);
+    serving_begin(&w.serving, w.dir);
     config.serving = &w.serving;
     config.listen_fd = w.listen_fd;
-    if (serving_open(&w.serving) || serving_start(&w.serving) || nbd_server_start(&config, &w.server))
+    if (nbd_server_start(&config, &w.server))
         fail_msg("%s", error_text());
 }
 

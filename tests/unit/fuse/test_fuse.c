@@ -17,23 +17,13 @@
 
 #include "attach/device/device_internal.h"
 #include "attach/server/server_internal.h"
-#include "fake/image_fake.h"
 #include "fuse/files.h"
 #include "fuse/session.h"
 #include "unit/counters.h"
-#include "unit/scratch.h"
+#include "unit/serving_world.h"
 #include "unit/threads.h"
 
-enum {
-    CHUNK = 64 << 10,
-    CHUNKS = 40,
-    SIZE = CHUNKS * CHUNK + 4096,
-    READERS = 8,
-    READS = 200,
-    SESSIONS = 10,
-    PIECE = 150000,
-    SKIP = 77
-};
+enum { READERS = 8, READS = 200, SESSIONS = 10, PIECE = 150000, SKIP = 77 };
 
 struct world {
     char dir[SCRATCH_MAX], mnt[SCRATCH_MAX + 16], file[SCRATCH_MAX + 32];
@@ -46,14 +36,6 @@ struct world {
 
 static struct world w;
 
-static void set(const char *key, const char *format)
-{
-    char value[SCRATCH_MAX + 64];
-    snprintf(value, sizeof value, "%s%s", w.dir, format);
-    if (stack_options_set(&w.serving.options, key, value))
-        fail_msg("%s", error_text());
-}
-
 static void begin_session(unsigned threads)
 {
     if (session_open(&w.serving, dup(w.fd), threads, &w.session) || session_start(w.session))
@@ -62,20 +44,11 @@ static void begin_session(unsigned threads)
 
 static void world_init(unsigned threads)
 {
-    scratch_make(w.dir);
+    serving_make_store(w.dir, &w.img);
     snprintf(w.mnt, sizeof w.mnt, "%s/mnt", w.dir);
     snprintf(w.file, sizeof w.file, "%s/faces", w.mnt);
-    struct store_fake *fake = store_fake_new();
-    w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
-    image_fake_put(&w.img, fake, "faces");
-    image_fake_save(fake, w.dir);
-    store_fake_free(fake);
-    serving_init(&w.serving);
-    set("image", "/faces");
-    set("cache", "/cache:32M");
-    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
-    assert_int_equal(stack_options_complete(&w.serving.options), 0);
-    if (serving_open(&w.serving) || serving_start(&w.serving) || fuse_mount_open(w.mnt, &w.fd))
+    serving_begin(&w.serving, w.dir);
+    if (fuse_mount_open(w.mnt, &w.fd))
         fail_msg("%s", error_text());
     w.gives_back = !fuse_mount_give_back(w.fd); /* while nobody has taken anything */
     begin_session(threads);

@@ -10,13 +10,12 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "fake/image_fake.h"
 #include "ublk/clients.h"
 #include "ublk/record.h"
-#include "unit/scratch.h"
+#include "unit/serving_world.h"
 #include "unit/ublk/fake_kernel.h"
 
-enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, READERS = 8, READS = 100, LINE = 600, THREADS = 4 };
+enum { READERS = 8, READS = 100, LINE = 600, THREADS = 4 };
 
 struct world {
     char dir[SCRATCH_MAX], socket[SCRATCH_MAX + 8];
@@ -29,20 +28,12 @@ static struct world w;
 static struct devices *servers[64]; /* those of killed servers live on: threads wait in them */
 static size_t server_count;
 
-static void set(const char *key, const char *format)
-{
-    char value[SCRATCH_MAX + 64];
-    snprintf(value, sizeof value, "%s%s", w.dir, format);
-    if (stack_options_set(&w.serving.options, key, value))
-        fail_msg("%s", error_text());
-}
-
 /* A server begins, whose exports are not open yet. Returns how many devices wait. */
 static unsigned begin_closed_server(void)
 {
     if (devices_new(&w.serving, w.socket, THREADS, &w.devices))
         fail_msg("%s", error_text());
-    assert_true(server_count < sizeof servers / sizeof *servers);
+    assert_true(server_count < GR_ARRAY_SIZE(servers));
     servers[server_count++] = w.devices;
     return devices_recover(w.devices, NULL);
 }
@@ -63,20 +54,9 @@ static int read_record(unsigned number, struct record *out)
 
 static int world_init(void **state)
 {
-    scratch_make(w.dir);
+    serving_make_store(w.dir, &w.img);
     snprintf(w.socket, sizeof w.socket, "%s/s", w.dir);
-    struct store_fake *store = store_fake_new();
-    w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
-    image_fake_put(&w.img, store, "faces");
-    image_fake_save(store, w.dir);
-    store_fake_free(store);
-    serving_init(&w.serving);
-    set("image", "/faces");
-    set("cache", "/cache:32M");
-    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
-    assert_int_equal(stack_options_complete(&w.serving.options), 0);
-    if (serving_open(&w.serving) || serving_start(&w.serving))
-        fail_msg("%s", error_text());
+    serving_begin(&w.serving, w.dir);
     assert_int_equal(begin_server(), 0);
     return 0;
 }
