@@ -131,21 +131,28 @@ uint64_t window_get_beside(uint64_t window);
 
 enum {
     HEDGE_STORES_MAX = 16,   /* GETs of further stores are not hedged */
-    HEDGE_BUCKETS = 72,      /* of the histogram; see hedge.c */
-    HEDGE_SAMPLES_MIN = 200, /* a store's GETs that must be known before one is hedged */
+    HEDGE_LENGTHS = 5,       /* GETs are compared with others of their length; see hedge.c */
+    HEDGE_BUCKETS = 72,      /* of a histogram; see hedge.c */
+    HEDGE_SAMPLES_MIN = 200, /* a store's GETs of a length that must be known before one is hedged */
     HEDGE_DELAY_MIN_MS = 10, /* no GET is hedged earlier */
 };
 
-/* The histogram of one store: time to the first chunk. */
-struct hedge_times {
-    const struct store *store;
+/* The histogram of GETs of one length: time to the first chunk. */
+struct hedge_length {
     unsigned count;
     uint16_t buckets[HEDGE_BUCKETS];
+};
+
+/* The times of one store. */
+struct hedge_times {
+    const struct store *store;
+    struct hedge_length lengths[HEDGE_LENGTHS];
 };
 
 /* A demand GET, embedded in its owner. All zero at first. */
 struct hedge_get {
     const struct store *store;
+    unsigned length; /* which of the store's histograms counts it */
     uint64_t begun_ms;
     bool silent; /* it has delivered nothing yet and is in hedge.silent */
     bool hedged; /* a hedged request was sent for it */
@@ -161,13 +168,13 @@ struct hedge {
     struct hedge_get *silent; /* list of the GETs that have delivered nothing yet */
 };
 
-/* A demand GET begins. Earns percent/100 of a hedged request; the budget is capped at 10 requests. */
-void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, uint64_t now_ms);
+/* A demand GET of so many chunks begins. Earns percent/100 of a hedged request; the budget is capped at 10 requests. */
+void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, size_t chunks, uint64_t now_ms);
 /* The GET has delivered its first chunk (good) or failed. Further calls do nothing. */
 void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_ms);
 /* Return the silent GET that becomes late first, and in *due_ms when. A GET is late when it has delivered nothing for
- * longer than the 95th percentile of its store's recent GETs, and for at least HEDGE_DELAY_MIN_MS. NULL: the budget is
- * empty, or no store has enough samples. */
+ * longer than the 95th percentile of its store's recent GETs of its length and twice their median, and for at least
+ * HEDGE_DELAY_MIN_MS. NULL: the budget is empty, or there are too few samples. */
 struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms);
 /* A hedged request is sent for this GET, which hedge_next returned under the same lock. */
 void hedge_send(struct hedge *h, struct hedge_get *get);

@@ -5,7 +5,7 @@
  *    |                        |                  +-- wrong or broken: fetch_again, one chunk alone
  *    +------------------------+
  *
- * Hedged requests: a demand GET that has delivered nothing for longer than the 95th percentile of its store is late. An
+ * Hedged requests: a demand GET that has delivered nothing for longer than others of its length (hedge.c) is late. An
  * idle worker then requests the same chunks a second time, from the store itself if a shared cache proxy is in between.
  * Each chunk is landed by the GET that delivers it first. It fails only when the last GET for it fails
  * (fetch_run_claim). Neither GET is aborted. hedge.c bounds the number of hedged requests.
@@ -91,7 +91,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     *run->context.from = 0;
     run->context.fresh = false;
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
-        hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
+        hedge_begin(&f->hedge, &run->get, run->store, run->n, run->sent_us / 1000);
     if (idle_until_locked(f) < f->watched_us) /* more is runnable, or nobody watches the next timer */
         pthread_cond_signal(&f->work);
     return true;

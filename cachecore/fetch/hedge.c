@@ -1,6 +1,10 @@
 /* Times are counted in buckets of a quarter of an octave, 8 ms to five minutes; below 8 ms each millisecond has its
  * own. A percentile is the upper edge of its bucket. At SAMPLES_MOST all counts are halved, so that recent times weigh
  * most.
+ *
+ * GETs are compared with others of their length: a node answers when it has every chunk of the GET, so a long one is
+ * silent for longer. Where the times lie close together, as on a link that is full, the slowest 5 in 100 are not worth
+ * a second request: it would only lengthen the queue. So a late GET has also taken twice the median.
  */
 #include "fetch/fetch_internal.h"
 
@@ -29,6 +33,7 @@ static uint64_t upper_edge_ms(unsigned bucket)
     return (uint64_t)(5 + quarter) << (octave - 2);
 }
 
+/* Return the times of a store, NULL if there are none. */
 static struct hedge_times *times_of(struct hedge *h, const struct store *store)
 {
     for (unsigned i = 0; i < h->stores; i++)
@@ -37,16 +42,26 @@ static struct hedge_times *times_of(struct hedge *h, const struct store *store)
     return NULL;
 }
 
-/* Count a time to the first chunk. */
-static void hedge_note(struct hedge *h, const struct store *store, uint64_t ms)
+/* Return which times a GET of so many chunks belongs to: 1, 2, 3 to 4, 5 to 8, more. */
+static unsigned length_of(size_t chunks)
 {
-    struct hedge_times *t = times_of(h, store);
-    if (!t) {
+    unsigned length = 0;
+    while (length < HEDGE_LENGTHS - 1 && (size_t)1 << length < chunks)
+        length++;
+    return length;
+}
+
+/* Count the time to the first chunk. */
+static void hedge_note(struct hedge *h, const struct hedge_get *get, uint64_t ms)
+{
+    struct hedge_times *of = times_of(h, get->store);
+    if (!of) {
         if (h->stores == HEDGE_STORES_MAX)
             return;
-        t = &h->times[h->stores++];
-        t->store = store;
+        of = &h->times[h->stores++];
+        of->store = get->store;
     }
+    struct hedge_length *t = &of->lengths[get->length];
     t->buckets[hedge_bucket_of(ms)]++;
     if (++t->count < SAMPLES_MOST)
         return;
@@ -55,21 +70,43 @@ static void hedge_note(struct hedge *h, const struct store *store, uint64_t ms)
         t->count += t->buckets[i] /= 2;
 }
 
-/* Return the 95th percentile of the store's times, 0 if too few are known. */
-static uint64_t delay_ms(struct hedge *h, const struct store *store)
+/* Return a time that at most `above` of the samples exceed. */
+static uint64_t exceeded_by(const struct hedge_length *t, unsigned above)
 {
-    const struct hedge_times *t = times_of(h, store);
-    if (!t || t->count < HEDGE_SAMPLES_MIN)
-        return 0;
-    unsigned left = t->count / 20, bucket = HEDGE_BUCKETS - 1; /* samples that may lie above */
-    while (bucket && t->buckets[bucket] <= left)
-        left -= t->buckets[bucket--];
-    return GR_MAX(upper_edge_ms(bucket), (uint64_t)HEDGE_DELAY_MIN_MS);
+    unsigned bucket = HEDGE_BUCKETS - 1;
+    while (bucket && t->buckets[bucket] <= above)
+        above -= t->buckets[bucket--];
+    return upper_edge_ms(bucket);
 }
 
-void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, uint64_t now_ms)
+/* Return after which time GETs of the length are late, 0 if too few are known. */
+static uint64_t late_ms(const struct hedge_length *t)
 {
-    *get = (struct hedge_get){.store = store, .begun_ms = now_ms, .silent = true, .next = h->silent};
+    if (t->count < HEDGE_SAMPLES_MIN)
+        return 0;
+    uint64_t late = GR_MAX(exceeded_by(t, t->count / 20), 2 * exceeded_by(t, t->count / 2));
+    return GR_MAX(late, (uint64_t)HEDGE_DELAY_MIN_MS);
+}
+
+/* Return after which time the GET is late, 0 if it is not known. If too few of its length are, it may take twice as
+ * long as one of half the length, or as long as a longer one. */
+static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
+{
+    const struct hedge_times *t = times_of(h, get->store);
+    uint64_t late = 0;
+    if (!t)
+        return 0;
+    for (unsigned shorter = 0; !late && shorter <= get->length; shorter++)
+        late = late_ms(&t->lengths[get->length - shorter]) << shorter;
+    for (unsigned longer = get->length + 1; !late && longer < HEDGE_LENGTHS; longer++)
+        late = late_ms(&t->lengths[longer]);
+    return late;
+}
+
+void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, size_t chunks, uint64_t now_ms)
+{
+    *get = (struct hedge_get){
+        .store = store, .length = length_of(chunks), .begun_ms = now_ms, .silent = true, .next = h->silent};
     if (h->silent)
         h->silent->prev = get;
     h->silent = get;
@@ -85,14 +122,14 @@ void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_m
         get->next->prev = get->prev;
     get->silent = false;
     if (good)
-        hedge_note(h, get->store, now_ms - get->begun_ms);
+        hedge_note(h, get, now_ms - get->begun_ms);
 }
 
 struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms)
 {
     struct hedge_get *first = NULL;
     for (struct hedge_get *get = h->credit < GET ? NULL : h->silent; get; get = get->next) {
-        uint64_t delay = get->hedged ? 0 : delay_ms(h, get->store);
+        uint64_t delay = get->hedged ? 0 : delay_ms(h, get);
         if (delay && (!first || get->begun_ms + delay < *due_ms)) {
             first = get;
             *due_ms = get->begun_ms + delay;

@@ -14,26 +14,36 @@
 
 static const struct store *const near = (const struct store *)"near", *const far = (const struct store *)"far";
 
-/* n gets of a store, each heard of after so long. */
-static void hear(struct hedge *h, const struct store *store, unsigned n, uint64_t ms)
+/* n gets of so many chunks of a store, each heard of after so long. */
+static void hear_long(struct hedge *h, const struct store *store, size_t chunks, unsigned n, uint64_t ms)
 {
     for (unsigned i = 0; i < n; i++) {
         struct hedge_get get = {0};
-        hedge_begin(h, &get, store, 1000);
+        hedge_begin(h, &get, store, chunks, 1000);
         hedge_end(h, &get, true, 1000 + ms);
     }
 }
 
-/* How long a get of the store that begins now is waited for; 0: it is not hedged. */
-static uint64_t delay_of(struct hedge *h, const struct store *store)
+static void hear(struct hedge *h, const struct store *store, unsigned n, uint64_t ms)
+{
+    hear_long(h, store, 1, n, ms);
+}
+
+/* How long a get of so many chunks of the store that begins now is waited for; 0: it is not hedged. */
+static uint64_t delay_of_long(struct hedge *h, const struct store *store, size_t chunks)
 {
     struct hedge_get get = {0};
     uint64_t due_ms;
-    hedge_begin(h, &get, store, 5000);
+    hedge_begin(h, &get, store, chunks, 5000);
     struct hedge_get *next = hedge_next(h, &due_ms);
     assert_true(!next || next == &get);
     hedge_end(h, &get, false, 6000);
     return next ? due_ms - 5000 : 0;
+}
+
+static uint64_t delay_of(struct hedge *h, const struct store *store)
+{
+    return delay_of_long(h, store, 1);
 }
 
 static void test_hedge__nothing_is_late_before_the_store_is_known(void **state)
@@ -49,12 +59,36 @@ static void test_hedge__nothing_is_late_before_the_store_is_known(void **state)
 static void test_hedge__the_delay_is_the_95th_percentile_of_that_store(void **state)
 {
     struct hedge h = {.percent = 5};
-    hear(&h, near, 960, 40);
+    hear(&h, near, 900, 40);
+    hear(&h, near, 60, 200);
     hear(&h, near, 40, 3000);
     hear(&h, far, 900, 40);
     hear(&h, far, 100, 3000);
-    assert_in_range(delay_of(&h, near), 40, 50); /* up to a quarter more */
+    assert_in_range(delay_of(&h, near), 200, 250); /* up to a quarter more */
     assert_in_range(delay_of(&h, far), 3000, 3750);
+}
+
+/* As on a link that is full: none of them is late, and a second request would only lengthen the queue. */
+static void test_hedge__the_delay_is_at_least_twice_the_median(void **state)
+{
+    struct hedge h = {.percent = 5};
+    hear(&h, near, 900, 40);
+    hear(&h, near, 100, 60);
+    assert_in_range(delay_of(&h, near), 80, 100);
+}
+
+static void test_hedge__gets_are_compared_with_those_of_their_length(void **state)
+{
+    struct hedge h = {.percent = 5};
+    hear_long(&h, near, 1, 900, 20);
+    hear_long(&h, near, 8, 100, 200);
+    assert_in_range(delay_of_long(&h, near, 1), 40, 50);
+    assert_in_range(delay_of_long(&h, near, 3), 160, 200); /* too few are known: by those of one chunk */
+    assert_in_range(delay_of_long(&h, near, 8), 320, 400);
+    hear_long(&h, near, 5, 100, 200);
+    assert_in_range(delay_of_long(&h, near, 8), 400, 500); /* 5 to 8 chunks are alike */
+    hear_long(&h, far, 100, 500, 200);
+    assert_in_range(delay_of_long(&h, far, 2), 400, 500); /* by longer ones, where no others are known */
 }
 
 static void test_hedge__the_delay_has_a_least_and_no_most(void **state)
@@ -71,7 +105,7 @@ static void test_hedge__what_was_long_ago_is_forgotten(void **state)
     struct hedge h = {.percent = 5};
     hear(&h, near, 5000, 1000);
     hear(&h, near, 40000, 20);
-    assert_in_range(delay_of(&h, near), 20, 25);
+    assert_in_range(delay_of(&h, near), 40, 50);
 }
 
 static void test_hedge__second_gets_are_a_share_of_all(void **state)
@@ -83,7 +117,7 @@ static void test_hedge__second_gets_are_a_share_of_all(void **state)
     hear(&h, near, 1000, 20);
     for (unsigned i = 0; i < GETS; i++) {
         struct hedge_get get = {0};
-        hedge_begin(&h, &get, near, 1000);
+        hedge_begin(&h, &get, near, 1, 1000);
         struct hedge_get *next = hedge_next(&h, &due_ms); /* each is late */
         if (next)
             hedge_send(&h, next);
@@ -108,7 +142,7 @@ static void test_hedge__the_one_that_is_late_first_comes_first(void **state)
     uint64_t due_ms;
     hear(&h, near, 1000, 20);
     for (unsigned i = 0; i < 3; i++)
-        hedge_begin(&h, &gets[i], near, 1000 + i);
+        hedge_begin(&h, &gets[i], near, 1, 1000 + i);
     assert_ptr_equal(hedge_next(&h, &due_ms), &gets[0]);
     hedge_send(&h, &gets[0]);
     assert_ptr_equal(hedge_next(&h, &due_ms), &gets[1]);
@@ -348,6 +382,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hedge__nothing_is_late_before_the_store_is_known),
         cmocka_unit_test(test_hedge__the_delay_is_the_95th_percentile_of_that_store),
+        cmocka_unit_test(test_hedge__the_delay_is_at_least_twice_the_median),
+        cmocka_unit_test(test_hedge__gets_are_compared_with_those_of_their_length),
         cmocka_unit_test(test_hedge__the_delay_has_a_least_and_no_most),
         cmocka_unit_test(test_hedge__what_was_long_ago_is_forgotten),
         cmocka_unit_test(test_hedge__second_gets_are_a_share_of_all),
