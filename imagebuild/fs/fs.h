@@ -2,7 +2,7 @@
  * vtable, with an implementation for each filesystem. It knows nothing of sources, parents or stores; of chunks only
  * the size, as an alignment.
  *
- *   address 0                data_begin                      data_end, start of the next chunk
+ *   address 0                data_begin                      data_end, start of the next chunk or of a later one
  *   | front: SINK_FRONT ... | file data, written by the build | metadata: SINK_METADATA ...
  *
  * The build gives file data its addresses, from data_begin on (4096-aligned, contiguous, shared by files of equal

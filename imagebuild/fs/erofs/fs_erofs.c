@@ -1,5 +1,5 @@
 /* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region after it,
- * and the superblock alone in chunk 0.
+ * and the superblock alone in chunk 0. Upon a parent, a hole may lie between data and metadata.
  *
  *   chunk 0       chunk 1 ...                       chunk boundary
  *   | superblock | file data, 4 KiB-aligned         | inodes, root first | directory and symlink blocks |
@@ -231,7 +231,7 @@ enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 }; /* bytes */
 struct erofs {
     struct fs fs;
     struct fs_config config;
-    uint64_t data_end;
+    uint64_t data_end, metadata; /* address of the region, once the plan is made */
     struct erofs_plan plan;
     struct erofs_tally written; /* what the walk wrote, to be compared with plan.tally */
     struct scratch *region;
@@ -244,10 +244,20 @@ struct erofs {
 /* the inode states their size in units of 4 bytes, in 16 bits */
 static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
 
-/* Return the address of the region. */
-static uint64_t metadata_of(const struct erofs *e)
+/* Choose the address of the region. Directories and symbolic links state the addresses of their blocks, so the region
+ * stays where the parent has it as long as the data ends before it. Else it moves, with room for the data to grow:
+ * holes, which cost nothing. */
+static int choose_metadata(struct erofs *e)
 {
-    return GR_ALIGN_UP(e->data_end, (uint64_t)e->config.chunk_size);
+    const uint64_t size = e->config.chunk_size, parent = e->config.parent_data_end;
+    const uint64_t most = EROFS_IMAGE_MAX - GR_MIN(e->plan.end, EROFS_IMAGE_MAX);
+    uint64_t room = GR_ALIGN_UP(e->data_end + e->data_end / 8, size);
+    e->metadata = GR_ALIGN_UP(e->data_end, size);
+    if (parent >= e->data_end)
+        room = GR_ALIGN_UP(parent, size);
+    if (parent && room <= most)
+        e->metadata = room;
+    return e->metadata <= most ? 0 : erofs_too_large();
 }
 
 /* Write what was gathered to the region. */
@@ -296,7 +306,7 @@ static uint32_t inode_union(const struct erofs *e, const struct erofs_inode *i)
     if (S_ISCHR(i->mode) || S_ISBLK(i->mode))
         return i->rdev;
     if (i->blocks)
-        return (uint32_t)((metadata_of(e) + block_position(e, i->rank, 0)) / EROFS_BLOCK);
+        return (uint32_t)((e->metadata + block_position(e, i->rank, 0)) / EROFS_BLOCK);
     return S_ISREG(i->mode) && i->size ? (uint32_t)(i->address / EROFS_BLOCK) : EROFS_NO_BLOCK;
 }
 
@@ -434,7 +444,7 @@ static int copy_region(struct erofs *e, struct sink *sink)
         if (rc)
             break;
         hasher_update(e->hash, piece, n);
-        rc = sink_write(sink, SINK_METADATA, metadata_of(e) + at, piece, n);
+        rc = sink_write(sink, SINK_METADATA, e->metadata + at, piece, n);
         if (!rc)
             rc = step_take(&e->config.step);
     }
@@ -461,8 +471,8 @@ static int write_front(struct erofs *e, struct sink *sink)
     sb[12] = EROFS_BLOCK_BITS;
     le16_put(sb + 14, (uint16_t)e->plan.nids[NODE_ROOT]);
     le64_put(sb + 16, e->written.inodes);
-    le32_put(sb + 36, (uint32_t)((metadata_of(e) + e->plan.end) / EROFS_BLOCK));
-    le32_put(sb + 40, (uint32_t)(metadata_of(e) / EROFS_BLOCK));
+    le32_put(sb + 36, (uint32_t)((e->metadata + e->plan.end) / EROFS_BLOCK));
+    le32_put(sb + 40, (uint32_t)(e->metadata / EROFS_BLOCK));
     make_uuid(e, sb + 48);
     memcpy(sb + 64, "granary", 7);
     /* over the rest of the block from the superblock on, with this field still zero */
@@ -490,8 +500,8 @@ static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_e
     int rc = fs_erofs_begin(e, data_end);
     if (!rc)
         rc = erofs_plan_make(&e->plan, nodes, &e->config);
-    if (!rc && metadata_of(e) + e->plan.end > EROFS_IMAGE_MAX)
-        rc = erofs_too_large();
+    if (!rc)
+        rc = choose_metadata(e);
     if (!rc)
         rc = erofs_walk(nodes, e->plan.nids, &writing, e);
     if (!rc)
@@ -502,8 +512,8 @@ static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_e
         rc = write_front(e, sink);
     if (rc)
         return rc;
-    *out = (struct fs_result){.image_size = metadata_of(e) + e->plan.end,
-                              .metadata_offset = metadata_of(e),
+    *out = (struct fs_result){.image_size = e->metadata + e->plan.end,
+                              .metadata_offset = e->metadata,
                               .metadata_len = e->plan.end,
                               .front_len = EROFS_BLOCK};
     return 0;

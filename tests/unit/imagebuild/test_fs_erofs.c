@@ -225,6 +225,41 @@ static void test_fs_erofs__metadata_far_up(void **state)
     image_free(&i);
 }
 
+/* Make an image whose parent has its metadata at `parent`, with one file of `chunks` chunks. */
+static struct image make_upon(uint64_t parent, unsigned chunks)
+{
+    const struct fs_config config = {.chunk_size = CHUNK, .parent_size = parent + CHUNK, .parent_data_end = parent};
+    struct image i = image_begin_as(fs_erofs_new, &config);
+    add_file(&i, "d/file", (uint64_t)chunks * CHUNK, 'x');
+    add_symlink(&i, "link", "d/file");
+    image_end(&i);
+    return i;
+}
+
+static void test_fs_erofs__metadata_stays_where_the_parent_has_it(void **state)
+{
+    static const struct {
+        uint64_t parent; /* its metadata's address, and that of the new image, in chunks */
+        unsigned chunks, expected;
+    } cases[] = {
+        {9, 3, 9},                              /* there is room */
+        {9, 8, 9},                              /* exactly */
+        {9, 9, 12},                             /* none: the data ends at 10, and gets an eighth */
+        {9, 16, 20},                            /* 17 and two more, rounded up */
+        {2, 32, 38},                            /* 33 and four more */
+        {0, 32, 33},                            /* no parent, no room */
+        {(UINT64_C(16) << 40) / CHUNK, 32, 33}, /* no room for the metadata there */
+    };
+    for (size_t k = 0; k < GR_ARRAY_SIZE(cases); k++) {
+        struct image i = make_upon(cases[k].parent * CHUNK, cases[k].chunks);
+        assert_int_equal(i.result.metadata_offset, (uint64_t)cases[k].expected * CHUNK);
+        assert_int_equal((uint64_t)le32_get(super(&i) + 40) * BLOCK, i.result.metadata_offset);
+        assert_int_equal(*inode_data(&i, lookup(&i, "d/file"), CHUNK), 'x');
+        check_by_fsck(&i);
+        image_free(&i);
+    }
+}
+
 static void test_fs_erofs__sixteen_tebibytes_are_the_limit(void **state)
 {
     struct image i = image_begin();
@@ -321,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_fs_erofs__xattrs_of_any_length_never_split_an_inode),
         cmocka_unit_test(test_fs_erofs__attributes_of_open_directories),
         cmocka_unit_test(test_fs_erofs__metadata_far_up),
+        cmocka_unit_test(test_fs_erofs__metadata_stays_where_the_parent_has_it),
         cmocka_unit_test(test_fs_erofs__sixteen_tebibytes_are_the_limit),
         cmocka_unit_test(test_fs_erofs__a_body_without_its_address_is_noticed),
         cmocka_unit_test(test_fs_erofs__a_build_that_stops_stops_it),
