@@ -97,12 +97,19 @@ static const struct source_ops ops = {.list = rebuild_metadata_list, .read = rea
 
 /* ------------------------------------------------------------------ what an image consists of */
 
-/* Chunks of metadata by their plain digests, and pages by their names; value: bytes in the store. */
+/* Chunks of metadata by where they are stored, and pages by their names; value: bytes in the store. */
 struct parts {
     struct store *store;
     const struct manifest *m;
     struct digest_map chunks, pages;
 };
+
+static struct digest place_of(const struct chunk_ref *ref)
+{
+    char text[DIGEST_HEX_SIZE + 16], hex[DIGEST_HEX_SIZE];
+    int len = snprintf(text, sizeof text, "%s %u", digest_hex(&ref->object, hex), ref->offset);
+    return digest_of(text, (size_t)len);
+}
 
 static int add_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
@@ -112,8 +119,8 @@ static int add_chunks(void *arg, uint64_t first, uint64_t count, const struct ch
         uint64_t begin = (first + i) * m->chunk_size, end = begin + m->chunk_size;
         bool metadata =
             begin < m->front_len || (end > m->metadata_offset && begin < m->metadata_offset + m->metadata_len);
-        if (metadata && !chunk_is_hole(&chunks[i]) &&
-            digest_map_add(&p->chunks, &chunks[i].digest, chunks[i].stored_len) < 0)
+        const struct digest place = place_of(&chunks[i]);
+        if (metadata && !chunk_is_hole(&chunks[i]) && digest_map_add(&p->chunks, &place, chunks[i].stored_len) < 0)
             return -1;
     }
     return 0;

@@ -193,13 +193,14 @@ int chunker_drain(struct chunker *c)
 /* One pack is in progress. Which chunks share a pack depends only on their order and stored lengths, so two runs of a
  * build form the same packs, and the second finds them in the store. */
 
-/* A chunk of the pack in progress; its reference lacks the pack's name. */
+/* A chunk of the pack in progress, whose reference lacks the pack's name; or one that was passed. */
 struct waiting {
     uint64_t number;
+    bool passed;
     struct chunk_ref ref;
 };
 
-/* waiting[0 .. count) are the chunks in `pack`, in order. */
+/* waiting[0 .. count) are the chunks in `pack`, in order, and among them those that were passed. */
 struct packer {
     struct packer_config config;
     struct bytes pack;
@@ -228,14 +229,15 @@ void packer_free(struct packer *p)
     free(p);
 }
 
-/* Hand the pack to the upload under its name, and emit the references that now are complete. upload_put leaves
- * p->pack empty. */
+/* Hand the pack to the upload under its name, unless it is empty, and emit the references that now are complete.
+ * upload_put leaves p->pack empty. */
 static int close_pack(struct packer *p)
 {
     struct digest name = digest_of(p->pack.data, p->pack.len);
-    int rc = upload_put(p->config.upload, OBJECT_PACK, &p->pack, &name);
+    int rc = p->pack.len ? upload_put(p->config.upload, OBJECT_PACK, &p->pack, &name) : 0;
     for (size_t i = 0; i < p->count && !rc; i++) {
-        p->waiting[i].ref.object = name;
+        if (!p->waiting[i].passed)
+            p->waiting[i].ref.object = name;
         rc = p->config.emit(p->config.arg, p->waiting[i].number, &p->waiting[i].ref);
     }
     p->count = 0;
@@ -251,6 +253,7 @@ int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref, c
         return rc;
     struct waiting *w = &p->waiting[p->count];
     w->number = number;
+    w->passed = false;
     w->ref = *ref;
     w->ref.kind = OBJECT_PACK;
     /* a pack has at most 1 GiB (build.c), so offsets fit */
@@ -260,6 +263,14 @@ int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref, c
         return rc;
     p->count++;
     return 0;
+}
+
+int packer_pass(struct packer *p, uint64_t number, const struct chunk_ref *ref)
+{
+    int rc = p->count == PACK_CHUNKS ? close_pack(p) : 0;
+    if (!rc)
+        p->waiting[p->count++] = (struct waiting){.number = number, .passed = true, .ref = *ref};
+    return rc;
 }
 
 int packer_finish(struct packer *p)

@@ -59,8 +59,9 @@ struct sink {
     struct repack_counts repacked;
     /* The border is known once DATA or METADATA is written. */
     bool bordered;
-    uint64_t border;   /* chunk number, if bordered */
-    uint64_t low_next; /* one more than the highest chunk of the sections below the border */
+    uint64_t border;         /* chunk number, if bordered */
+    uint64_t low_next;       /* one more than the highest chunk of the sections below the border */
+    uint64_t metadata_first; /* the first chunk of METADATA, once it is written */
     struct section sections[SINK_SECTIONS];
 };
 
@@ -74,12 +75,11 @@ static bool has_holes(void *arg, uint64_t leaf)
     return !s->given.kept_all || !s->given.kept_all(s->given.arg, first, count);
 }
 
-/* Return the parent's chunks of the leaf that holds chunk `number`. SINK_SCRUB and then SINK_HOLES ascend through the
- * whole index with gaps, so leaves are read ahead for them, anew when they start over. Behind the border, and in the
- * front at the end, writers stay in a few leaves, which parent_index holds. */
-static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **out)
+/* Return the parent's chunks of a leaf, to compare chunk `number` with one of them. SINK_SCRUB and then SINK_HOLES
+ * ascend through the whole index with gaps, so leaves are read ahead for them, anew when they start over. Behind the
+ * border, and in the front at the end, writers stay in a few leaves, which parent_index holds. */
+static int get_leaf(struct sink *s, uint64_t number, uint64_t leaf, const struct chunk_ref **out)
 {
-    const uint64_t leaf = number / INDEX_FANOUT;
     if ((s->bordered && number >= s->border) || s->sections[SINK_FRONT].used)
         return parent_index_leaf(s->parent_index, leaf, out);
     if (leaf < s->leaf)
@@ -89,19 +89,30 @@ static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **ou
     return rc ? rc : parent_leaves_get(s->leaves, leaf, out);
 }
 
-/* Find the parent's chunk of this number with the same bytes. *out NULL: it has none, or only in a damaged pack. */
+/* Return which chunk of the parent chunk `number` may be equal to: of metadata, the one at the same place in the
+ * parent's metadata, wherever that begins. With `erase` a chunk can only stay in its place. */
+static uint64_t counterpart(const struct sink *s, uint64_t number)
+{
+    const bool moves = s->parent_index && !s->fates && s->given.image_count <= 1;
+    if (!moves || !s->sections[SINK_METADATA].used || number < s->metadata_first)
+        return number;
+    return s->given.manifest->metadata_offset / s->config.chunk_size + (number - s->metadata_first);
+}
+
+/* Find the parent's chunk with the same bytes. *out NULL: it has none in that place, or only in a damaged pack. */
 static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_ref *ref, const struct chunk_ref **out)
 {
     const struct chunk_ref *chunks;
+    const uint64_t there = counterpart(s, number);
     *out = NULL;
-    if (number >= s->parent_chunks)
+    if (there >= s->parent_chunks)
         return 0;
-    int rc = get_leaf(s, number, &chunks);
-    if (rc || !chunks || !digest_equal(&chunks[number % INDEX_FANOUT].digest, &ref->digest))
+    int rc = get_leaf(s, number, there / INDEX_FANOUT, &chunks);
+    if (rc || !chunks || !digest_equal(&chunks[there % INDEX_FANOUT].digest, &ref->digest))
         return rc;
-    const struct digest *pack = &chunks[number % INDEX_FANOUT].object;
+    const struct digest *pack = &chunks[there % INDEX_FANOUT].object;
     if (!s->given.damaged || !digest_map_find(s->given.damaged, pack))
-        *out = &chunks[number % INDEX_FANOUT];
+        *out = &chunks[there % INDEX_FANOUT];
     return 0;
 }
 
@@ -119,7 +130,11 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
         s->fates[number] = SAME;
         return 0;
     }
-    return same ? index_writer_add(s->index, number, same) : packer_add(s->packer, number, ref, stored);
+    if (!same)
+        return packer_add(s->packer, number, ref, stored);
+    /* behind the parent's leaves the index takes chunks in ascending order, and some wait in the packer */
+    return counterpart(s, number) == number ? index_writer_add(s->index, number, same)
+                                            : packer_pass(s->packer, number, same);
 }
 
 /* Take a completed reference from the packer. */
@@ -242,6 +257,8 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
         return misuse(section, address, "before the end of what stays");
     if (section == SINK_METADATA && s->sections[SINK_DATA].used && chunk <= s->sections[SINK_DATA].chunk)
         return misuse(section, address, "before the end of the contents");
+    if (section == SINK_METADATA && !s->sections[SINK_METADATA].used)
+        s->metadata_first = chunk;
     if (!s->bordered) {
         s->bordered = true;
         s->border = chunk;

@@ -8,7 +8,8 @@
  *
  * Addresses that are never written are zeros, and a chunk of zeros is a hole that costs nothing. Upon a parent, a
  * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
- * number takes the parent's reference and is not packed.
+ * number, or of metadata that at the same place in the parent's metadata, takes the parent's reference and is not
+ * packed.
  *
  * Memory: a chunk for each section in use; with `erase`, a byte for each chunk of the parent; those that
  * sink_internal.h states; one pack in progress (pack_size); the upload's budget. Used from one thread.

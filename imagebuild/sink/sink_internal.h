@@ -79,6 +79,8 @@ void packer_free(struct packer *p); /* NULL is allowed; drops the pack in progre
  * `stored` is copied. Errors: -ENOMEM, those of upload_put and emit. */
 GR_MUST_CHECK int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref,
                              const struct bytes *stored);
+/* Emit a complete reference to a chunk of the parent after those that were added before. Errors as from packer_add. */
+GR_MUST_CHECK int packer_pass(struct packer *p, uint64_t number, const struct chunk_ref *ref);
 /* Close the last pack. Errors as from packer_add. */
 GR_MUST_CHECK int packer_finish(struct packer *p);
 

@@ -39,6 +39,7 @@ static void finish_generation(struct pipeline *w, struct generation *g)
     assert_int_equal(upload_flush(w->upload), 0);
     g->manifest = (struct manifest){.size = g->model.size,
                                     .chunk_size = CHUNK,
+                                    .metadata_offset = 10 * CHUNK,
                                     .index_root = g->result.index_root,
                                     .index_levels = g->result.index_levels,
                                     .stored_bytes = g->result.stored_bytes};
@@ -90,6 +91,92 @@ static void test_sink__what_is_the_parents_is_not_packed_again(void **state)
         close_pipeline(&w);
         free(first.model.data);
         free(second.model.data);
+    }
+}
+
+/* Contents are added and the metadata lies elsewhere, with the same bytes in all chunks but, where `change`, its
+ * second. */
+static void write_moved(struct pipeline *w, struct generation *g, const struct generation *parent, int change)
+{
+    const uint64_t from = 10 * CHUNK, to = 14 * CHUNK, len = parent->model.size - from;
+    g->model.size = to + len;
+    g->model.data = calloc(1, g->model.size);
+    memcpy(g->model.data, parent->model.data, from);
+    memcpy(g->model.data + to, parent->model.data + from, len);
+    g->model.data[to + CHUNK] ^= (uint8_t)change;
+    write_section(w, &g->model, SINK_DATA, from, 2 * CHUNK, 1);
+    assert_int_equal(sink_write(w->sink, SINK_METADATA, to, g->model.data + to, len), 0);
+    write_section(w, &g->model, SINK_FRONT, 0, 4096, 0);
+    finish_generation(w, g);
+    check_generation(w->store, g);
+}
+
+static void test_sink__metadata_that_moved_is_not_packed_again(void **state)
+{
+    for (int change = 0; change < 2; change++) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        struct generation first = {0}, second = {0};
+        struct pipeline w = open_pipeline(store, 2, 2, PACK);
+        write_generation(&w, &first, true, 0);
+        close_pipeline(&w);
+        const struct sink_parent parent = {
+            .store = store_fake_store(store), .manifest = &first.manifest, .kept = content_kept};
+        w = open_pipeline_upon(store, 2, 2, PACK, &parent);
+        write_moved(&w, &second, &first, change);
+        assert_int_equal(second.result.chunks_new, 2 + change);
+        assert_int_equal(second.result.chunks_kept, 9);
+        assert_int_equal(second.result.chunks_reused, 4 - change); /* the front, too */
+        close_pipeline(&w);
+        free(first.model.data);
+        free(second.model.data);
+    }
+}
+
+/* The same over the border of a leaf: the index wants the chunks in ascending order there, new and equal ones by turns.
+ */
+static void test_sink__metadata_that_moved_stays_in_order(void **state)
+{
+    enum { OLD = 10, NEW = 3 * INDEX_FANOUT - 7, LENGTH = 20 };
+    static uint8_t bytes[CHUNK];
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct sink_result r;
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
+    for (unsigned i = 0; i < LENGTH; i++) {
+        fill(bytes, i * CHUNK, CHUNK);
+        assert_int_equal(sink_write(w.sink, SINK_METADATA, (OLD + i) * CHUNK, bytes, CHUNK), 0);
+    }
+    assert_int_equal(sink_finish(w.sink, (OLD + LENGTH) * CHUNK, &r), 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    close_pipeline(&w);
+    const struct manifest m = {.size = (OLD + LENGTH) * CHUNK,
+                               .chunk_size = CHUNK,
+                               .metadata_offset = OLD * CHUNK,
+                               .index_root = r.index_root,
+                               .index_levels = r.index_levels,
+                               .stored_bytes = r.stored_bytes};
+    const struct sink_parent parent = {.store = store_fake_store(store), .manifest = &m, .kept = content_kept};
+    static const unsigned one_in[] = {1, 2, 3, LENGTH};
+    for (size_t k = 0; k < GR_ARRAY_SIZE(one_in); k++) {
+        const unsigned every = one_in[k]; /* of so many chunks the first is new */
+        const uint64_t size = (uint64_t)(NEW + LENGTH) * CHUNK;
+        w = open_pipeline_upon(store, 2, 2, PACK, &parent);
+        /* data in the first leaf, so that all the others are streamed */
+        assert_int_equal(sink_write(w.sink, SINK_DATA, 12 * CHUNK, bytes, CHUNK), 0);
+        for (unsigned i = 0; i < LENGTH; i++) {
+            fill(bytes, (uint64_t)(i + (i % every ? 0 : 1000)) * CHUNK, CHUNK);
+            assert_int_equal(sink_write(w.sink, SINK_METADATA, (uint64_t)(NEW + i) * CHUNK, bytes, CHUNK), 0);
+        }
+        assert_int_equal(sink_finish(w.sink, size, &r), 0);
+        assert_int_equal(upload_flush(w.upload), 0);
+        assert_int_equal(r.chunks_new, 1 + (LENGTH + every - 1) / every);
+        assert_int_equal(r.chunks_reused, 1 + LENGTH - r.chunks_new);
+        uint8_t *image = read_back(store, &r.index_root, r.index_levels, size, CHUNK);
+        for (unsigned i = 0; i < LENGTH; i++) {
+            fill(bytes, (uint64_t)(i + (i % every ? 0 : 1000)) * CHUNK, CHUNK);
+            assert_memory_equal(image + (uint64_t)(NEW + i) * CHUNK, bytes, CHUNK);
+        }
+        free(image);
+        close_pipeline(&w);
     }
 }
 
@@ -150,6 +237,7 @@ static void test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written(v
         close_pipeline(&w);
         const struct manifest m = {.size = ((uint64_t)LEAVES * INDEX_FANOUT + 1) * CHUNK,
                                    .chunk_size = CHUNK,
+                                   .metadata_offset = (uint64_t)LEAVES * INDEX_FANOUT * CHUNK,
                                    .index_root = r.index_root,
                                    .index_levels = r.index_levels,
                                    .stored_bytes = r.stored_bytes};
@@ -422,6 +510,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink__what_is_the_parents_is_not_packed_again),
+        cmocka_unit_test(test_sink__metadata_that_moved_is_not_packed_again),
+        cmocka_unit_test(test_sink__metadata_that_moved_stays_in_order),
         cmocka_unit_test(test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written),
         cmocka_unit_test(test_sink__zeros_take_the_place_of_what_would_stay),
         cmocka_unit_test(test_repack__packs_do_not_live_on_for_a_few_chunks),
