@@ -13,6 +13,11 @@
 #include "base/error.h"
 #include "base/io.h"
 
+enum {
+    BLOCK = 4096,          /* bytes that a filesystem can give back, at least */
+    FORGET_STEP = 1 << 20, /* bytes that a reader gives back at a time, so that there are few calls */
+};
+
 struct scratch {
     char *dir;
     size_t memory; /* limit of the buffer, in bytes */
@@ -148,6 +153,14 @@ int scratch_read(struct scratch *s, uint64_t at, void *dst, size_t len)
     return 0;
 }
 
+void scratch_forget(struct scratch *s, uint64_t start, uint64_t end)
+{
+    start = GR_ALIGN_UP(start, (uint64_t)BLOCK);
+    end -= end % BLOCK;
+    if (s->fd >= 0 && start < end) /* a failure only keeps the space in use */
+        (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+}
+
 uint64_t scratch_len(const struct scratch *s)
 {
     return s->len;
@@ -155,8 +168,11 @@ uint64_t scratch_len(const struct scratch *s)
 
 int scratch_reader_init(struct scratch_reader *r, struct scratch *from, uint64_t start, uint64_t end, size_t window)
 {
-    *r = (struct scratch_reader){
-        .from = from, .at = start, .end = end, .cap = (size_t)GR_MIN(end - start, (uint64_t)window)};
+    *r = (struct scratch_reader){.from = from,
+                                 .at = start,
+                                 .end = end,
+                                 .forgotten = start,
+                                 .cap = (size_t)GR_MIN(end - start, (uint64_t)window)};
     r->window = malloc(r->cap + 1); /* malloc(0) may be NULL */
     return r->window ? 0 : error_no_memory();
 }
@@ -164,6 +180,16 @@ int scratch_reader_init(struct scratch_reader *r, struct scratch *from, uint64_t
 void scratch_reader_release(struct scratch_reader *r)
 {
     free(r->window);
+}
+
+/* Give back what is before the window. The last block belongs to the next round: it may be used in part. */
+static void forget(struct scratch_reader *r)
+{
+    uint64_t used = (r->at - r->len) / BLOCK * BLOCK;
+    if (used < r->forgotten + FORGET_STEP)
+        return;
+    scratch_forget(r->from, r->forgotten, used);
+    r->forgotten = used;
 }
 
 int scratch_reader_fill(struct scratch_reader *r, size_t need)
@@ -174,6 +200,8 @@ int scratch_reader_fill(struct scratch_reader *r, size_t need)
     memmove(r->window, r->window + r->pos, r->len - r->pos);
     r->len -= r->pos;
     r->pos = 0;
+    if (r->forgets)
+        forget(r);
     if (need > r->cap) {
         uint8_t *fresh = realloc(r->window, need);
         if (!fresh)

@@ -35,6 +35,9 @@ GR_MUST_CHECK int scratch_write(struct scratch *s, uint64_t at, const void *data
 /* Read len bytes at offset `at`; all of them must lie before the end. -errno of the filesystem with a sentence; -EIO:
  * the file was cut. */
 GR_MUST_CHECK int scratch_read(struct scratch *s, uint64_t at, void *dst, size_t len);
+/* Give back the disk space of [start, end), which nobody reads or writes again. Only whole blocks of 4 KiB are given
+ * back, and nothing in memory or on a filesystem that cannot do it. */
+void scratch_forget(struct scratch *s, uint64_t start, uint64_t end);
 /* Return the end of the last byte written. */
 uint64_t scratch_len(const struct scratch *s);
 
@@ -44,10 +47,12 @@ struct scratch_reader {
     uint64_t at, end;     /* the part that is not in the window yet */
     uint8_t *window;      /* cap bytes, grown for a record that is longer */
     size_t cap, pos, len; /* the window holds len bytes; those before pos have been used */
+    bool forgets;         /* the only reader of its part: it gives back what was used (scratch_forget) */
+    uint64_t forgotten;   /* up to here */
 };
 
-/* Begin to read [start, end) by a window of `window` bytes, or less where there is less to read. Release it also after
- * an error. -ENOMEM with a sentence. */
+/* Begin to read [start, end), without forgetting, by a window of `window` bytes, or less where there is less to read.
+ * Release it also after an error. -ENOMEM with a sentence. */
 GR_MUST_CHECK int scratch_reader_init(struct scratch_reader *r, struct scratch *from, uint64_t start, uint64_t end,
                                       size_t window);
 void scratch_reader_release(struct scratch_reader *r);

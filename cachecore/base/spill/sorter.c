@@ -5,12 +5,15 @@
  *                   |
  *                   +-- everything fitted: sort the references, no run ---------------------------> records
  *
- *   record:  u32 key length | u32 value length | key | value
+ *   in the arena:  u32 key length | u32 value length | key | value
+ *   in a run:      u32 length of the rest | shared, rest of the key, value: lengths | rest of the key | value
  *
- * Lengths are in the machine's byte order, since no run outlives the process.
+ * A record in a run is what differs from the one before (base/spill/pack.h): of the key, the bytes after those that
+ * both share. Lengths are in the machine's byte order, since no run outlives the process.
  *
- * A merge reads each run through a window, and the windows share the memory. If that memory does not hold a window of
- * WINDOW_MIN for every run, neighbouring runs are merged into longer ones first.
+ * A merge gives back the space of what it has read, and reads each run through a window, and the windows share the
+ * memory. If that memory does not hold a window of WINDOW_MIN for every run, neighbouring runs are merged into longer
+ * ones first.
  *
  * The sort is stable. Records with equal keys are ordered by their place in the arena within a run, and by the number
  * of the run between runs; only neighbouring runs are merged, so both follow the order of adding.
@@ -25,10 +28,12 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/spill/pack.h"
 #include "base/vec.h"
 
 enum {
-    HEADER = 8,                /* bytes: the two lengths of a record */
+    HEADER = 8,                /* bytes: the two lengths of a record in the arena */
+    LEN = 4,                   /* bytes: the length of a record in a run */
     WINDOW_MIN = 16 << 10,     /* bytes of a run in memory while it is merged, at least */
     WINDOW_MAX = 1 << 20,      /* the same, at most */
     WRITE_BUFFER = 256 << 10,  /* bytes collected before a write to the scratch */
@@ -44,10 +49,15 @@ struct run {
     uint64_t start, end; /* offsets in the scratch */
 };
 
+/* The record that the next one in a run differs from. */
+struct before {
+    struct bytes key, value;
+};
+
 /* Reads one run. */
 struct reader {
     struct scratch_reader in;
-    struct sorter_record record; /* the last one read */
+    struct before last; /* the record read last */
 };
 
 struct sorter {
@@ -58,7 +68,8 @@ struct sorter {
     VEC(struct ref) refs;
     struct scratch *scratch;
     VEC(struct run) runs;
-    struct bytes out; /* records to be written to the scratch */
+    struct bytes out;   /* records to be written to the scratch */
+    struct before last; /* the one put into `out` last */
     /* after sorter_sort */
     bool sorted, started; /* started: merge_next has returned a record of the present merge */
     size_t next;          /* without runs: the next reference */
@@ -68,6 +79,14 @@ struct sorter {
     size_t heap_len;
 };
 
+static const struct before nothing = {.key = {.max = SORTER_RECORD_MAX}, .value = {.max = SORTER_RECORD_MAX}};
+
+static void before_release(struct before *b)
+{
+    bytes_release(&b->key);
+    bytes_release(&b->value);
+}
+
 int sorter_new(const struct sorter_config *config, struct sorter **out)
 {
     CLEANUP(cleanup_sorter) struct sorter *s = calloc(1, sizeof *s);
@@ -75,7 +94,8 @@ int sorter_new(const struct sorter_config *config, struct sorter **out)
         return error_no_memory();
     s->memory = config->memory ? config->memory : SORTER_MEMORY_DEFAULT;
     s->arena.max = SIZE_MAX / 2;
-    s->out.max = WRITE_BUFFER + HEADER + SORTER_RECORD_MAX;
+    s->out.max = WRITE_BUFFER + LEN + 3 * PACK_NUMBER_MAX + pack_changes_max(SORTER_RECORD_MAX);
+    s->last = nothing;
     if (config->dir && !(s->dir = s->dir_copy = strdup(config->dir)))
         return error_no_memory();
     *out = steal_ptr(&s);
@@ -84,8 +104,10 @@ int sorter_new(const struct sorter_config *config, struct sorter **out)
 
 static void readers_free(struct sorter *s)
 {
-    for (size_t i = 0; i < s->reader_count; i++)
+    for (size_t i = 0; i < s->reader_count; i++) {
         scratch_reader_release(&s->readers[i].in);
+        before_release(&s->readers[i].last);
+    }
     free(steal_ptr(&s->readers));
     free(steal_ptr(&s->heap));
     s->reader_count = s->heap_len = 0;
@@ -99,6 +121,7 @@ void sorter_free(struct sorter *s)
     scratch_free(s->scratch);
     bytes_release(&s->arena);
     bytes_release(&s->out);
+    before_release(&s->last);
     vec_release(&s->refs);
     vec_release(&s->runs);
     free(s->dir_copy);
@@ -172,15 +195,43 @@ static int flush_out(struct sorter *s, struct scratch *to)
     return rc;
 }
 
+/* Make a buffer hold what a record has, from `shared` on. */
+static int keep(struct bytes *b, size_t shared, const void *data, size_t len)
+{
+    b->len = shared;
+    return bytes_append(b, (const uint8_t *)data + shared, len - shared);
+}
+
 static int put_record(struct sorter *s, struct scratch *to, const struct sorter_record *r)
 {
-    uint32_t lens[2] = {(uint32_t)r->key_len, (uint32_t)r->value_len};
-    int rc = bytes_append(&s->out, lens, HEADER);
+    struct before *last = &s->last;
+    size_t shared = pack_shared(r->key, r->key_len, last->key.data, last->key.len);
+    uint8_t *start;
+    int rc = bytes_reserve(&s->out, LEN + 3 * PACK_NUMBER_MAX + (r->key_len - shared) + pack_changes_max(r->value_len),
+                           &start);
+    if (rc)
+        return rc;
+    uint8_t *p = pack_number(start + LEN, (uint32_t)shared);
+    p = pack_number(p, (uint32_t)(r->key_len - shared));
+    p = pack_number(p, (uint32_t)r->value_len);
+    if (r->key_len > shared)
+        p = mempcpy(p, r->key + shared, r->key_len - shared);
+    p = pack_changes(p, r->value, r->value_len, last->value.data, last->value.len);
+    uint32_t len = (uint32_t)(p - start - LEN);
+    memcpy(start, &len, LEN);
+    s->out.len += LEN + len;
+    rc = keep(&last->key, shared, r->key, r->key_len);
     if (!rc)
-        rc = bytes_append(&s->out, r->key, r->key_len);
-    if (!rc)
-        rc = bytes_append(&s->out, r->value, r->value_len);
+        rc = keep(&last->value, 0, r->value, r->value_len);
     return !rc && s->out.len >= WRITE_BUFFER ? flush_out(s, to) : rc;
+}
+
+/* A run begins: its first record differs from nothing. */
+static struct run begin_run(struct sorter *s, const struct scratch *to)
+{
+    bytes_clear(&s->last.key);
+    bytes_clear(&s->last.value);
+    return (struct run){.start = scratch_len(to)};
 }
 
 /* Make a scratch that goes to its file at once: the memory is for sorting. */
@@ -195,7 +246,7 @@ static int spill(struct sorter *s)
     int rc = s->scratch ? 0 : run_scratch(s, &s->scratch);
     if (rc)
         return rc;
-    struct run run = {.start = scratch_len(s->scratch)};
+    struct run run = begin_run(s, s->scratch);
     sort_arena(s);
     for (size_t i = 0; !rc && i < s->refs.len; i++) {
         struct sorter_record r = record_at(s->arena.data + s->refs.items[i].at);
@@ -243,23 +294,42 @@ static int reader_next(struct reader *r)
 {
     if (scratch_reader_ended(&r->in))
         return 0;
-    int rc = scratch_reader_fill(&r->in, HEADER);
+    struct before *last = &r->last;
+    uint32_t len, shared, rest, value_len;
+    int rc = scratch_reader_fill(&r->in, LEN);
     if (rc)
         return rc;
-    struct sorter_record lens = record_at(r->in.window + r->in.pos);
-    size_t len = HEADER + lens.key_len + lens.value_len;
-    rc = scratch_reader_fill(&r->in, len);
+    memcpy(&len, r->in.window + r->in.pos, LEN);
+    rc = scratch_reader_fill(&r->in, LEN + (size_t)len);
     if (rc)
         return rc;
-    r->record = record_at(r->in.window + r->in.pos);
-    r->in.pos += len;
+    const uint8_t *p = unpack_number(r->in.window + r->in.pos + LEN, &shared);
+    p = unpack_number(p, &rest);
+    p = unpack_number(p, &value_len);
+    r->in.pos += LEN + len;
+    last->key.len = shared;
+    rc = bytes_append(&last->key, p, rest);
+    size_t before_len = last->value.len;
+    uint8_t *more;
+    if (!rc && value_len > before_len)
+        rc = bytes_extend(&last->value, value_len - before_len, &more);
+    if (rc)
+        return rc;
+    (void)unpack_changes(p + rest, last->value.data, value_len, before_len);
+    last->value.len = value_len;
     return 1;
+}
+
+static struct sorter_record reader_record(const struct reader *r)
+{
+    return (struct sorter_record){r->last.key.data, r->last.value.data, r->last.key.len, r->last.value.len};
 }
 
 /* Does reader a's record come before reader b's? Of equal keys, the earlier run's comes first. */
 static bool before(const struct sorter *s, uint32_t a, uint32_t b)
 {
-    int order = order_of(&s->readers[a].record, &s->readers[b].record);
+    struct sorter_record x = reader_record(&s->readers[a]), y = reader_record(&s->readers[b]);
+    int order = order_of(&x, &y);
     return order ? order < 0 : a < b;
 }
 
@@ -290,7 +360,9 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
     size_t window = GR_MIN(GR_MAX(s->memory / count, (size_t)WINDOW_MIN), (size_t)WINDOW_MAX);
     for (size_t i = 0; i < count; i++) {
         struct reader *r = &s->readers[i];
+        r->last = nothing;
         int rc = scratch_reader_init(&r->in, s->scratch, runs[i].start, runs[i].end, window);
+        r->in.forgets = true;
         if (!rc)
             rc = reader_next(r);
         if (rc < 0)
@@ -303,7 +375,7 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
     return 0;
 }
 
-/* Get the least record of all readers. It stays in its reader's window until the next call, which is when that reader
+/* Get the least record of all readers. It stays in its reader until the next call, which is when that reader
  * goes on. */
 static int merge_next(struct sorter *s, struct sorter_record *out)
 {
@@ -319,7 +391,7 @@ static int merge_next(struct sorter *s, struct sorter_record *out)
     s->started = true;
     if (!s->heap_len)
         return 0;
-    *out = s->readers[s->heap[0]].record;
+    *out = reader_record(&s->readers[s->heap[0]]);
     return 1;
 }
 
@@ -330,7 +402,7 @@ static int merge_pass(struct sorter *s, size_t fan)
     int rc = run_scratch(s, &to);
     size_t merged = 0;
     for (size_t i = 0; !rc && i < s->runs.len; i += fan) {
-        struct run run = {.start = scratch_len(to)};
+        struct run run = begin_run(s, to);
         rc = merge_start(s, s->runs.items + i, GR_MIN(fan, s->runs.len - i));
         struct sorter_record r;
         while (!rc && (rc = merge_next(s, &r)) > 0)
@@ -364,6 +436,7 @@ int sorter_sort(struct sorter *s)
     while (!rc && s->runs.len > fan)
         rc = merge_pass(s, fan);
     bytes_release(&s->out);
+    before_release(&s->last);
     return rc ? rc : merge_start(s, s->runs.items, s->runs.len);
 }
 

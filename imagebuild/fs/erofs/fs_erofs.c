@@ -443,6 +443,7 @@ static int copy_region(struct erofs *e, struct sink *sink)
         rc = scratch_read(e->region, at, piece, n);
         if (rc)
             break;
+        scratch_forget(e->region, at, at + n); /* the store holds it soon */
         hasher_update(e->hash, piece, n);
         rc = sink_write(sink, SINK_METADATA, e->metadata + at, piece, n);
         if (!rc)
