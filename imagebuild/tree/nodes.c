@@ -1,10 +1,12 @@
-/* Nodes lie back to back in a scratch. Each is a fixed head, followed by the parts that only some nodes have. Of a path
- * only the end is stored, from where it differs from the path before: neighbours in path order share most of it.
+/* Nodes lie back to back in a scratch. Each is stored as what differs from the node before (base/spill/pack.h), since
+ * neighbours in path order share most: of the head its changed words, where the rank is expected to be the next one; of
+ * the path the end, from where it differs.
  *
- *   | struct head | [content] | rest of path | validator | target | xattrs | next node ...
- *     len, shared, rest, validator_len ... say how long each part is
+ *   | u32 len of the rest | flags | struct head, packed | [content] | rest of path | validator | target | xattrs | next
+ * ... shared, rest, validator_len ... say how long each part is
  *
- * The bytes never outlive the process, so they are in native order.
+ * A directory that was not listed has its head in full, because its mtime is set later, and the next node does not
+ * build on it. The bytes never outlive the process, so they are in native order.
  */
 #include "imagebuild/tree/nodes.h"
 
@@ -16,27 +18,29 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/le.h"
+#include "base/spill/pack.h"
 #include "format/catalog.h"
 
 enum {
     WINDOW = 256 << 10, /* bytes of the writer's buffer and of each cursor's */
-    LINKED = 1,         /* flags of struct head: */
-    IMPLICIT = 2,
+    LEN = 4,            /* bytes of a node's length */
+    LINKED = 1,         /* flags: */
+    IMPLICIT = 2,       /* the head is in full */
     CONTENT = 4,
 };
 
-/* The fixed part of a node. */
+/* The fixed part of a node, in words of 8 bytes that mostly change together. */
 struct head {
-    uint32_t len; /* of the whole node */
-    uint32_t rank, parent, link;
-    uint32_t uid, gid, rdev, mtime_nsec;
+    uint32_t rank, link;
+    uint32_t parent, uid;
+    uint32_t gid, rdev;
     int64_t mtime;
     uint64_t size, address;
-    uint32_t xattrs_len;
-    uint16_t mode;
+    uint32_t mtime_nsec, xattrs_len;
     uint16_t shared, rest; /* bytes of the path: shared with the path before; stored */
     uint16_t validator_len, target_len;
-    uint8_t flags, plan;
+    uint32_t plan;
+    uint16_t mode, zero;
 };
 
 /* A sequence; `last` is the path added last. */
@@ -46,12 +50,14 @@ struct nodes {
     uint64_t count;
     uint32_t last_rank;
     bool ended;
+    struct head before; /* what the next head is expected to be */
     size_t last_len;
     char last[CATALOG_PATH_MAX];
 };
 
 struct nodes_cursor {
     struct scratch_reader in;
+    struct head before;
     size_t path_len;
     char path[CATALOG_PATH_MAX];
 };
@@ -80,15 +86,6 @@ void nodes_free(struct nodes *n)
 
 /* ------------------------------------------------------------------ writing */
 
-/* Return how many leading bytes two paths have in common. */
-static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-    size_t n = 0, common = GR_MIN(a_len, b_len);
-    while (n < common && a[n] == b[n])
-        n++;
-    return n;
-}
-
 /* Write the buffered nodes to the scratch. */
 static int nodes_flush(struct nodes *n)
 {
@@ -100,8 +97,7 @@ static int nodes_flush(struct nodes *n)
 /* Return the head of a node that has `shared` bytes of its path in common with the node before. */
 static struct head head_of(const struct node *node, size_t shared)
 {
-    bool content = !digest_is_zero(&node->content);
-    struct head h = {
+    return (struct head){
         .rank = node->rank,
         .parent = node->parent,
         .link = node->link,
@@ -118,11 +114,22 @@ static struct head head_of(const struct node *node, size_t shared)
         .rest = (uint16_t)(node->path_len - shared),
         .validator_len = (uint16_t)node->validator_len,
         .target_len = (uint16_t)node->target_len,
-        .flags = (uint8_t)((node->linked ? LINKED : 0) | (node->implicit ? IMPLICIT : 0) | (content ? CONTENT : 0)),
-        .plan = (uint8_t)node->plan,
+        .plan = (uint32_t)node->plan,
     };
-    h.len = (uint32_t)(sizeof h + (content ? DIGEST_SIZE : 0) + h.rest + h.validator_len + h.target_len + h.xattrs_len);
-    return h;
+}
+
+static uint8_t flags_of(const struct node *node)
+{
+    bool content = !digest_is_zero(&node->content);
+    return (uint8_t)((node->linked ? LINKED : 0) | (node->implicit ? IMPLICIT : 0) | (content ? CONTENT : 0));
+}
+
+/* Make *before what the head after h is expected to be. h may still change if it is in full. */
+static void expect(struct head *before, const struct head *h, uint8_t flags)
+{
+    if (!(flags & IMPLICIT))
+        *before = *h;
+    before->rank = before->link = h->rank + 1;
 }
 
 /* Copy len bytes to p, which may be none from NULL, and return the position after them. */
@@ -138,19 +145,28 @@ int nodes_add(struct nodes *n, const struct node *node)
     /* the whole build relies on this order: ranks index arrays, and merges expect paths to ascend */
     assert(!n->count ||
            (node->rank > n->last_rank && catalog_path_compare(n->last, n->last_len, node->path, node->path_len) < 0));
-    size_t shared = shared_prefix(n->last, n->last_len, node->path, node->path_len);
+    size_t shared = pack_shared(n->last, n->last_len, node->path, node->path_len);
     struct head h = head_of(node, shared);
-    uint8_t *p;
-    int rc = bytes_extend(&n->buffer, h.len, &p);
+    uint8_t flags = flags_of(node), *start;
+    int rc = bytes_reserve(&n->buffer,
+                           LEN + 1 + pack_changes_max(sizeof h) + DIGEST_SIZE + h.rest + h.validator_len +
+                               h.target_len + h.xattrs_len,
+                           &start);
     if (rc)
         return rc;
-    p = nodes_put(p, &h, sizeof h);
-    if (h.flags & CONTENT)
+    uint8_t *p = start + LEN;
+    *p++ = flags;
+    p = flags & IMPLICIT ? nodes_put(p, &h, sizeof h) : pack_changes(p, &h, sizeof h, &n->before, sizeof h);
+    if (flags & CONTENT)
         p = nodes_put(p, &node->content, DIGEST_SIZE);
     p = nodes_put(p, node->path + shared, h.rest);
     p = nodes_put(p, node->validator, h.validator_len);
     p = nodes_put(p, node->target, h.target_len);
-    (void)nodes_put(p, node->xattrs, h.xattrs_len);
+    p = nodes_put(p, node->xattrs, h.xattrs_len);
+    uint32_t len = (uint32_t)(p - start - LEN);
+    memcpy(start, &len, LEN);
+    n->buffer.len += LEN + len;
+    expect(&n->before, &h, flags);
     nodes_put((uint8_t *)n->last + shared, node->path + shared, h.rest);
     n->last_len = node->path_len;
     n->last_rank = node->rank;
@@ -165,44 +181,49 @@ uint64_t nodes_place(const struct nodes *n)
     return scratch_len(n->scratch) + n->buffer.len;
 }
 
-/* Read the head of a node. Nodes are flushed whole, so one lies either in the buffer or in the scratch. */
-static int get_head(struct nodes *n, uint64_t place, struct head *out)
+/* Read bytes of a node. Nodes are flushed whole, so one lies either in the buffer or in the scratch. */
+static int get_at(struct nodes *n, uint64_t at, void *out, size_t len)
 {
-    assert(!n->ended && place < nodes_place(n));
-    if (place < scratch_len(n->scratch))
-        return scratch_read(n->scratch, place, out, sizeof *out);
-    memcpy(out, n->buffer.data + (place - scratch_len(n->scratch)), sizeof *out);
+    assert(!n->ended && at < nodes_place(n));
+    if (at < scratch_len(n->scratch))
+        return scratch_read(n->scratch, at, out, len);
+    memcpy(out, n->buffer.data + (at - scratch_len(n->scratch)), len);
     return 0;
 }
 
-/* Write back the head of a node that get_head has read. */
-static int set_head(struct nodes *n, uint64_t place, const struct head *h)
+/* Write back bytes of a node that get_at has read. */
+static int set_at(struct nodes *n, uint64_t at, const void *data, size_t len)
 {
-    if (place < scratch_len(n->scratch))
-        return scratch_write(n->scratch, place, h, sizeof *h);
-    memcpy(n->buffer.data + (place - scratch_len(n->scratch)), h, sizeof *h);
+    if (at < scratch_len(n->scratch))
+        return scratch_write(n->scratch, at, data, len);
+    memcpy(n->buffer.data + (at - scratch_len(n->scratch)), data, len);
     return 0;
 }
 
 int nodes_set_mtime(struct nodes *n, uint64_t place, int64_t mtime, uint32_t mtime_nsec)
 {
+    uint8_t flags;
     struct head h;
-    int rc = get_head(n, place, &h);
+    int rc = get_at(n, place + LEN, &flags, sizeof flags);
+    if (!rc) {
+        assert(flags & IMPLICIT);
+        rc = get_at(n, place + LEN + 1, &h, sizeof h);
+    }
     if (rc)
         return rc;
     h.mtime = mtime;
     h.mtime_nsec = mtime_nsec;
-    return set_head(n, place, &h);
+    return set_at(n, place + LEN + 1, &h, sizeof h);
 }
 
 int nodes_set_linked(struct nodes *n, uint64_t place)
 {
-    struct head h;
-    int rc = get_head(n, place, &h);
+    uint8_t flags;
+    int rc = get_at(n, place + LEN, &flags, sizeof flags);
     if (rc)
         return rc;
-    h.flags |= LINKED;
-    return set_head(n, place, &h);
+    flags |= LINKED;
+    return set_at(n, place + LEN, &flags, sizeof flags);
 }
 
 int nodes_end(struct nodes *n)
@@ -256,14 +277,14 @@ static const void *nodes_take(const uint8_t **p, size_t len)
 }
 
 /* Return a node without its strings. */
-static struct node node_of(const struct head *h)
+static struct node node_of(const struct head *h, uint8_t flags)
 {
     return (struct node){
         .rank = h->rank,
         .parent = h->parent,
         .link = h->link,
-        .linked = h->flags & LINKED,
-        .implicit = h->flags & IMPLICIT,
+        .linked = flags & LINKED,
+        .implicit = flags & IMPLICIT,
         .plan = (enum node_plan)h->plan,
         .mode = h->mode,
         .uid = h->uid,
@@ -284,19 +305,26 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
 {
     if (scratch_reader_ended(&c->in))
         return 0;
-    struct head h;
-    int rc = scratch_reader_fill(&c->in, sizeof h);
+    uint32_t len;
+    int rc = scratch_reader_fill(&c->in, LEN);
     if (rc)
         return rc;
-    memcpy(&h, c->in.window + c->in.pos, sizeof h);
+    memcpy(&len, c->in.window + c->in.pos, LEN);
     /* may move the window, so pointers into it are taken only afterwards */
-    rc = scratch_reader_fill(&c->in, h.len);
+    rc = scratch_reader_fill(&c->in, LEN + (size_t)len);
     if (rc)
         return rc;
-    const uint8_t *p = c->in.window + c->in.pos + sizeof h;
-    c->in.pos += h.len;
-    *out = node_of(&h);
-    if (h.flags & CONTENT)
+    const uint8_t *p = c->in.window + c->in.pos + LEN;
+    c->in.pos += LEN + (size_t)len;
+    uint8_t flags = *p++;
+    struct head h = c->before;
+    if (flags & IMPLICIT)
+        memcpy(&h, nodes_take(&p, sizeof h), sizeof h);
+    else
+        p = unpack_changes(p, &h, sizeof h, sizeof h);
+    expect(&c->before, &h, flags);
+    *out = node_of(&h, flags);
+    if (flags & CONTENT)
         memcpy(&out->content, nodes_take(&p, DIGEST_SIZE), DIGEST_SIZE);
     /* the path before is still in c->path, so only what differs is copied */
     nodes_put((uint8_t *)c->path + h.shared, nodes_take(&p, h.rest), h.rest);

@@ -65,7 +65,8 @@ DEFINE_CLEANUP(nodes, struct nodes *, nodes_free)
 
 /* Append a copy of a node. Paths and ranks must ascend. -ENOMEM; errors of the scratch. */
 GR_MUST_CHECK int nodes_add(struct nodes *n, const struct node *node);
-/* Change a node that was added, before nodes_end. place: what nodes_place returned just before the node was added. */
+/* Change a node that was added, before nodes_end. place: what nodes_place returned just before the node was added.
+ * Only an implicit directory gets another mtime. */
 uint64_t nodes_place(const struct nodes *n);
 GR_MUST_CHECK int nodes_set_mtime(struct nodes *n, uint64_t place, int64_t mtime, uint32_t mtime_nsec);
 GR_MUST_CHECK int nodes_set_linked(struct nodes *n, uint64_t place);

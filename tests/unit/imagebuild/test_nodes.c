@@ -140,6 +140,7 @@ static void test_nodes__are_amended(void **state)
         char path[64];
         for (uint32_t i = 0; i < COUNT; i++) {
             struct node node = sample(i, path);
+            node.implicit |= i * 2 < COUNT;
             places[i] = nodes_place(n);
             assert_int_equal(nodes_add(n, &node), 0);
             if (i % 2 == 0)
@@ -155,6 +156,7 @@ static void test_nodes__are_amended(void **state)
             struct node node = sample(i, path);
             node.linked |= i % 3 == 0 && i / 3 * 4 < COUNT;
             if (i * 2 < COUNT) {
+                node.implicit = true;
                 node.mtime = -1000 - (int64_t)i * 2;
                 node.mtime_nsec = 77;
             }
