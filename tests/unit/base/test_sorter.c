@@ -1,9 +1,12 @@
 /* A sorter's order is that of qsort over everything, stable, whatever the memory. */
 #include "base/spill/sorter.h"
 
+#include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "unit/cmocka_all.h"
@@ -154,12 +157,58 @@ static void test_sorter__no_room_is_an_error(void **state)
     assert_non_null(strstr(error_text(), "--tmpdir"));
 }
 
+/* Disk space of this process's files without a name, in bytes. */
+static uint64_t unnamed_bytes(void)
+{
+    uint64_t blocks = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (!fstatat(dirfd(d), e->d_name, &st, 0) && S_ISREG(st.st_mode) && !st.st_nlink)
+            blocks += (uint64_t)st.st_blocks;
+    }
+    closedir(d);
+    return blocks * 512;
+}
+
+/* Runs so long that each is given back in several steps: what comes next is never given back with what was read. */
+static void test_sorter__what_was_merged_is_given_back(void **state)
+{
+    enum { RECORDS = 24000 };
+    CLEANUP(cleanup_sorter) struct sorter *s = make(8 << 20);
+    uint8_t value[1000];
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        uint32_t key = htobe32(i * 7919U % RECORDS);
+        memset(value, (int)(i * 7919U % RECORDS % 255), sizeof value);
+        assert_int_equal(sorter_add(s, &key, sizeof key, value, sizeof value), 0);
+    }
+    assert_int_equal(sorter_sort(s), 0);
+    uint64_t most = unnamed_bytes();
+    assert_true(most > RECORDS * sizeof value * 9 / 10);
+    struct sorter_record r;
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        uint32_t key = htobe32(i);
+        assert_int_equal(sorter_next(s, &r), 1);
+        assert_memory_equal(r.key, &key, sizeof key);
+        memset(value, (int)(i % 255), sizeof value);
+        assert_int_equal(r.value_len, sizeof value);
+        assert_memory_equal(r.value, value, sizeof value);
+    }
+    assert_int_equal(sorter_next(s, &r), 0);
+    assert_true(unnamed_bytes() < most / 2); /* each run keeps less than a step and a window */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sorter__sorts_in_memory),        cmocka_unit_test(test_sorter__sorts_in_runs),
-        cmocka_unit_test(test_sorter__more_runs_than_windows), cmocka_unit_test(test_sorter__the_largest_record),
-        cmocka_unit_test(test_sorter__nothing_is_sorted_too),  cmocka_unit_test(test_sorter__no_room_is_an_error),
+        cmocka_unit_test(test_sorter__sorts_in_memory),
+        cmocka_unit_test(test_sorter__sorts_in_runs),
+        cmocka_unit_test(test_sorter__more_runs_than_windows),
+        cmocka_unit_test(test_sorter__the_largest_record),
+        cmocka_unit_test(test_sorter__nothing_is_sorted_too),
+        cmocka_unit_test(test_sorter__no_room_is_an_error),
+        cmocka_unit_test(test_sorter__what_was_merged_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
