@@ -1,4 +1,4 @@
-/* Peak memory, temporary space and time of a build of very many files: a source that makes up its listing, so that
+/* Peak memory, temporary space, time and CPU of a build of very many files: a source that makes up its listing, so that
  * no such tree need exist. Names and versions look like those of a bucket; they come in no order at all; one file in a
  * thousand has 1,000 bytes, the others none (a body costs the same memory whatever their number).
  *
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,6 +89,13 @@ static double temporary_mib(void)
     return (double)blocks / 2048;
 }
 
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
 struct watch {
     uint64_t started_ms;
     const char *phase;
@@ -113,9 +121,9 @@ static void on_progress(void *arg, const struct build_progress *p)
     if (w->phase && !strcmp(w->phase, p->phase))
         return;
     w->phase = p->phase;
-    printf("%7.1f s  %-10s  memory %5.0f MiB (most so far %5.0f), temporary files %6.0f MiB\n",
-           (double)(clock_now_ms() - w->started_ms) / 1000, p->phase, status_mib("VmRSS:"), status_mib("VmHWM:"),
-           temporary_mib());
+    printf("%7.1f s  %6.1f s of CPU  %-10s  memory %5.0f MiB (most so far %5.0f), temporary files %6.0f MiB\n",
+           (double)(clock_now_ms() - w->started_ms) / 1000, cpu_seconds(), p->phase, status_mib("VmRSS:"),
+           status_mib("VmHWM:"), temporary_mib());
     fflush(stdout);
 }
 
@@ -147,9 +155,10 @@ int main(int argc, char **argv)
     }
     watch.over = true;
     pthread_join(watcher, NULL);
-    printf("%llu files: %.1f s, memory at most %.0f MiB, temporary files at most %.0f MiB (%.0f bytes a file), "
+    printf("%llu files: %.1f s, %.1f s of CPU, memory at most %.0f MiB, temporary files at most %.0f MiB (%.0f bytes a "
+           "file), "
            "uploaded %.0f MiB\n",
-           (unsigned long long)s.files, result.seconds, status_mib("VmHWM:"), watch.temporary,
+           (unsigned long long)s.files, result.seconds, cpu_seconds(), status_mib("VmHWM:"), watch.temporary,
            watch.temporary * 1048576 / (double)s.files, (double)result.bytes_uploaded / 1048576);
     store_close(store);
     return 0;

@@ -52,6 +52,19 @@ trap 'exit 130' INT TERM
 
 drop_caches() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 
+# used COMMAND...: its peak memory, time and CPU, on stdout; its output goes to stderr
+used() {
+    python3 - "$@" <<'PYTHON'
+import resource, subprocess, sys, time
+start = time.monotonic()
+status = subprocess.run(sys.argv[1:], stdout=sys.stderr).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+if status:
+    sys.exit(status)
+print(f"peak memory {used.ru_maxrss / 1024:.0f} MiB, {time.monotonic() - start:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of CPU")
+PYTHON
+}
+
 # seconds COMMAND...: how long it took, on stdout; its output goes to stderr
 seconds() {
     local start end
