@@ -166,6 +166,27 @@ static void test_nodes__are_amended(void **state)
     }
 }
 
+/* The file is stored as what differs from a node before it, which must not be the directory, whose mtime changes. */
+static void test_nodes__what_follows_an_amended_node_stays(void **state)
+{
+    CLEANUP(cleanup_nodes) struct nodes *n = NULL;
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = NULL;
+    const struct node dir = {
+        .rank = 0, .implicit = true, .mode = S_IFDIR | 0755, .mtime = 7, .path = "d", .path_len = 1};
+    const struct node file = {.rank = 1, .mode = S_IFREG | 0644, .mtime = 7, .path = "d/f", .path_len = 3};
+    struct node got;
+    assert_int_equal(nodes_new(&(struct scratch_config){.memory = 0}, &n), 0);
+    assert_int_equal(nodes_add(n, &dir), 0);
+    assert_int_equal(nodes_add(n, &file), 0);
+    assert_int_equal(nodes_set_mtime(n, 0, 1000, 0), 0);
+    assert_int_equal(nodes_end(n), 0);
+    assert_int_equal(nodes_cursor_new(n, &c), 0);
+    assert_int_equal(nodes_next(c, &got), 1);
+    assert_int_equal(got.mtime, 1000);
+    assert_int_equal(nodes_next(c, &got), 1);
+    assert_int_equal(got.mtime, 7);
+}
+
 static void test_nodes__none_at_all(void **state)
 {
     CLEANUP(cleanup_nodes) struct nodes *n = NULL;
@@ -231,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_nodes__come_back_as_they_were),
         cmocka_unit_test(test_nodes__many_cursors_read_at_once),
         cmocka_unit_test(test_nodes__are_amended),
+        cmocka_unit_test(test_nodes__what_follows_an_amended_node_stays),
         cmocka_unit_test(test_nodes__none_at_all),
         cmocka_unit_test(test_nodes__no_room_is_an_error),
         cmocka_unit_test(test_xattrs__come_back_as_they_were),
