@@ -28,6 +28,7 @@ static void cache_destroy(struct cache *c)
     space_release(&c->space);
     mover_free(c->mover);
     hot_free(c->hot);
+    record_memory_free(c->records);
     memory_tier_free(c->memory_tier);
     free(c->seen);
     for (size_t i = 0; i < c->dir_count; i++)
@@ -231,6 +232,8 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         rc = make_mover(c, config, hooks->apart_ms);
     if (!rc)
         rc = make_rings(c, hooks);
+    if (!rc && c->dir_count)
+        rc = record_memory_new(c->space.capacity, &c->records);
     if (!rc) {
         struct fetch_config fetch = config->fetch;
         fetch.keep_stored = c->compressed;

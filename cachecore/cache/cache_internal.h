@@ -21,6 +21,7 @@
 #include "cache/disk/ring.h"
 #include "cache/index/space.h"
 #include "cache/memory_tier.h"
+#include "cache/record_memory.h"
 #include "repository/read/chunk_read.h"
 
 enum {
@@ -86,6 +87,7 @@ struct cache {
     } absent[CACHE_DIRS_MAX];
     size_t absent_count;
     struct rings *readers, *writers;
+    struct record_memory *records; /* NULL: no directories */
     _Atomic uint32_t disk_timeout_ms; /* constant, except that tests shorten it while a disk hangs */
     bool compressed, as_stored, fenced;
     enum cache_others others;
@@ -344,7 +346,7 @@ struct hit {
     const struct cache_piece *piece;
     struct space_slot slot; /* pinned while it is read */
     int rc;                 /* 0: piece->dst has the bytes */
-    uint8_t *record;        /* the slot's record in the ring's buffer */
+    uint8_t *record;        /* the slot's record, in the ring's buffer */
     uint8_t *packed;        /* the compressed chunk; NULL: not compressed */
     bool as_stored;         /* for another node: piece->dst gets what is in the slot */
 };

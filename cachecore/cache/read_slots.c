@@ -1,7 +1,7 @@
 /* Reads slots of the cache from their disks: the read path's hits (cache_read.c).
  *
- * A hit's 4 KiB blocks and its record, which holds their checksums, are read in one submission into the ring's bounce
- * buffer:
+ * A hit needs its 4 KiB blocks and its record, which holds their checksums. A record that was used lately is still in
+ * memory (record_memory.h) and is copied into the ring's bounce buffer. What is not is read into it in one submission:
  *
  *    0                                                                RING_BOUNCE
  *    | blocks of hit 1 | blocks of hit 2 | ... free ... | record 2 | record 1 |
@@ -93,10 +93,15 @@ static void take_part(const struct cache *c, const struct part *part, const stru
         hit->rc = read->rc;
     if (hit->rc)
         return;
+    const struct digest *digest = &hit->piece->ref.digest;
     if (part->len)
         hit->rc = take_blocks(hit, part->off, read->buf, GR_MIN(part->len, hit->slot.stored_len - part->off));
     else
         hit->rc = check_record(c, hit);
+    if (hit->rc) /* perhaps what is in memory was at fault: the chunk's next hit reads its record from disk */
+        record_memory_forget(c->records, digest);
+    else if (!part->len)
+        record_memory_put(c->records, digest, hit->record, cache_class_record_size(hit->slot.place.class));
 }
 
 /* Borrow a ring for the next reads, of which the first is from `dir`. Borrow none when that directory is down, or
@@ -133,13 +138,15 @@ static void flush_batch(struct batch *b)
     start_batch(b);
 }
 
-/* Add the read of a hit's record, at the back of the buffer. */
+/* Put a hit's record at the back of the buffer: from memory, else add its read. */
 static void add_record(struct batch *b, struct hit *hit)
 {
     const struct space_slot *slot = &hit->slot;
     uint32_t len = cache_class_record_size(slot->place.class);
     b->back -= len;
     hit->record = ring_bounce(b->ring) + b->back;
+    if (record_memory_get(b->c->records, &hit->piece->ref.digest, hit->record, len) && !check_record(b->c, hit))
+        return;
     b->parts[b->n] = (struct part){.hit = hit};
     b->reads[b->n++] = (struct ring_read){
         .file = cache_record_file(slot->dir),
@@ -197,7 +204,7 @@ static int unpack(const struct hit *hit)
     return rc == -ENOMEM ? -ECANCELED : rc;
 }
 
-/* Add a hit's reads to the batch, with as many submissions as its length takes. The record goes along each time: the
+/* Add a hit's reads to the batch, with as many submissions as its length takes. The record comes along each time: the
  * buffer is reused after a flush. */
 static void add_hit(struct batch *b, struct hit *hit)
 {

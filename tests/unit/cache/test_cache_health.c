@@ -94,7 +94,7 @@ static void test_cache_health__a_few_failed_reads_are_healed_without_setting_it_
         disk_fake_reads(records, DISK_ERROR, EIO);
         world_expect(&w, i);
         disk_fake_reset();
-        world_expect(&w, i + 1);
+        world_expect(&w, 12 + i); /* not the next one: its record would be in memory then */
     }
     assert_int_equal(count_of(&w, "read_errors_total"), 12);
     assert_int_equal(count_of(&w, "bypassed_total"), 0);

@@ -62,6 +62,7 @@ static void test_cache_readers__sixteen_readers_of_more_than_fits_read_right(voi
     assert_true(count_of(&w, "evictions_total") > 10);
     assert_true(count_of(&w, "hits_total") > 10);
     assert_int_equal(count_of(&w, "crc_errors_total"), 0);
+    assert_true(count_of(&w, "record_hits_total") > 0);
     assert_int_equal(count_of(&w, "read_errors_total"), 0);
     world_check(&w);
     world_release(&w);
