@@ -180,7 +180,8 @@ static void secure(struct connection *c)
 
 /* ---- requests ---- */
 
-/* Queue a request, or answer it at once if it is refused. -ENOMEM. */
+/* Queue a request, or answer it at once if it is refused. No thread is woken yet: requests that arrive together are
+ * taken together (workers.c). -ENOMEM. */
 static int take_request(struct connection *c, const struct request *r)
 {
     struct nbd_server *s = c->server;
@@ -197,7 +198,7 @@ static int take_request(struct connection *c, const struct request *r)
     if (r->kind == REQUEST_ANSWERED)
         connection_answer_locked(c, t);
     else
-        pool_queue_locked(t);
+        pool_push_locked(t, WAITING_UNSORTED);
     return 0;
 }
 
@@ -292,6 +293,7 @@ void connection_continue(struct connection *c)
             secure(c);
     } while (c->tls && !c->securing && tls_session_has_more(c->tls) && receive_some(c));
     SCOPED_LOCK(&c->server->lock);
+    pool_wake_locked(c->server);
     if (!c->dead)
         connection_wait_locked(c);
 }

@@ -116,6 +116,14 @@ void pool_push_locked(struct task *t, enum waiting which)
         task_list_push(&c->waiting[which], t);
 }
 
+struct task *pool_take_locked(struct connection *c, enum waiting which)
+{
+    struct task *t = task_list_pop(&c->waiting[which]);
+    if (!c->waiting[which].first)
+        ring_remove(&c->server->rings[which], which, c);
+    return t;
+}
+
 void pool_forget_locked(struct connection *c)
 {
     if (c->store && c->store->first == c)
@@ -173,12 +181,6 @@ void pool_wake_locked(struct nbd_server *s)
         pthread_cond_signal(&w->wake);
     } else if (!s->starting && s->workers.len < s->config.threads && add_locked(s))
         s->threads_short = true;
-}
-
-void pool_queue_locked(struct task *t)
-{
-    pool_push_locked(t, WAITING_UNSORTED);
-    pool_wake_locked(t->connection->server);
 }
 
 int pool_start(struct nbd_server *s, void *(*run)(void *worker))

@@ -277,7 +277,7 @@ bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
 }
 
 /* An error reply has no data, so its memory is released at once. */
-void connection_answer_locked(struct connection *c, struct task *t)
+void connection_reply_locked(struct connection *c, struct task *t)
 {
     t->head = (struct nbd_wire_simple_reply){
         .magic = htobe32(NBD_WIRE_SIMPLE_MAGIC), .error = htobe32(t->request.error), .cookie = t->request.cookie};
@@ -290,5 +290,10 @@ void connection_answer_locked(struct connection *c, struct task *t)
         task_list_push_first(&c->out, t);
     } else
         task_list_push(&c->out, t);
+}
+
+void connection_answer_locked(struct connection *c, struct task *t)
+{
+    connection_reply_locked(c, t);
     connection_send_locked(c);
 }

@@ -182,10 +182,10 @@ struct connection *ring_pop(struct ring *ring, enum waiting which);
 /* Start the first threads. Each runs `run` with its struct worker. -ENOMEM, -EAGAIN. */
 GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
 void pool_stop(struct nbd_server *s); /* end and join all threads; no connection may be left */
-/* Queue a task, and wake or start a thread for it. */
-void pool_queue_locked(struct task *t);
 /* Queue a task without waking a thread. A reply that is half sent goes before the client's others. */
 void pool_push_locked(struct task *t, enum waiting which);
+/* Take the first task of a client out of its queue. */
+struct task *pool_take_locked(struct connection *c, enum waiting which);
 void pool_forget_locked(struct connection *c); /* drop the connection's waiting tasks */
 /* Wake or start one thread, if any task waits: a task has come, or memory became free. */
 void pool_wake_locked(struct nbd_server *s);
@@ -204,7 +204,9 @@ void connection_unblock_locked(struct connection *c);
  * most. false: there is none. A client that takes nothing gets no memory this way, and one that has memory gets no more
  * than the other keeps: otherwise such clients would take memory from each other in turn. */
 bool replies_give_up_locked(const struct connection *by, size_t need);
-/* The reply is complete: queue and send it. */
+/* The reply is complete: queue it, to be sent by connection_send_locked. */
+void connection_reply_locked(struct connection *c, struct task *t);
+/* The same, and send it. */
 void connection_answer_locked(struct connection *c, struct task *t);
 /* Take no more input; the connection ends when everything is answered. */
 void connection_end_locked(struct connection *c);

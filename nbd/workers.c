@@ -16,7 +16,13 @@
  * sent in parts of that size, so no request needs more.
  *
  * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
+ *
+ * A thread that takes a small read takes the next small ones of the same client with it. What is cached of them is read
+ * in one submission to the disk and sent in one system call; the rest goes to waiting[MISSING], to be read one by one,
+ * so that nothing that is cached waits for a store.
  */
+#include <assert.h>
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -27,6 +33,11 @@
  * sent has left the CPU's cache by then: 1 MiB was faster than 0.5 and than 2 for four connections, and no limit
  * slowest. */
 enum { READY_MOST = 1 << 20 };
+
+/* Reads taken together: their number, and the longest of them. All of them are no more than a long read of a kernel:
+ * else the replies would wait for each other for too long. */
+enum { TOGETHER_MAX = 16, TOGETHER_LEN = 16 << 10 };
+static_assert((int)TOGETHER_MAX <= (int)IMAGE_READS_MAX, "they are one call");
 
 /* ---- which is next ---- */
 
@@ -106,22 +117,55 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, bool r
     return NULL;
 }
 
-/* Take the next task for an ordinary thread. Tasks known to be missing go first: only ordinary threads may take
- * them. */
-static struct task *next_of_any_locked(struct nbd_server *s)
+/* An ordinary thread begins its work for a task. */
+static void begin_work_locked(const struct task *t)
+{
+    struct connection *c = t->connection;
+    c->server->busy++;
+    c->server->busy_memory += t->memory;
+    c->store->busy++;
+    c->store->memory += t->memory;
+}
+
+/* Take the next task for an ordinary thread. Tasks known to be missing go first: only ordinary threads may take them,
+ * and one at a time (*missing). */
+static struct task *next_of_any_locked(struct nbd_server *s, bool *missing)
 {
     if (s->busy >= s->config.threads - s->reserve)
         return NULL;
     struct task *t = next_locked(s, WAITING_MISSING, false);
+    *missing = t;
     if (!t)
         t = next_locked(s, WAITING_UNSORTED, false);
-    if (t) {
-        s->busy++;
-        s->busy_memory += t->memory;
-        t->connection->store->busy++;
-        t->connection->store->memory += t->memory;
-    }
+    if (t)
+        begin_work_locked(t);
     return t;
+}
+
+/* May the task be read together with others? */
+static bool is_small(const struct task *t)
+{
+    return t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN && !t->sent;
+}
+
+/* Take more small reads of the client of tasks[0], as far as threads and memory would do for each by itself. Returns
+ * the number of tasks. */
+static size_t take_more_locked(struct task *tasks[TOGETHER_MAX])
+{
+    struct connection *c = tasks[0]->connection;
+    struct nbd_server *s = c->server;
+    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART, n = 1;
+    for (const struct task *t; n < TOGETHER_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_small(t); n++) {
+        size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
+        if (s->busy >= s->config.threads - s->reserve || s->memory + need > memory || !client_may_locked(c, t, need) ||
+            !store_may_locked(c, need))
+            break;
+        tasks[n] = pool_take_locked(c, WAITING_UNSORTED);
+        task_take_memory_locked(tasks[n], need, &s->memory);
+        c->working++;
+        begin_work_locked(tasks[n]);
+    }
+    return n;
 }
 
 /* A thread has finished its work for a task. */
@@ -208,6 +252,47 @@ static void nbd_worker_perform(struct task *t)
     r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
 }
 
+/* Read what is cached of small reads; the others have no data afterwards. */
+static void read_together(struct task *const *tasks, size_t n)
+{
+    struct image_cached_read reads[TOGETHER_MAX];
+    for (size_t i = 0; i < n; i++) {
+        const struct request *r = &tasks[i]->request;
+        tasks[i]->data = buf_new(r->len);
+        reads[i] = (struct image_cached_read){
+            .dst = tasks[i]->data ? tasks[i]->data->data : NULL, .off = r->offset, .len = tasks[i]->data ? r->len : 0};
+    }
+    image_read_cached(tasks[0]->connection->export->image, reads, n);
+    for (size_t i = 0; i < n; i++)
+        if (!reads[i].got)
+            buf_unref(steal_ptr(&tasks[i]->data));
+}
+
+/* Work on several small reads of one client. */
+static void work_together_locked(struct task *const *tasks, size_t n)
+{
+    struct connection *c = tasks[0]->connection;
+    c->working++; /* until all of them are done */
+    pthread_mutex_unlock(&c->server->lock);
+    read_together(tasks, n);
+    pthread_mutex_lock(&c->server->lock);
+    for (size_t i = 0; i < n; i++) {
+        end_work_locked(tasks[i], false);
+        if (!tasks[i]->data) {
+            put_back_locked(tasks[i]);
+            continue;
+        }
+        if (c->dead)
+            task_free_locked(tasks[i]);
+        else
+            connection_reply_locked(c, tasks[i]);
+        connection_left_locked(c);
+    }
+    connection_send_locked(c);
+    pool_wake_locked(c->server); /* for those that were put back */
+    connection_left_locked(c);
+}
+
 /* Answer a task, or free it if the client is gone. */
 static void finish_locked(struct task *t)
 {
@@ -229,11 +314,12 @@ void *workers_run(void *arg)
     pthread_mutex_lock(&s->lock);
     s->starting--;
     while (!s->ending) {
-        struct task *t = next_of_any_locked(s);
+        bool missing = false;
+        struct task *t = next_of_any_locked(s, &missing);
         bool reserve = !t;
         if (!t)
             t = next_cached_locked(s);
-        if (!t && (t = next_of_any_locked(s))) /* one was put back, or came, while the lock was released */
+        if (!t && (t = next_of_any_locked(s, &missing))) /* one was put back, or came, while the lock was released */
             reserve = false;
         if (!t && !s->ending) {
             pool_idle_locked(w);
@@ -241,7 +327,13 @@ void *workers_run(void *arg)
         }
         if (!t)
             break;
+        struct task *tasks[TOGETHER_MAX] = {t};
+        size_t n = !reserve && !missing && is_small(t) ? take_more_locked(tasks) : 1;
         pool_wake_locked(s);
+        if (n > 1) {
+            work_together_locked(tasks, n);
+            continue;
+        }
         pthread_mutex_unlock(&s->lock);
         nbd_worker_perform(t);
         pthread_mutex_lock(&s->lock);

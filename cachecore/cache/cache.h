@@ -137,6 +137,12 @@ struct cache_piece {
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
+/* Read those of n <= CACHE_HITS_MAX pieces that are cached, in one disk submission. Never fetches, and counts nothing
+ * for the others. out_got[i]: piece i is at its dst; false: it is not cached, proved bad or was late. Blocks for the
+ * disks, as one read. */
+enum { CACHE_HITS_MAX = 64 };
+void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
+
 /* Read the stored bytes of those of n whole chunks (offset 0, len plain_len) that are cached, each to its dst, which
  * has room for them. Never fetches. out_got[i]: chunk i was read; false: it is not cached in that form, or proved bad.
  * Blocks, but all of it no longer than one read that waits for a disk. */

@@ -164,6 +164,17 @@ static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum 
     }
 }
 
+/* Add a piece to the hits, and pin its slot. */
+static void add_hit_locked(struct cache *c, struct window *w, const struct cache_piece *p, uint32_t id)
+{
+    struct hit *hit = &w->hits[w->hit_count++];
+    hit->piece = p;
+    hit->as_stored = false;
+    space_pin_read(&c->space, id, p->len, &hit->slot);
+    if (is_slow(c, hit->slot.dir))
+        note_miss_locked(c, p, CACHE_MEDIA_SSD);
+}
+
 /* Sort the pieces into hits (pinned), pieces that are in memory by now, and misses. */
 static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *const *pieces, size_t n)
 {
@@ -172,12 +183,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         const struct cache_piece *p = pieces[i];
         uint32_t id = hit_slot_locked(c, p);
         if (id != SPACE_NONE) {
-            struct hit *hit = &w->hits[w->hit_count++];
-            hit->piece = p;
-            hit->as_stored = false;
-            space_pin_read(&c->space, id, p->len, &hit->slot);
-            if (is_slow(c, hit->slot.dir))
-                note_miss_locked(c, p, CACHE_MEDIA_SSD);
+            add_hit_locked(c, w, p, id);
         } else if (memory_tier_has(c->memory_tier, &p->ref.digest)) {
             w->late[w->late_count++] = p;
         } else {
@@ -245,6 +251,36 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
                 hot_hit(c->hot, hit->piece, is_slow(c, hit->slot.dir));
         }
     }
+}
+
+/* Hits of directories that fail would be counted here and where they are read once more. */
+static bool all_normal(const struct cache *c)
+{
+    for (size_t i = 0; i < c->dir_count; i++)
+        if (cache_dir_state(c->dirs[i], CACHE_READING) != HEALTH_NORMAL)
+            return false;
+    return true;
+}
+
+void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
+{
+    uint64_t left_ms = c->disk_timeout_ms;
+    struct window w;
+    w.hit_count = w.misses.count = 0;
+    for (size_t i = 0; i < n; i++)
+        out_got[i] = serve_from_memory(c, &pieces[i]);
+    if (c->dir_count && all_normal(c)) {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        for (size_t i = 0; i < n; i++) {
+            uint32_t id = out_got[i] ? SPACE_NONE : hit_slot_locked(c, &pieces[i]);
+            if (id != SPACE_NONE)
+                add_hit_locked(c, &w, &pieces[i], id);
+        }
+    }
+    if (w.hit_count)
+        read_hits(c, &w, &left_ms);
+    for (size_t i = 0; i < w.hit_count; i++)
+        out_got[w.hits[i].piece - pieces] = !w.hits[i].rc;
 }
 
 bool cache_read_kept(struct cache *c, const struct cache_piece *piece)

@@ -339,23 +339,81 @@ static void say_slow(struct slow_reads *s, const struct batch *b, uint64_t off, 
 
 /* ---- read and prefetch ---- */
 
+static void count_read(struct image *img, size_t len)
+{
+    counter_add(&img->reads, 1);
+    counter_add(&img->read_bytes, len);
+}
+
+/* Measure a read that began at began_us and ended with rc; log it if it was slow. */
+static void time_read(const struct batch *b, uint64_t off, size_t len, uint64_t began_us, int rc)
+{
+    struct slow_reads *slow = b->img->config.slow;
+    uint64_t took_us = clock_now_us() - began_us;
+    if (b->img->config.latency)
+        histogram_add(b->img->config.latency, took_us);
+    if (slow && slow->least_us && took_us >= slow->least_us)
+        say_slow(slow, b, off, len, took_us, rc);
+}
+
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
 {
     int rc = check_range(img, off, len);
     if (rc)
         return rc;
-    counter_add(&img->reads, 1);
-    counter_add(&img->read_bytes, len);
+    count_read(img, len);
     struct batch b;
     uint64_t began_us = clock_now_us();
     rc = walk_batched(&b, img, dst, off, len);
-    uint64_t took_us = clock_now_us() - began_us;
-    if (img->config.latency)
-        histogram_add(img->config.latency, took_us);
-    struct slow_reads *slow = img->config.slow;
-    if (slow && slow->least_us && took_us >= slow->least_us)
-        say_slow(slow, &b, off, len, took_us, rc);
+    time_read(&b, off, len, began_us, rc);
     return rc;
+}
+
+/* Add the piece of a read, if readahead has nothing to decide about it: its part of the image is complete, or nothing
+ * of it was missed. */
+static bool add_cached(struct batch *b, const struct image_cached_read *r)
+{
+    struct image *img = b->img;
+    uint64_t chunk_size = img->manifest.chunk_size, chunk = r->off / chunk_size;
+    struct span span;
+    if (check_range(img, r->off, r->len) || !r->len || r->off % chunk_size + r->len > chunk_size)
+        return false;
+    const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
+    if ((leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_CACHED, &span))
+        return false;
+    const struct chunk_ref *ref = span.leaf ? span_chunk(&span, chunk) : NULL;
+    bool added = ref && !add_piece(b, ref, (uint32_t)(r->off % chunk_size), (uint32_t)r->len, r->dst);
+    if (added)
+        b->chunks[b->count - 1] = chunk;
+    node_unref(span.leaf);
+    return added;
+}
+
+void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n)
+{
+    struct batch b;
+    struct image_cached_read *of[IMAGE_READS_MAX]; /* the piece's read */
+    bool got[IMAGE_READS_MAX];
+    uint64_t began_us = clock_now_us();
+    batch_begin(&b, img, false, 0);
+    for (size_t i = 0; i < n; i++) {
+        reads[i].got = false;
+        if (add_cached(&b, &reads[i]))
+            of[b.count - 1] = &reads[i];
+    }
+    cache_read_hits(img->config.cache, b.pieces, b.count, got);
+    for (size_t i = 0; i < b.count; i++) {
+        struct image_cached_read *r = of[i];
+        r->got = got[i];
+        if (!r->got)
+            continue;
+        recorder_note(&img->recorder, b.chunks[i], &b.pieces[i].ref.digest);
+        readahead_init(&b.ahead, img, r->off, r->len);
+        readahead_note(&b.ahead, b.chunks[i], b.pieces[i].len, false);
+        count_read(img, r->len);
+        time_read(&b, r->off, r->len, began_us, 0);
+    }
+    count_served(img, &b.served);
 }
 
 int image_prefetch(struct image *img, uint64_t off, uint64_t len)

@@ -77,6 +77,19 @@ const struct digest *image_digest(const struct image *img);
  * ...). */
 GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t len);
 
+/* Read those of n <= IMAGE_READS_MAX small reads that need nothing but the cache, together: one look at the index of the
+ * cache, one submission to its disk. got: its bytes are at dst; else nothing was done or counted for it, and image_read
+ * must do it. A read that crosses a chunk's end, or is of a hole, or of a part of the image that is being fetched ahead,
+ * is never done here. Blocks for the disk only. */
+enum { IMAGE_READS_MAX = 16 };
+struct image_cached_read {
+    void *dst;
+    uint64_t off;
+    size_t len;
+    bool got; /* out */
+};
+void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n);
+
 /* Could [off, off+len) be read now without the store? Chunks may still be evicted meanwhile. Reads index nodes from
  * the cache's disk if they are not in memory. */
 bool image_is_cached(struct image *img, uint64_t off, uint64_t len);

@@ -4,6 +4,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "base/crc32c.h"
@@ -420,6 +421,64 @@ static void test_image__what_was_prefetched_is_read_with_the_store_dead(void **s
     world_release(&w);
 }
 
+/* Read them together: those of `expected` are done, and right. */
+static void expect_together(struct world *w, struct image_cached_read *reads, size_t n, unsigned expected)
+{
+    CLEANUP_FREE uint8_t *want = malloc(CHUNK);
+    image_read_cached(w->image, reads, n);
+    for (size_t i = 0; i < n; i++) {
+        if (reads[i].got != (expected >> i & 1))
+            fail_msg("read %zu: %d", i, reads[i].got);
+        if (!reads[i].got)
+            continue;
+        image_fake_bytes(&w->img, reads[i].off, want, reads[i].len);
+        assert_memory_equal(reads[i].dst, want, reads[i].len);
+    }
+}
+
+static void test_image__small_reads_together_take_what_is_cached_and_nothing_else(void **state)
+{
+    struct world w;
+    static uint8_t dst[6][CHUNK];
+    world_init(&w, &small, true, CHUNK);
+    struct image_cached_read reads[] = {
+        {dst[0], 4096, 4096, false},           {dst[1], 9 * CHUNK, 4096, false}, /* not cached */
+        {dst[2], CHUNK, 4096, false},                                            /* a hole */
+        {dst[3], 3 * CHUNK - 100, 200, false},                                   /* in two chunks */
+        {dst[4], small.size, 1, false},        {dst[5], 2 * CHUNK, CHUNK, false},
+    };
+    enum { N = GR_ARRAY_SIZE(reads), FIRST_AND_LAST = 1 | 1 << (N - 1) };
+    expect_together(&w, reads, N, 0);
+    assert_int_equal(image_prefetch(w.image, 0, 4 * CHUNK), 0);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    expect_together(&w, reads, N, FIRST_AND_LAST); /* now the index node is in memory, too */
+    uint64_t hits = cache_count(&w, "cache_hits_total"), together = image_count(&w, "reads_total");
+    assert_int_equal(together, 2);
+    expect_together(&w, reads, N, FIRST_AND_LAST);
+    assert_int_equal(image_count(&w, "reads_total"), together + 2);
+    assert_int_equal(image_count(&w, "read_bytes_total"), 2 * (4096 + CHUNK));
+    assert_int_equal(cache_count(&w, "cache_hits_total"), hits + 2);
+    assert_int_equal(cache_count(&w, "cache_misses_total"), 0);
+
+    /* What is bad is a miss, and is dropped. */
+    char path[SCRATCH_MAX + 8];
+    snprintf(path, sizeof path, "%s/data", w.dir);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CLEANUP_FREE uint8_t *bad = calloc(1, CACHE_SIZE / 2);
+    assert_true(pwrite(fd, bad, CACHE_SIZE / 2, 0) == CACHE_SIZE / 2 && !fsync(fd));
+    expect_together(&w, reads, N, 0);
+    assert_int_equal(cache_count(&w, "cache_crc_errors_total"), 2);
+
+    /* Once something is missed, readahead has a say in it. */
+    store_fake_set_dead(w.fake, 0);
+    expect_read(&w, 0, CHUNK);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    assert_true(image_is_cached(w.image, 0, CHUNK));
+    expect_together(&w, reads, N, 0);
+    world_release(&w);
+}
+
 static void test_image__prefetch_keeps_nodes_that_only_memory_has(void **state)
 {
     struct world w;
@@ -527,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_image__reads_here_and_there_fetch_what_they_touch_and_no_more),
         cmocka_unit_test(test_image__nothing_is_fetched_ahead_that_nothing_would_keep),
         cmocka_unit_test(test_image__what_was_prefetched_is_read_with_the_store_dead),
+        cmocka_unit_test(test_image__small_reads_together_take_what_is_cached_and_nothing_else),
         cmocka_unit_test(test_image__prefetch_keeps_nodes_that_only_memory_has),
         cmocka_unit_test(test_image__prefetch_without_a_cache_directory_is_an_error),
         cmocka_unit_test(test_image__hits_do_not_wait_behind_misses),
