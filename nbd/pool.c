@@ -147,6 +147,17 @@ void pool_idle_locked(struct worker *w)
     w->woken = false;
     while (!w->woken)
         pthread_cond_wait(&w->wake, &s->lock);
+    s->waking--;
+}
+
+/* Wake the thread that was idle last. */
+static void wake_idle_locked(struct nbd_server *s)
+{
+    struct worker *w = s->idle;
+    s->idle = w->next_idle;
+    s->waking++;
+    w->woken = true;
+    pthread_cond_signal(&w->wake);
 }
 
 /* Start a thread. The place in the list is reserved first, so that a started thread is always joined. */
@@ -169,17 +180,15 @@ static int add_locked(struct nbd_server *s)
     return rc;
 }
 
-/* Threads that have just started look for work themselves, so no second one is started meanwhile. */
+/* Threads that have just started or been woken look for work themselves, so no second one is started or woken
+ * meanwhile: the first wakes it if it leaves work. What comes until it runs is taken together. */
 void pool_wake_locked(struct nbd_server *s)
 {
-    struct worker *w = s->idle;
-    if (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count)
+    if (s->waking || (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count))
         return;
-    if (w) {
-        s->idle = w->next_idle;
-        w->woken = true;
-        pthread_cond_signal(&w->wake);
-    } else if (!s->starting && s->workers.len < s->config.threads && add_locked(s))
+    if (s->idle)
+        wake_idle_locked(s);
+    else if (!s->starting && s->workers.len < s->config.threads && add_locked(s))
         s->threads_short = true;
 }
 
@@ -201,10 +210,8 @@ void pool_stop(struct nbd_server *s)
     {
         SCOPED_LOCK(&s->lock);
         s->ending = true;
-        for (struct worker *w; (w = s->idle); pthread_cond_signal(&w->wake)) {
-            s->idle = w->next_idle;
-            w->woken = true;
-        }
+        while (s->idle)
+            wake_idle_locked(s);
     }
     for (size_t i = 0; i < s->workers.len; i++) { /* no thread is added any more */
         struct worker *w = s->workers.items[i];

@@ -151,6 +151,7 @@ struct nbd_server {
     size_t busy_memory;          /* bytes of the requests that the `busy` ones work on */
     struct store_share stores[STORE_SHARES];
     unsigned starting;  /* threads that have not looked for work yet; each starts the next one if more work waits */
+    unsigned waking;    /* threads that were idle, have been woken, and have not looked for work yet; likewise */
     bool threads_short; /* a thread could not be started; the next tick logs it */
     size_t memory;      /* bytes held by reads */
     size_t text_memory; /* bytes held by messages of handshakes */
