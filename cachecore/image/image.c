@@ -379,7 +379,7 @@ static bool add_cached(struct batch *b, const struct image_cached_read *r)
     if (check_range(img, r->off, r->len) || !r->len || r->off % chunk_size + r->len > chunk_size)
         return false;
     const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
-    if ((leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_CACHED, &span))
+    if ((leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
     const struct chunk_ref *ref = span.leaf ? span_chunk(&span, chunk) : NULL;
     bool added = ref && !add_piece(b, ref, (uint32_t)(r->off % chunk_size), (uint32_t)r->len, r->dst);

@@ -86,8 +86,8 @@ struct span {
 };
 
 /* What to do about nodes that are not cached: fetch them; fetch them and wait until they are on disk; or fail with
- * -ENODATA (no message). */
-enum span_nodes { SPAN_FETCHED, SPAN_KEPT, SPAN_CACHED };
+ * -ENODATA (no message). SPAN_HELD: the same for all that are not in memory, without I/O. */
+enum span_nodes { SPAN_FETCHED, SPAN_KEPT, SPAN_CACHED, SPAN_HELD };
 
 /* Find the leaf of a chunk, or the largest subtree of holes around it. Release span->leaf by node_unref. Blocks while
  * nodes are fetched. -ENODATA: see span_nodes, or cache-only mode; -EBADMSG: a node does not fit its place; else the

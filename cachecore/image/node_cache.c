@@ -333,6 +333,10 @@ int node_cache_bring(struct node_cache *nc, const struct index_child *child, str
 static int span_get_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
                          enum span_nodes how, struct node **out)
 {
+    if (how == SPAN_HELD) {
+        int rc = find_node(nc, child, place, out);
+        return rc || *out ? rc : -ENODATA;
+    }
     if (how == SPAN_CACHED)
         return node_cache_peek(nc, child, place, NULL, out);
     int rc = how == SPAN_KEPT ? node_cache_keep(nc, child) : 0;

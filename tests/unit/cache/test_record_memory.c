@@ -259,6 +259,7 @@ static void test_record_memory__bad_memory_costs_a_read_or_a_fetch(void **state)
     record_memory_put(w.cache->records, &w.refs[FIRST].digest, record, len);
     world_expect(&w, FIRST);
     assert_int_equal(count_of(&w, "crc_errors_total"), 1);
+    assert_false(record_memory_get(w.cache->records, &w.refs[FIRST].digest, record, len));
     world_settle(&w);
     int before = gets(&w);
     world_expect(&w, FIRST);
