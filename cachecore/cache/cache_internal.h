@@ -87,7 +87,7 @@ struct cache {
     } absent[CACHE_DIRS_MAX];
     size_t absent_count;
     struct rings *readers, *writers;
-    struct record_memory *records; /* NULL: no directories */
+    struct record_memory *records;    /* NULL: no directories */
     _Atomic uint32_t disk_timeout_ms; /* constant, except that tests shorten it while a disk hangs */
     bool compressed, as_stored, fenced;
     enum cache_others others;
