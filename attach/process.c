@@ -190,8 +190,21 @@ static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
     }
 }
 
-/* The output is read to its end before waitpid: a program that fills the pipe would never exit. */
-int process_run(const char *const *argv, uint64_t timeout_ms)
+/* Kill a child and take its end, but do not wait for one that the kernel holds: init, or whoever reaps all children,
+ * does when it is let go. Returns a clause that says how that went. */
+static const char *kill_child(pid_t pid)
+{
+    CLEANUP_FD int pidfd = pidfd_open(pid, 0);
+    kill(pid, SIGKILL);
+    bool held = pidfd >= 0 && wait_readable(pidfd, clock_now_ms() + KILL_WAIT_MS);
+    while (waitpid(pid, NULL, held ? WNOHANG : 0) < 0 && errno == EINTR)
+        ;
+    return held ? ", nor when it was killed: the kernel holds it" : "";
+}
+
+/* The output is read to its end before waitpid: a program that fills the pipe would never exit. spare: one that does
+ * not end in time is not killed. */
+static int run_for(const char *const *argv, uint64_t timeout_ms, bool spare)
 {
     int ends[2], status = 0;
     char last[256] = "";
@@ -199,21 +212,30 @@ int process_run(const char *const *argv, uint64_t timeout_ms)
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     CLEANUP_FD int from = ends[0];
-    struct process_spec spec = {.argv = argv, .output = ends[1], .listen_fd = -1};
+    struct process_spec spec = {.argv = argv, .output = ends[1], .listen_fd = -1, .session = spare};
     int rc = process_spawn(&spec, &pid);
     close(ends[1]);
     if (rc)
         return rc;
     rc = process_drain(from, clock_now_ms() + timeout_ms, last, sizeof last);
     if (rc)
-        kill(pid, SIGKILL);
+        return error_set(rc, "%s did not end within %llu s%s", argv[0], (unsigned long long)timeout_ms / 1000,
+                         spare ? ", and goes on" : kill_child(pid));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    if (rc)
-        return error_set(rc, "%s did not end within %llu s", argv[0], (unsigned long long)timeout_ms / 1000);
     if (!WIFEXITED(status) || WEXITSTATUS(status))
         return error_set(-EIO, "%s failed: %s", argv[0], *last ? last : "it says nothing");
     return 0;
+}
+
+int process_run(const char *const *argv, uint64_t timeout_ms)
+{
+    return run_for(argv, timeout_ms, false);
+}
+
+int process_run_sparing(const char *const *argv, uint64_t timeout_ms)
+{
+    return run_for(argv, timeout_ms, true);
 }
 
 struct process process_identify(pid_t pid)

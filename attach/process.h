@@ -39,8 +39,10 @@ GR_MUST_CHECK int process_spawn(const struct process_spec *spec, pid_t *out);
 
 /* Run a program to its end, for at most timeout_ms. Returns 0 when it exits with 0. -EIO: it failed, with the first
  * line of its output that contains ": error: ", or else the last line, in the sentence; -ENOENT: there is no such
- * program; -ETIMEDOUT: it was killed. */
+ * program; -ETIMEDOUT: it was killed, or five seconds later the kernel still holds it. */
 GR_MUST_CHECK int process_run(const char *const *argv, uint64_t timeout_ms);
+/* The same for a program that must not be killed half-way: -ETIMEDOUT: it goes on. */
+GR_MUST_CHECK int process_run_sparing(const char *const *argv, uint64_t timeout_ms);
 
 /* Return the process that has this number now; pid 0 when there is none. A zombie counts as none. */
 struct process process_identify(pid_t pid);

@@ -178,10 +178,11 @@ int device_ublk_remove(const char *device, const char *mark)
         rc = server_program(SERVER_UBLK, &program);
     const char *const argv[] = {program, "--remove", number, mark, NULL};
     if (!rc)
-        rc = process_run(argv, REMOVE_MS);
+        rc = process_run_sparing(argv, REMOVE_MS);
     return rc == -ETIMEDOUT
                ? error_set(rc,
-                           "%s is not removed in time: its server holds it, or another process ('fuser %s' shows it)",
+                           "%s is not removed in time: its server is stopped, or a process has it open ('fuser %s' "
+                           "shows it); the removal goes on, and ends with that",
                            device, device)
                : rc;
 }

@@ -140,6 +140,25 @@ kill -9 $server
 until_true '! pidof granary-ublk'
 serve store /s.sock /serve.log
 
+echo "== a server that is stopped: umount ends, and the removal with the server"
+granary mount --ublk file:///store/perl /mnt/data --socket /s.sock
+device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+kill -STOP $(pidof granary-ublk)
+dd if=$device of=/dd.out bs=64k skip=37 count=1 iflag=direct 2>/dev/null &
+reader=$!
+until_true 'grep -q "^State:.D" /proc/$reader/status'
+granary umount /mnt/data 2>/err && { echo "removed a device that waits"; exit 1; }
+cat /err
+grep "its server is stopped, or .*; the removal goes on" /err
+granary umount /mnt/data 2>/err && { echo "removed a device that waits"; exit 1; }
+cat /err
+killall -CONT granary-ublk
+wait $reader
+dd if=/image of=/dd.want bs=64k skip=37 count=1 2>/dev/null
+cmp /dd.out /dd.want
+until_true '[ "$(devices)" = 0 ]'
+granary umount /mnt/data
+
 echo "== the front end killed as soon as there is a device, again and again: nothing hangs"
 for i in $(seq 8); do
     granary mount --ublk file:///store/perl /mnt/data --socket /s.sock >/dev/null 2>&1 &

@@ -291,6 +291,18 @@ static void test_process_run__tells_why_a_program_failed(void **state)
     assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
 }
 
+static void test_process_run__spares_a_program_that_must_not_be_killed_half_way(void **state)
+{
+    char path[SCRATCH_MAX + 8], script[2 * SCRATCH_MAX];
+    snprintf(path, sizeof path, "%s/done", scratch);
+    snprintf(script, sizeof script, "sleep 0.2; touch %s", path);
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    assert_int_equal(process_run_sparing(argv, 50), -ETIMEDOUT);
+    while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
+        ;
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 static struct process start(const char *script)
 {
     const char *const argv[] = {"sh", "-c", script, NULL};
@@ -538,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_control_get__an_nbd_socket_is_no_control_socket),
         cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
         cmocka_unit_test(test_process_run__tells_why_a_program_failed),
+        cmocka_unit_test(test_process_run__spares_a_program_that_must_not_be_killed_half_way),
         cmocka_unit_test(test_process_end__waits_and_insists),
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
         cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
