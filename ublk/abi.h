@@ -44,6 +44,7 @@ struct ublk_params {
 #define UBLK_START_DEV UBLK_CTRL(_IOC_READ | _IOC_WRITE, 0x06)
 #define UBLK_STOP_DEV UBLK_CTRL(_IOC_READ | _IOC_WRITE, 0x07)
 #define UBLK_SET_PARAMS UBLK_CTRL(_IOC_READ | _IOC_WRITE, 0x08)
+#define UBLK_GET_FEATURES UBLK_CTRL(_IOC_READ, 0x13)  /* the flags that the driver knows */
 #define UBLK_DEL_DEV_ASYNC UBLK_CTRL(_IOC_READ, 0x14) /* does not wait until nothing has it open */
 #define UBLK_START_USER_RECOVERY UBLK_CTRL(_IOC_READ | _IOC_WRITE, 0x10)
 #define UBLK_END_USER_RECOVERY UBLK_CTRL(_IOC_READ | _IOC_WRITE, 0x11)

@@ -11,12 +11,17 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "ublk/abi.h"
 #include "ublk/kernel.h"
 
 #define CONTROL "/dev/ublk-control"
+#define LIMIT "/sys/module/ublk_drv/parameters/ublks_max"
 
 enum {
     RING_ENTRIES = 4,
@@ -26,6 +31,8 @@ enum {
     PHYSICAL_SHIFT = 12, /* physical ones of 4096 */
     REQUEST_SHIFT = 20,  /* log2 of UBLK_REQUEST_MAX: the readahead is made of it */
     PATH_SIZE = 32,
+    LIMIT_DEFAULT = 64, /* ublk_drv's */
+    LIMIT_RAISED = 4096,
     CLAIM_TRIES = 100, /* of CLAIM_STEP_US */
     CLAIM_STEP_US = 10000
 };
@@ -132,12 +139,21 @@ static int control_failed(int rc, const char *what, unsigned number)
 }
 
 /* Without both flags a killed server would be an error for its readers. */
-static int check_flags(const struct ublk_dev_info *info)
+static int check_flags(uint64_t flags)
 {
     const uint64_t needed = UBLK_USER_RECOVERY | UBLK_USER_RECOVERY_REISSUE | UBLK_CMD_IOCTL_ENCODE;
-    return (info->flags & needed) == needed
+    return (flags & needed) == needed
                ? 0
                : error_set(-EOPNOTSUPP, "this kernel's ublk lets no device outlive its server; Linux 6.12 does");
+}
+
+int ublk_probe(struct ublk_control *c)
+{
+    uint64_t features = 0;
+    int rc = run(c, &(struct command){
+                        .op = UBLK_GET_FEATURES, .number = UINT32_MAX, .payload = &features, .len = sizeof features});
+    return rc ? error_set(rc, "the kernel does not tell what its ublk can do: %s", strerror(-rc))
+              : check_flags(features);
 }
 
 static int set_params(struct ublk_control *c, unsigned number, uint64_t size)
@@ -155,6 +171,27 @@ static int set_params(struct ublk_control *c, unsigned number, uint64_t size)
     return rc ? control_failed(rc, "take the size of", number) : 0;
 }
 
+/* A machine may have more mounts than ublk_drv allows by itself; another limit is its administrator's. Returns whether
+ * there may be room now. */
+static bool raise_limit(void)
+{
+    enum { TEXT_MAX = 64 };
+    CLEANUP_BYTES text = BYTES_INIT(TEXT_MAX);
+    CLEANUP_FD int fd = open(LIMIT, O_WRONLY | O_CLOEXEC);
+    uint64_t limit;
+    if (fd < 0 || io_read_file(LIMIT, &text) || !bytes_string(&text))
+        return false;
+    text.data[strcspn((char *)text.data, "\n")] = 0;
+    if (text_parse_uint(LIMIT, (const char *)text.data, 0, UINT32_MAX, &limit))
+        return false;
+    if (limit == LIMIT_RAISED) /* by another thread, perhaps */
+        return true;
+    if (limit != LIMIT_DEFAULT || dprintf(fd, "%d", LIMIT_RAISED) < 0)
+        return false;
+    log_info("ublk_drv allowed %d devices, and allows %d now", LIMIT_DEFAULT, LIMIT_RAISED);
+    return true;
+}
+
 int ublk_add(struct ublk_control *c, uint64_t size, uint64_t tag, unsigned *out)
 {
     struct ublk_dev_info info = {
@@ -167,13 +204,16 @@ int ublk_add(struct ublk_control *c, uint64_t size, uint64_t tag, unsigned *out)
         .owner_uid = geteuid(),
         .owner_gid = getegid(),
     };
-    int rc = run(c, &(struct command){.op = UBLK_ADD_DEV, .number = UINT32_MAX, .payload = &info, .len = sizeof info});
+    const struct command add = {.op = UBLK_ADD_DEV, .number = UINT32_MAX, .payload = &info, .len = sizeof info};
+    int rc = run(c, &add);
+    if (rc == -EACCES && raise_limit())
+        rc = run(c, &add);
     if (rc == -EACCES)
         return error_set(-ENOSPC, "there are as many ublk devices as ublk_drv allows; unmount something, or load it "
                                   "with a larger ublks_max");
     if (rc)
         return error_set(rc, "the kernel makes no ublk device: %s; Granary needs root and Linux 6.12", strerror(-rc));
-    rc = check_flags(&info);
+    rc = check_flags(info.flags);
     if (!rc)
         rc = set_params(c, info.dev_id, size);
     if (rc)

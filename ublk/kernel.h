@@ -30,6 +30,9 @@ GR_MUST_CHECK int ublk_control_open(struct ublk_control **out);
 void ublk_control_close(struct ublk_control *c);
 DEFINE_CLEANUP(ublk_control, struct ublk_control *, ublk_control_close)
 
+/* Whether the driver can make devices that outlive their server. -EOPNOTSUPP: it cannot; others: it does not tell. */
+GR_MUST_CHECK int ublk_probe(struct ublk_control *c);
+
 /* What the driver knows of a device. */
 struct ublk_info {
     uint64_t tag;     /* as ublk_add got it */

@@ -3,6 +3,7 @@
  * outlive it.
  *
  *   granary-ublk [-t THREADS] [-v] FD KEY=VALUE...
+ *   granary-ublk --probe              can this machine have such devices?
  *   granary-ublk --remove N DISKSEQ   stop and delete /dev/ublkbN, if it is that disk and nothing has mounted it
  *   granary-ublk --clear PATH         the same for all devices of the server that was at the socket PATH
  *
@@ -93,6 +94,17 @@ static int ublk_serve(void *arg, struct serving *s, const struct front_end_argum
     _exit(EXIT_FAILURE);
 }
 
+static int probe(void)
+{
+    CLEANUP(cleanup_ublk_control) struct ublk_control *control = NULL;
+    int rc = ublk_control_open(&control);
+    if (!rc)
+        rc = ublk_probe(control);
+    if (rc)
+        log_error("%s", error_text());
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 static int remove_device(const char *word, const char *disk)
 {
     CLEANUP(cleanup_ublk_control) struct ublk_control *control = NULL;
@@ -125,6 +137,8 @@ int main(int argc, char **argv)
 {
     const struct front_end front_end = {.threads = DEVICES_THREADS, .own = "", .own_help = "", .serve = ublk_serve};
     signal(SIGPIPE, SIG_IGN);
+    if (argc == 2 && !strcmp(argv[1], "--probe"))
+        return probe();
     if (argc == 4 && !strcmp(argv[1], "--remove"))
         return remove_device(argv[2], argv[3]);
     if (argc == 3 && !strcmp(argv[1], "--clear"))

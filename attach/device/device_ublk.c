@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/device/device_internal.h"
@@ -22,6 +23,7 @@
 
 enum {
     MODPROBE_MS = 30000,
+    PROBE_MS = 10000,
     REMOVE_MS = 30000,
     CONNECT_S = 5,
     STEP_MS = 100,
@@ -38,6 +40,35 @@ int device_ublk_available(void)
     if (!access(CONTROL, F_OK) || (!process_run(argv, MODPROBE_MS) && !access(CONTROL, F_OK)))
         return 0;
     return error_set(-ENODEV, "this kernel has no ublk (%s)", module_remedy_here("ublk_drv", remedy));
+}
+
+/* Since Linux 6.12 the driver survives a server that is killed while it takes over a device. */
+static int check_kernel(void)
+{
+    enum { MAJOR = 6, MINOR = 12 };
+    struct utsname kernel;
+    unsigned major, minor;
+    if (uname(&kernel) || sscanf(kernel.release, "%u.%u", &major, &minor) != 2 || major > MAJOR ||
+        (major == MAJOR && minor >= MINOR))
+        return 0;
+    return error_set(-ENODEV, "this kernel (%s) is older than Linux %d.%d, which mounts by ublk need", kernel.release,
+                     MAJOR, MINOR);
+}
+
+int device_ublk_probe(void)
+{
+    CLEANUP_FREE char *program = NULL;
+    int rc = check_kernel();
+    if (!rc)
+        rc = device_ublk_available();
+    if (!rc)
+        rc = server_program(SERVER_UBLK, &program);
+    const char *const argv[] = {program, "--probe", NULL};
+    struct error why;
+    if (rc || !(rc = process_run(argv, PROBE_MS)))
+        return rc;
+    error_take(&why, rc);
+    return error_set(rc, "%s", server_program_sentence(why.text));
 }
 
 /* ---- the socket ---- */

@@ -47,6 +47,10 @@ GR_MUST_CHECK int mount_check_dir(const char *dir);
  * the size of its pages, which on arm64 may be 16 or 64 KiB. */
 bool mount_erofs_fits(void);
 
+/* Return the method ("nbd", "ublk", "fuse") of a server that a mount with this config would share or join, by its
+ * server_options, joins and starts_none: two servers cannot have one cache. NULL: there is none. */
+const char *mount_server_method(const struct mount_config *config);
+
 /* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 

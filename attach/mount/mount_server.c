@@ -231,6 +231,21 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
     return true;
 }
 
+/* A server of mounts counts from the moment in which a mount has chosen it. */
+const char *mount_server_method(const struct mount_config *c)
+{
+    const char *users = NULL;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(methods); i++) {
+        struct mount_state s = {.id = ""};
+        snprintf(s.method, sizeof s.method, "%s", methods[i].name);
+        if (!c->starts_none && !name_dir(c, &s) && state_each(visit_user, s.server_dir) > 0)
+            return methods[i].name;
+        if (!users && joins_users(c, &s))
+            users = methods[i].name;
+    }
+    return users;
+}
+
 /* Join that server, and start no other. */
 static int join_only(const struct mount_config *c, struct mount_state *s)
 {

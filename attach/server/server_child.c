@@ -183,8 +183,7 @@ void child_output_end(struct child_output *o)
         close(steal_fd(&o->fd));
 }
 
-/* The program's own prefix would be repeated by the supervisor that quotes the line. */
-static const char *child_output_sentence(const char *line)
+const char *server_program_sentence(const char *line)
 {
     static const char prefix[] = "granary: error: ";
     const char *at = strstr(line, prefix);
@@ -193,7 +192,7 @@ static const char *child_output_sentence(const char *line)
 
 const char *child_output_last(const struct child_output *o)
 {
-    return *o->last ? child_output_sentence(o->last) : "none";
+    return *o->last ? server_program_sentence(o->last) : "none";
 }
 
 int child_start(const char *const *argv, int listen_fd, struct child_output *output, pid_t *out)
@@ -248,5 +247,5 @@ int server_check(const struct server_config *config)
         rc = process_run((const char *const *)argv.items, CHECK_MS);
     server_child_release(&argv);
     error_take(&e, rc);
-    return rc ? error_set(rc, "%s", child_output_sentence(e.text)) : 0;
+    return rc ? error_set(rc, "%s", server_program_sentence(e.text)) : 0;
 }

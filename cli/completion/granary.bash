@@ -73,7 +73,7 @@ _granary() {
         equals="=" before=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case "$verb $before$equals" in
-        "mount --fuse=" | "mount --join=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
+        "mount --ublk=" | "mount --fuse=" | "mount --join=" | "mount --noexec=" | *" --cache-compressed=") mapfile -t COMPREPLY < <(compgen -W "yes no" -- "$word"); return;;
     esac
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;

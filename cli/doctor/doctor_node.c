@@ -1,5 +1,5 @@
-/* What a node needs: a kernel with nbd (or FUSE and loop devices) and erofs, and Granary's programs in one version. And
- * its mounts: each needs its device, a server that answers, and with kernel nbd a reconnect daemon.
+/* What a node needs: a kernel with ublk or nbd (or FUSE and loop devices) and erofs, and Granary's programs in one
+ * version. And its mounts: each needs its device, a server that answers, and with kernel nbd a reconnect daemon.
  */
 #include <errno.h>
 #include <signal.h>
@@ -59,16 +59,22 @@ static void check_kernel(struct doctor_report *r)
     bool fuse = check_fuse_device(r, "fuse", "/dev/fuse");
     fuse = check_fuse_device(r, "loop", "/dev/loop-control") && fuse;
     char remedy[MODULE_REMEDY_MAX];
+    bool ublk = !device_ublk_probe();
+    if (ublk)
+        doctor_add(r, DOCTOR_OK, "ublk", NULL, "the kernel has ublk: mounts use it, unless they are told otherwise");
+    else
+        doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not need it", error_text());
     if (!device_nbd_available())
-        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "the kernel has nbd: mounts use kernel nbd");
+        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL,
+                   ublk ? "the kernel has nbd, for mounts that do not use ublk"
+                        : "the kernel has nbd: mounts use kernel nbd");
+    else if (ublk)
+        doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "%s; mounts use ublk", error_text());
     else
         doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, "kernel-nbd", NULL, "%s%s", error_text(),
                    fuse ? "; mounts use FUSE, which is slower, and fail when granary-fuse ends" : "");
     if (fuse)
         doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
-    doctor_add(r, DOCTOR_OK, "ublk", NULL,
-               access("/dev/ublk-control", F_OK) ? "the kernel has no ublk; mounts do not need it"
-                                                 : "/dev/ublk-control is there: granary mount --ublk can be used");
     if (has_filesystem("erofs") && !mount_erofs_fits())
         doctor_add(r, DOCTOR_WARN, "erofs", "build with --fs ext4 for this node, or boot a kernel with pages of 4 KiB",
                    "the kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4",

@@ -64,8 +64,8 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
-    {OPTION_FLAG, 0, "ublk", NULL, AT(ublk), "ublk in place of kernel nbd (Linux 6.12 and later)"},
-    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has nbd"},
+    {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk), "ublk, or nothing; no: kernel nbd, else FUSE, also where ublk is there"},
+    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has ublk or nbd"},
     {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
@@ -128,6 +128,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 
 /* What the [mount] section of the configuration file may say. */
 const struct option_row mount_config_rows[] = {
+    {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk), "as --ublk"},
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "as --fuse"},
     {OPTION_NUMBER, 0, "connections", "N", offsetof(struct mount_values, connections), 1, 64, "as --connections"},
     {OPTION_SWITCH, 0, "join", NULL, AT(join), "as --join"},
@@ -141,10 +142,14 @@ int mount_read_config(const struct config *c, struct mount_values *out)
 {
     *out = defaults;
     int rc = options_read_section(c, "mount", mount_config_rows, out);
-    if (!rc && keep_times_check(&out->times)) {
+    if (rc)
+        return rc;
+    if (out->ublk == SWITCH_YES && out->fuse == SWITCH_YES)
+        rc = options_exclude("ublk", "fuse", "a mount has one device");
+    else
+        rc = keep_times_check(&out->times);
+    if (rc)
         (void)error_prefix(0, "%s", c->path);
-        rc = CLI_USAGE;
-    }
     return rc;
 }
 
@@ -173,7 +178,7 @@ static int take_config(struct mount_values *v, struct mount_values *out_file)
 /* Settings of kernel nbd hold for it alone: other mounts go without. */
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file)
 {
-    if (v->ublk || v->fuse == SWITCH_YES)
+    if (v->ublk == SWITCH_YES || v->fuse == SWITCH_YES)
         return;
     if (!v->connections)
         v->connections = file->connections;
@@ -197,15 +202,45 @@ static const char *needs_nbd(const struct mount_values *v)
                                          : NULL;
 }
 
-/* Use ublk if that was asked for; else kernel nbd, or else FUSE, unless an option needs kernel nbd. preferred: the
- * configuration file says fuse. */
-static int choose_method(struct mount_values *v, bool preferred)
+/* Whether the server that this mount is to share or join, if one is there, is for ublk. A mount that only joins may not
+ * start one. */
+static bool suits_ublk(const struct mount_values *v, const string_list *words)
+{
+    const struct mount_config config = {.server_options = (const char *const *)words->items,
+                                        .server_option_count = words->len,
+                                        .joins = v->joins,
+                                        .starts_none = v->join == SWITCH_YES};
+    const char *there = mount_server_method(&config);
+    return there ? !strcmp(there, "ublk") : !config.starts_none;
+}
+
+/* Take ublk where this machine has it. */
+static void choose_ublk(struct mount_values *v, const string_list *words)
+{
+    int rc = device_ublk_probe();
+    if (!rc && suits_ublk(v, words))
+        v->ublk = SWITCH_YES;
+    else if (rc == -ENODEV)
+        log_debug("no ublk: %s", error_text());
+    else if (rc)
+        log_info("no ublk: %s", error_text());
+}
+
+/* What was asked for, on the command line or else in the configuration file; else ublk, kernel nbd or FUSE, the first
+ * that this machine has. Options and settings of kernel nbd ask for that. */
+static int choose_method(struct mount_values *v, const struct mount_values *file, const string_list *words)
 {
     struct error none;
-    if (v->ublk)
-        return device_ublk_available();
-    if (!v->fuse && preferred && !needs_nbd(v))
-        v->fuse = SWITCH_YES;
+    if (!v->ublk && !v->fuse && !needs_nbd(v)) {
+        v->ublk = file->ublk;
+        v->fuse = file->fuse;
+    }
+    if (v->ublk == SWITCH_YES)
+        return device_ublk_probe();
+    if (!v->ublk && v->fuse != SWITCH_YES && !needs_nbd(v) && !needs_nbd(file))
+        choose_ublk(v, words);
+    if (v->ublk == SWITCH_YES)
+        return 0;
     int rc = v->fuse == SWITCH_YES ? 0 : device_nbd_available();
     if (!rc)
         return 0;
@@ -333,11 +368,11 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
-    if (v->ublk && v->fuse == SWITCH_YES)
+    if (v->ublk == SWITCH_YES && v->fuse == SWITCH_YES)
         return options_exclude("--ublk", "--fuse", "a mount has one device");
-    if (v->ublk && keep_times_given(&v->times))
+    if (v->ublk == SWITCH_YES && keep_times_given(&v->times))
         return options_exclude("--ublk", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
-    if (v->ublk && v->connections)
+    if (v->ublk == SWITCH_YES && v->connections)
         return options_exclude("--ublk", "--connections", "it has none");
     if (mount_follow_check(v, inv->operands[0]))
         return CLI_USAGE;
@@ -356,7 +391,7 @@ static int run_mount(const struct invocation *inv)
     if (!rc && !mount_follow_continues(v, inv->operands[1]))
         rc = mount_check_dir(inv->operands[1]);
     if (!rc)
-        rc = choose_method(v, file.fuse == SWITCH_YES);
+        rc = choose_method(v, &file, &words);
     if (!rc)
         mount_take_nbd_config(v, &file);
     if (rc)

@@ -20,8 +20,8 @@ struct mount_values {
     uint64_t connections;
     struct keep_times times;
     const char *env_file, *keys_file;
-    enum option_switch fuse, join, noexec;
-    bool ublk, mkdir, foreground, json, follow;
+    enum option_switch ublk, fuse, join, noexec;
+    bool mkdir, foreground, json, follow;
     uint64_t poll_s, keep_versions; /* of --follow; 0: not given */
     const char *hook;
     bool joins;     /* no option: none of the server's was given, or it may join alone */

@@ -16,6 +16,9 @@ refused 2 "--ublk and --connections exclude each other" "$GRANARY" mount --ublk 
 refused 2 "--ublk and --nbd-timeout, --dead-timeout exclude each other" \
     "$GRANARY" mount --ublk --nbd-timeout 5s "$W/store/set" "$W/mnt"
 
+printf '[mount]\nublk = yes\nfuse = yes\n' >"$W/both.conf"
+GRANARY_CONFIG=$W/both.conf refused 2 "both.conf: ublk and fuse exclude each other" "$GRANARY" config check
+
 "$GRANARY" serve --ublk "$W/u" --check "$W/store/set"
 
 if [ ! -e /dev/ublk-control ]; then
@@ -23,5 +26,6 @@ if [ ! -e /dev/ublk-control ]; then
     [ ! -e "$W/u" ] || fail "the socket is left"
     [ "$(id -u)" != 0 ] || refused 1 "this kernel has no ublk" "$GRANARY" mount --ublk "$W/store/set" "$W/mnt"
     refused 1 "this kernel has no ublk" "$UBLK" --remove 0 1
+    refused 1 "this kernel has no ublk" "$UBLK" --probe
 fi
 refused 2 "--remove" "$UBLK" --remove x 1

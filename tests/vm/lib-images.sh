@@ -35,5 +35,5 @@ few_same() {
 
 run_images() {
     "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" --env "full=${GRANARY_FULL:-}" \
-        --file "$W/store:/store" --file "$W/want:/want" --file "$W/few:/few" "$GRANARY_BUILD/vm" "$W/guest.sh"
+        --file "$W/store:/store" --file "$W/want:/want" --file "$W/few:/few" "$vm_dir" "$W/guest.sh"
 }

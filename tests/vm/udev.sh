@@ -1,7 +1,8 @@
 #!/bin/bash
-# The udev rule, in the guest with systemd-udevd and its own rules: a device that granary attached is neither probed by
-# blkid nor watched, and udisks is told to ignore it; one that nbd-client attached is all that as ever.
+# The udev rule, in the guest with systemd-udevd and its own rules: a device that granary attached, by nbd or ublk, is
+# neither probed by blkid nor watched, and udisks is told to ignore it; one that nbd-client attached is all that as ever.
 # ctest: lock=vm long
+suite=trixie
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 rules=/usr/lib/udev/rules.d
@@ -24,14 +25,22 @@ udevadm control --ping
 properties() { udevadm settle --timeout=300; udevadm info --query=property "$1"; }
 watched() { [ -L "/run/udev/watch/b$(printf %d:%d 0x$(stat -c %t $1) 0x$(stat -c %T $1))" ]; }
 
-echo "== ours"
-granary mount file:///store/set /mnt/data
-device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
-properties $device >/ours
-cat /ours
-grep -qx UDISKS_IGNORE=1 /ours
-grep ID_FS /ours && { echo "it was probed"; exit 1; }
-watched $device && { echo "it is watched"; exit 1; }
+# left_alone FRONT
+left_alone() {
+    granary mount "$1" file:///store/set /mnt/data
+    device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+    properties $device >/ours
+    cat /ours
+    grep -qx UDISKS_IGNORE=1 /ours
+    grep ID_FS /ours && { echo "it was probed"; exit 1; }
+    watched $device && { echo "it is watched"; exit 1; }
+    return 0
+}
+echo "== ours by ublk"
+left_alone --ublk
+granary umount /mnt/data
+echo "== ours by nbd"
+left_alone --ublk=no
 
 echo "== another program's"
 granary serve file:///store/set --socket /s.sock >/serve.log 2>&1 &
@@ -48,4 +57,4 @@ granary umount /mnt/data
 GUEST
 } >"$W/guest.sh"
 "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/udevadm --file "$W/rules:/usr/lib/udev/rules.d" \
-    --file "$W/store:/store" "$GRANARY_BUILD/vm" "$W/guest.sh"
+    --file "$W/store:/store" "$vm_dir" "$W/guest.sh"
