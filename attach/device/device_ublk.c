@@ -109,14 +109,32 @@ static int read_answer(int fd, const struct export_check *check, uint64_t deadli
     return error_set(-EPROTO, "the server's answer is longer than %d bytes", ANSWER_MAX);
 }
 
+static int not_granary_ublk(const char *line)
+{
+    return error_set(-EPROTO, "the server on the socket is no granary-ublk: it answers '%.60s'", line);
+}
+
+/* Read the answer that is one word. */
+static int read_word(int fd, const struct export_check *check, uint64_t deadline_ms, const char *word)
+{
+    char line[ANSWER_MAX];
+    int rc = read_answer(fd, check, deadline_ms, line);
+    return rc || !strcmp(line, word) ? rc : not_granary_ublk(line);
+}
+
 /* Take "device N DISKSEQ SIZE ROOT" apart. */
 static int parse_device(const char *line, unsigned *out_number, uint64_t *out_diskseq, struct nbd_export *out)
 {
-    char root[DIGEST_HEX_SIZE];
+    char number[24], diskseq[24], size[24], root[DIGEST_HEX_SIZE];
+    uint64_t n;
+    int end = 0;
     *out = (struct nbd_export){.rooted = true};
-    if (sscanf(line, "device %u %" SCNu64 " %" SCNu64 " %64s", out_number, out_diskseq, &out->size, root) != 4 ||
-        digest_parse(root, strlen(root), &out->content_root))
-        return error_set(-EPROTO, "the server on the socket is no granary-ublk: it answers '%.60s'", line);
+    if (sscanf(line, "device %23s %23s %23s %64s%n", number, diskseq, size, root, &end) != 4 || line[end] ||
+        text_parse_uint("", number, 0, NUMBER_MAX - 1, &n) ||
+        text_parse_uint("", diskseq, 1, UINT64_MAX, out_diskseq) ||
+        text_parse_uint("", size, 0, INT64_MAX, &out->size) || digest_parse(root, strlen(root), &out->content_root))
+        return not_granary_ublk(line);
+    *out_number = (unsigned)n;
     return 0;
 }
 
@@ -126,8 +144,8 @@ int device_ublk_attach(const struct export_check *check, char out[DEVICE_NAME_MA
     char line[ANSWER_MAX];
     CLEANUP_FD int fd = -1;
     struct nbd_export got;
-    unsigned number;
-    uint64_t diskseq;
+    unsigned number = 0;
+    uint64_t diskseq = 0;
     int rc = listen_connect_unix(check->socket, CONNECT_S, &fd);
     if (!rc)
         rc = send_line(fd, "attach ", check->name);
@@ -147,21 +165,11 @@ int device_ublk_attach(const struct export_check *check, char out[DEVICE_NAME_MA
 
 int device_ublk_keep(const struct export_check *check, int fd)
 {
-    char line[ANSWER_MAX];
     int rc = send_line(fd, "keep", "");
-    return rc ? rc : read_answer(fd, check, clock_now_ms() + JOIN_MS, line);
+    return rc ? rc : read_word(fd, check, clock_now_ms() + JOIN_MS, "kept");
 }
 
 /* ---- the device ---- */
-
-/* The kernel gives each disk a number that no other gets; a recovery keeps it. */
-void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX])
-{
-    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
-    *out = 0;
-    if (device_attribute(device, "diskseq", &text))
-        snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
-}
 
 /* Return the N of /dev/ublkbN. */
 static int device_ublk_number(const char *device, const char **out)
@@ -174,10 +182,19 @@ static int device_ublk_number(const char *device, const char **out)
     return 0;
 }
 
+/* The kernel gives each disk a number that no other gets; a recovery keeps it. */
+void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX])
+{
+    CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
+    const char *number;
+    *out = 0;
+    if (!device_ublk_number(device, &number) && device_attribute(device, "diskseq", &text))
+        snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
+}
+
 int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms)
 {
     uint64_t deadline = clock_now_ms() + wait_ms;
-    char line[ANSWER_MAX];
     const char *number;
     CLEANUP_FD int fd = -1;
     const struct export_check check = {.socket = socket};
@@ -191,7 +208,7 @@ int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms)
     }
     if (!rc)
         rc = send_line(fd, "fail ", number);
-    return rc ? rc : read_answer(fd, &check, clock_now_ms() + FAIL_MS, line);
+    return rc ? rc : read_word(fd, &check, clock_now_ms() + FAIL_MS, "failing");
 }
 
 int device_ublk_remove(const char *device, const char *mark)
@@ -199,14 +216,15 @@ int device_ublk_remove(const char *device, const char *mark)
     char now[DEVICE_MARK_MAX];
     const char *number;
     CLEANUP_FREE char *program = NULL;
+    int rc = device_ublk_number(device, &number);
+    if (rc)
+        return rc;
     device_ublk_mark(device, now);
     if (!*now || strcmp(now, mark) != 0)
         return 0;
-    int rc = device_ublk_number(device, &number);
-    if (!rc && device_claimed(device)) /* the program looks, too, and then nobody can mount it any more */
+    if (device_claimed(device)) /* the program looks, too, and then nobody can mount it any more */
         return error_set(-EBUSY, "%s is still mounted, here or elsewhere", device);
-    if (!rc)
-        rc = server_program(SERVER_UBLK, &program);
+    rc = server_program(SERVER_UBLK, &program);
     const char *const argv[] = {program, "--remove", number, mark, NULL};
     if (!rc)
         rc = process_run_sparing(argv, REMOVE_MS);
