@@ -2,8 +2,9 @@
 # The units of deploy/ under a real systemd, in a container's place in the guest: the server runs without privileges and
 # behind its filter of system calls, the mount is ready when it is started and read right; a keeper that is killed is
 # started again by systemd; the server is restarted under the mount; told to stop both, systemd stops the mount first,
-# and nothing is left.
+# and nothing is left. A mount with a server of its own takes ublk in its unit, which is for itself.
 # ctest: lock=vm long
+suite=trixie
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 [ "$(id -u)" = 0 ] || skip "only root can be several users"
@@ -61,19 +62,35 @@ grep /mnt/data /proc/mounts && { echo "the mount is left"; exit 1; }
 [ "$(cat /sys/block/nbd0/size)" = 0 ]
 until_true '[ "$(mark granary-keep@nbd0.service ActiveState)" = inactive ]'
 until_true '! pidof granary-nbd granary'
+
+echo "== a mount with a server of its own"
+systemctl start granary-mount@b.service
+grep '^/dev/ublkb[0-9]* /mnt/own ' /proc/mounts
+cmp /tree/file /mnt/own/file
+old=$(pidof granary-ublk)
+kill -9 $old
+until_true 'new=$(pidof granary-ublk) && [ "$new" != "$old" ]'
+echo 3 >/proc/sys/vm/drop_caches
+cmp /tree/file /mnt/own/file
+systemctl stop granary-mount@b.service
+[ "$(mark granary-mount@b.service Result)" = success ]
+grep /mnt/own /proc/mounts && { echo "the mount is left"; exit 1; }
+until_true '! ls /dev/ublkc* 2>/dev/null'
+until_true '! pidof granary-ublk granary'
 : >/test.ok
 TEST
 } >"$W/test.sh"
 
 cat >"$W/guest.sh" <<'GUEST'
 set -e
-mkdir -p /mnt/data /etc/granary /cache /var/lib
+mkdir -p /mnt/data /mnt/own /etc/granary /cache /var/lib
 echo "granary:x:1001:1001::/:/bin/sh" >>/etc/passwd
 echo "granary:x:1001:" >>/etc/group
 chown 1001 /cache
 [ -e /bin/granary ] || ln -s "$(command -v granary)" /bin/granary
 printf 'IMAGES=file:///store/set\nCACHE=/cache/c:64M\n' >/etc/granary/a.conf
 printf 'IMAGE=file:///store/set\nDIR=/mnt/data\nOPTIONS=--socket /run/granary-a/nbd.sock\n' >/etc/granary/mount-a.conf
+printf 'IMAGE=file:///store/set\nDIR=/mnt/own\nOPTIONS=--cache /own:64M\n' >/etc/granary/mount-b.conf
 cat >/manager.sh <<'MANAGER'
 mount -t proc proc /proc
 mount --make-rshared / # as systemd has it on a machine: what is unmounted goes from the units' own namespaces, too
@@ -90,4 +107,4 @@ cat /test.out
 GUEST
 "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/lib/systemd/systemd --bin /usr/bin/systemctl \
     --file "$W/units:/usr/lib/systemd/system" --file "$W/store:/store" --file "$W/tree:/tree" --file "$W/test.sh:/test.sh" \
-    "$GRANARY_BUILD/vm" "$W/guest.sh"
+    "$vm_dir" "$W/guest.sh"
