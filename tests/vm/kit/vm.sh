@@ -2,7 +2,8 @@
 # vm.sh: run a script in a throw-away VM with Debian's cloud kernel: nbd, erofs, ext4, overlay, loop, fuse, cgroup2.
 #
 #   vm.sh prepare DIR [SUITE]               once: the kernel and a base initramfs into DIR (apt; nothing is installed);
-#       SUITE: that of another Debian suite, by apt lists of its own in DIR (trixie: Linux 6.12, with ublk)
+#       SUITE: that of another Debian suite, by apt lists of its own in DIR (trixie: Linux 6.12), and with ublk, which
+#       mounts take before nbd
 #   vm.sh run [options] DIR SCRIPT [ARG...]
 #       boots a prepared DIR (seconds, emulated), runs `sh SCRIPT ARG...` as root with its output on stdout, exits with
 #       its status. 124: timed out. 125: the guest died before the script ended (the console's tail is on stderr).
@@ -17,7 +18,7 @@
 # The guest ends by sysrq, not by a shutdown: a hung nbd device cannot hold it.
 set -euo pipefail
 
-MODULES="ublk_drv crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs crc32c_generic ext4 overlay loop fuse nbd"
+MODULES="crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs crc32c_generic ext4 overlay loop fuse nbd"
 . "$(dirname "$(readlink -f "$0")")/../../../tools/packages.sh"
 
 die() { echo "vm.sh: $*" >&2; exit 2; }
@@ -121,6 +122,7 @@ prepare() {
     ! prepared "$1" || return 0
     cd "$1"
     [ -s vmlinuz ] || fetch_kernel "${2:-}"
+    [ -z "${2:-}" ] || MODULES="ublk_drv $MODULES"
     root=$PWD/root
     rm -rf root
     mkdir -p root/{bin,sbin,usr/bin,usr/sbin,proc,sys,dev,mnt,tmp,run,out,etc,mods,root,var}
