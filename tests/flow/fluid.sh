@@ -138,6 +138,7 @@ refuses 'option "endpoint" is not a line of text' thin.json '.mounts[0].options.
 refuses 'option "-f" is not one of granary mount' thin.json '.mounts[0].options["-f"] = "true"'
 refuses 'option "a b\n" is not one of granary mount' thin.json '.mounts[0].options["a b\n"] = "true"'
 refuses "option env-file cannot be given in a Dataset" thin.json '.mounts[0].options["env-file"] = "/etc/shadow"'
+refuses "option ublk cannot be given in a Dataset" thin.json '.mounts[0].options.ublk = "true"'
 refuses "option trust comes from a Secret" thin.json '.mounts[0].options.trust = "/etc/fluid/secrets/granary-s3/trust"'
 refuses "option trust comes from a Secret" cache.json '.mounts[0].encryptOptions.trust = "/etc/fluid/secrets/granary-s3/trust"'
 refuses "AWS_ACCESS_KEY_ID: the Secret has no /etc/fluid/secrets/../../shadow" thin.json \
