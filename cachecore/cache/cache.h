@@ -247,6 +247,18 @@ struct cache_sweep {
 };
 GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep);
 
+/* ---- whole images beside the slots: resident.h ---- */
+
+/* Have the first fast directory give room for a whole image: others that nobody uses are removed, and slots are given
+ * back until the whole images are within the budget. Waits for that. *out_dir: the directory, which belongs to the
+ * cache; cache_resident_end ends the claim, after the image is complete or given up. -ENODEV: no directory; -ENOSPC:
+ * none is large enough, or what is in use, or pinned, leaves too little; -EBUSY: another image is being written there;
+ * -ECANCELED; errors of resident_each. -EEXIST, without a sentence: it is complete there, and nothing is claimed. */
+struct resident_id;
+GR_MUST_CHECK int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
+                                       const char **out_dir);
+void cache_resident_end(struct cache *c, const char *dir);
+
 /* One configured directory. Strings are constant or belong to the cache. */
 struct cache_dir_report {
     const char *path;

@@ -4,7 +4,7 @@
 
 /* What the space knows, copied under its lock. */
 struct gauges {
-    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed, budget;
+    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, resident, followed, budget;
 };
 
 struct view {
@@ -45,6 +45,7 @@ static struct gauges read_gauges(struct cache *c)
                        .followed = evict_followed(s->evict)};
     for (size_t i = 0; i < c->dir_count; i++) {
         g.budget += c->dirs[i]->geometry.budget;
+        g.resident += atomic_load(&c->dirs[i]->resident);
         g.yielded += (uint64_t)s->dirs[i].yielded * s->dirs[i].geometry.slab_size;
     }
     return g;
@@ -122,8 +123,9 @@ static void show_slots(const struct view *v)
         {"granary_cache_used_bytes", "Bytes of slots in use.", g->used},
         {"granary_cache_metadata_bytes", "Bytes of slots that hold index nodes and manifests.", g->meta},
         {"granary_cache_capacity_bytes", "Bytes of all slots.", g->capacity},
-        {"granary_cache_yielded_bytes", "Bytes of slots given back to a filesystem that is short of space.",
-         g->yielded},
+        {"granary_cache_yielded_bytes",
+         "Bytes of slots given back: to a filesystem that is short of space, or to whole images.", g->yielded},
+        {"granary_cache_resident_bytes", "Bytes of whole images beside the slots.", g->resident},
         {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", g->budget},
     };
     show(v, rows, GR_ARRAY_SIZE(rows));

@@ -64,6 +64,7 @@ struct disk_monitor {
     bool stopping;
     struct {              /* used by its thread alone */
         bool lost;        /* at the last look the kernel still owed answers to reads or writes */
+        bool gave;        /* slabs may be given back for whole images, not for a full filesystem alone */
         unsigned unheard; /* probes without an answer since the disk last owed none */
     } dirs[CACHE_DIRS_MAX];
 };
@@ -187,6 +188,11 @@ void disk_monitor_stop(struct disk_monitor *j);
 /* Give slabs of a directory back to its filesystem, of which `used` of `total` bytes are in use, or reserve them again,
  * as the watermarks ask. Blocks for I/O. One thread at a time. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total);
+/* Give back as many slabs as the whole images beside them take, or claim; without watermarks, reserve the others again.
+ * As for watermark_apply. */
+void residents_apply(struct cache *c, unsigned dir);
+/* Whether they are given back. *out_yielded: how many are. Any thread. */
+bool residents_given(struct cache *c, unsigned dir, uint32_t *out_yielded);
 
 /* ---- hot.c ----
  *

@@ -24,6 +24,9 @@
  * run or the next. Nothing is waited for: slabs that are being read or written, and slabs with index nodes or pins,
  * are skipped.
  *
+ * Whole images beside the slots (resident.h) are part of the budget: as many slabs are yielded as they take, whatever
+ * the watermarks say.
+ *
  * At the start a directory that would pass the high mark reserves only the slabs that hold anything.
  */
 #include <assert.h>
@@ -37,6 +40,7 @@
 #include "base/pages.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
+#include "cache/resident.h"
 
 enum {
     TICK_MS = 1000,
@@ -163,8 +167,8 @@ static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_
     return rc;
 }
 
-/* Give one slab back. false: no slab can be given, or the disk refused. */
-static bool yield_one(struct cache *c, unsigned dir)
+/* Give one slab back; why: for the log. false: no slab can be given, or the disk refused. */
+static bool yield_one(struct cache *c, unsigned dir, const char *why)
 {
     uint32_t slab;
     bool first;
@@ -176,7 +180,7 @@ static bool yield_one(struct cache *c, unsigned dir)
     if (slab == SPACE_NONE)
         return false;
     if (first)
-        log_warning("cache: %s: its filesystem is short of space; giving some back", c->dirs[dir]->path);
+        log_warning("cache: %s: %s; giving some back", c->dirs[dir]->path, why);
     return !change_slab(c, dir, slab, CACHE_PUNCH);
 }
 
@@ -204,16 +208,52 @@ static bool regain_one(struct cache *c, unsigned dir)
     return true;
 }
 
+/* How many slabs the directory goes without for the whole images beside them. */
+static uint32_t slabs_for_residents(const struct cache_dir *d)
+{
+    uint64_t slab = d->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
+    uint64_t bytes = GR_MAX(atomic_load(&d->resident), atomic_load(&d->claimed));
+    return (uint32_t)GR_MIN((bytes + whole - 1) / whole, (uint64_t)d->geometry.slab_count);
+}
+
+static uint32_t yielded_now(struct cache *c, unsigned dir)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    return c->space.dirs[dir].yielded;
+}
+
+void residents_apply(struct cache *c, unsigned dir)
+{
+    bool *gave = &c->disk_monitor.dirs[dir].gave;
+    uint32_t wanted = slabs_for_residents(c->dirs[dir]);
+    *gave = wanted || (*gave && yielded_now(c, dir));
+    for (unsigned n = 0; yielded_now(c, dir) < wanted && n < SLABS_A_TICK; n++)
+        if (!yield_one(c, dir, "whole images are kept beside its slots"))
+            break;
+    for (unsigned n = 0; *gave && !c->watermark.high && yielded_now(c, dir) > wanted && n < SLABS_A_TICK; n++)
+        if (!regain_one(c, dir))
+            break;
+}
+
+bool residents_given(struct cache *c, unsigned dir, uint32_t *out_yielded)
+{
+    *out_yielded = yielded_now(c, dir);
+    return *out_yielded >= slabs_for_residents(c->dirs[dir]);
+}
+
 /* Estimates the filesystem's use as slabs come and go; the next call measures it again. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
 {
     uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
     uint64_t low = total / 100 * marks->low;
     if (used > total / 100 * marks->high)
-        for (unsigned n = 0; used > low && n < SLABS_A_TICK && yield_one(c, dir); n++)
+        for (unsigned n = 0; used > low && n < SLABS_A_TICK && yield_one(c, dir, "its filesystem is short of space");
+             n++)
             used -= GR_MIN(used, whole);
     else
-        for (unsigned n = 0; used + whole <= low && n < SLABS_A_TICK && regain_one(c, dir); n++)
+        for (unsigned n = 0; used + whole <= low && n < SLABS_A_TICK &&
+                             yielded_now(c, dir) > slabs_for_residents(c->dirs[dir]) && regain_one(c, dir);
+             n++)
             used += whole;
 }
 
@@ -239,6 +279,14 @@ static void look_for_names(struct cache_dir *d)
     log_warning("cache: %s: its files were deleted; they are used until this server ends, and take their space until "
                 "then",
                 d->path);
+}
+
+/* Measure the whole images again: any process may remove some. Only where there were any, which only a fill changes:
+ * listing a directory of a disk that hangs might not return. */
+static void look_for_residents(struct cache_dir *d)
+{
+    if (atomic_load(&d->resident))
+        atomic_store(&d->resident, resident_bytes(d->path));
 }
 
 /* Sleep until the next tick. false: the thread is to stop. */
@@ -268,6 +316,10 @@ static void *keep_house(void *arg)
             look_at_health(c, i);
             look_for_names(c->dirs[i]);
             uint64_t used, total;
+            if (is_normal(c->dirs[i]) && !lost_writes(c, i)) {
+                look_for_residents(c->dirs[i]);
+                residents_apply(c, i);
+            }
             if (c->watermark.high && is_normal(c->dirs[i]) && !lost_writes(c, i) &&
                 cache_dir_usage(c->dirs[i], &used, &total))
                 watermark_apply(c, i, &c->watermark, used, total);

@@ -105,6 +105,14 @@ GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
  * some of the other chunks may not be cached either. */
 GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n);
 
+/* Hand out every chunk of the image to `visit`, by several threads at once and in no order: [off, off + len) of its
+ * bytes, compared with their SHA-256 just before. Holes are left out. What is not cached is fetched at warm priority.
+ * step is called on the calling thread several times a second with the bytes done so far, holes included. A non-zero
+ * result of either, or *cancel (-ECANCELED), ends it and is returned; else the errors of image_read. */
+typedef int image_copy_visit(void *arg, uint64_t off, const void *data, size_t len);
+GR_MUST_CHECK int image_copy_out(struct image *img, const volatile int *cancel, image_copy_visit *visit,
+                                 int (*step)(void *arg, uint64_t done), void *arg);
+
 /* Visit the runs of data and holes that cover [off, off+len): ascending, adjacent runs of one kind merged, in whole
  * chunks. A non-zero result of `visit` ends the walk, which then returns 0. Errors as for image_read. */
 typedef int image_extent_visit(void *arg, uint64_t off, uint64_t len, bool hole);

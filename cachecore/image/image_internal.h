@@ -4,6 +4,7 @@
  *   node_cache.c   the chunk index: its nodes in memory, and the way down to a leaf
  *   readahead.c    fetches ahead of sequential readers and page faults, with the read itself
  *   demand.c       what was read of each leaf, and how much more may be fetched ahead of it
+ *   copy_out.c     hands out the whole image, for a file beside the cache
  *   ahead.c        completes leaves in the background
  *   recorder.c     records the chunks that are read
  *   slow_names.c   names the files of slow reads

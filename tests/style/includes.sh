@@ -47,7 +47,7 @@ check_includes() {
                 " repository/read/index_read.h"
             doors["upkeep"] = "upkeep/upkeep.h"
             doors["fetch"] = "fetch/fetch.h"
-            doors["cache"] = "cache/cache.h cache/cache_tools.h"
+            doors["cache"] = "cache/cache.h cache/cache_tools.h cache/resident.h"
             doors["image"] = "image/image.h image/warm/warm_run.h"
             doors["stack"] = "stack.h stack_options.h"
             doors["imagebuild"] = "imagebuild/imagebuild.h"

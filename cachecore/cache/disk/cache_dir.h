@@ -64,7 +64,7 @@ const char *health_name(enum health_state state);
 
 enum cache_direction { CACHE_READING, CACHE_WRITING, CACHE_DIRECTIONS };
 
-/* An open directory. Constant but for the health, which has a lock of its own. */
+/* An open directory. Constant but for the health, which has a lock of its own, and atomics. */
 struct cache_dir {
     char *path;
     struct cache_geometry geometry;
@@ -78,6 +78,8 @@ struct cache_dir {
     struct health health[CACHE_DIRECTIONS];
     _Atomic uint8_t state[CACHE_DIRECTIONS]; /* copy of health[].state, read without the lock */
     _Atomic bool deleted;                    /* its files were unlinked */
+    _Atomic uint64_t resident;               /* bytes of whole images beside the slots, when last looked (resident.h) */
+    _Atomic uint64_t claimed; /* what they will have once one that is being filled is complete; 0: none is */
 };
 
 /* ---- opening (cache_dir_open.c) ---- */

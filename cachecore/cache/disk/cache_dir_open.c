@@ -40,6 +40,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "cache/disk/cache_dir.h"
+#include "cache/resident.h"
 
 DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
 
@@ -145,7 +146,7 @@ int cache_dir_free_space(const char *path, uint64_t *free_space, uint64_t *total
         return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
     *total = (uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
     *free_space = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(dir, "data") + held_bytes(dir, "records") +
-                  held_bytes(dir, "exports");
+                  held_bytes(dir, "exports") + resident_bytes(path);
     return 0;
 }
 
@@ -303,7 +304,8 @@ static int take_over(struct cache_dir *d, const struct cache_geometry *found)
 static int start_empty(struct cache_dir *d)
 {
     uint64_t size = cache_geometry_data_file_size(&d->geometry);
-    if (!fits(d->data_fd, size)) /* a wrong size must not destroy the contents */
+    if (!fits(d->data_fd,
+              size - GR_MIN(size, atomic_load(&d->resident)))) /* a wrong size must not destroy the contents */
         return say_unreserved(d, size, -ENOSPC);
     int rc = io_random(&d->geometry.id, sizeof d->geometry.id);
     if (rc)
@@ -396,6 +398,8 @@ static int reserve_data(struct cache_dir *d, unsigned high)
 {
     uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd), used, total;
     uint64_t more = size > held ? size - held : 0;
+    if (atomic_load(&d->resident)) /* a part of the budget is theirs: disk_monitor.c sees to that */
+        return reserve_sparingly(d);
     if (high && cache_dir_usage(d, &used, &total) && used + more > total / 100 * high)
         return reserve_sparingly(d);
     return reserve_both(d);
@@ -413,6 +417,7 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
     if (!d->path)
         return error_no_memory();
     CLEANUP_FD int dir = -1;
+    atomic_store(&d->resident, resident_bytes(path));
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
         rc = cache_dir_open_dir(path, &dir);

@@ -1,0 +1,104 @@
+/* Whole images beside the slots of a cache directory: DIR/resident has a sparse file with an image's bytes, which the
+ * kernel's erofs mounts as it is, without a server. docs/internals/direct.md has the reasons.
+ *
+ *   ROOT-SIZE.filling   is being written; its writer has a lock on it; left by a killed one, it is never read
+ *   ROOT-SIZE           complete, and on disk; mode 0400, immutable
+ *   ROOT-SIZE.bad       a check found other bytes in it; never mounted again
+ *
+ * ROOT is the image's content root, SIZE the size of its chunks: both together check every byte of the file without the
+ * store. A file that somebody has open, a mount of any namespace included, is not removed: the kernel refuses a lease
+ * on it. All functions may be called from any thread, and block for the disk. Errors have a sentence unless they say
+ * otherwise.
+ */
+#ifndef GRANARY_CACHE_RESIDENT_H
+#define GRANARY_CACHE_RESIDENT_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "base/cleanup.h"
+#include "base/digest.h"
+
+#define RESIDENT_DIR "resident"
+/* Whole images take at most so much of a cache directory, as pins do. */
+enum { RESIDENT_SHARE_PERCENT = 75 };
+
+/* Which image. */
+struct resident_id {
+    struct digest content_root;
+    uint64_t size; /* of the image, and the file */
+    uint32_t chunk_size;
+};
+
+/* Whether the kernel can mount files of that cache directory's filesystem. -ENOTSUP: it cannot: tmpfs, overlay and the
+ * like. 0 also where the directory is missing. */
+GR_MUST_CHECK int resident_check_place(const char *dir);
+
+/* Open the complete file of an image below the cache directory dir. *out_fd keeps it from being removed until it is
+ * mounted; the caller closes it. out_path: the file's path, for mount(2). -ENOENT, without a sentence: the image is not
+ * there; -EPERM: another user could have written it; -EBADMSG: it has another size than the image. */
+GR_MUST_CHECK int resident_open(const char *dir, const struct resident_id *id, char out_path[PATH_MAX], int *out_fd);
+
+/* ---- filling ---- */
+
+/* A file that is being written. */
+struct resident_filling {
+    int dir_fd, fd;
+    char name[NAME_MAX + 1], dir[PATH_MAX];
+    struct digest content_root;
+};
+#define RESIDENT_FILLING_NONE                                                                                          \
+    {                                                                                                                  \
+        .dir_fd = -1, .fd = -1                                                                                         \
+    }
+
+/* Begin an empty file of the image's size; what a killed writer left is removed. -EBUSY: another process writes it, or
+ * it is mounted by others; -EEXIST: it is complete already; -ENOTSUP; -EPERM; -ENOSPC and the like. */
+GR_MUST_CHECK int resident_begin(const char *dir, const struct resident_id *id, struct resident_filling *out);
+/* Write bytes, which the caller has checked. Several threads may write different ranges at the same time. */
+GR_MUST_CHECK int resident_write(const struct resident_filling *f, uint64_t off, const void *data, size_t len);
+/* Everything is written: sync the file, and only then give it its name. */
+GR_MUST_CHECK int resident_finish(struct resident_filling *f);
+/* Close it; what is not finished is removed. */
+void resident_release(struct resident_filling *f);
+#define CLEANUP_RESIDENT_FILLING CLEANUP(resident_release) struct resident_filling
+
+/* ---- what is there ---- */
+
+enum resident_state { RESIDENT_COMPLETE, RESIDENT_FILLING, RESIDENT_BAD };
+
+struct resident_entry {
+    char name[NAME_MAX + 1];
+    struct resident_id id;
+    enum resident_state state;
+    uint64_t bytes; /* on disk */
+    int64_t used_s; /* when it was mounted last, or was complete; seconds since 1970 */
+    bool in_use;    /* somebody has it open: a mount, a check, or its writer */
+};
+
+/* Visit the files of dir in no order; names of others are passed over. Returns the visitor's non-zero result. No
+ * directory: nothing is visited. -EPERM and errors of opening it. */
+typedef int resident_visit(void *arg, const struct resident_entry *e);
+GR_MUST_CHECK int resident_each(const char *dir, resident_visit *visit, void *arg);
+
+/* Bytes on disk of all files there, whatever their names; 0 where there are none or they cannot be listed. No
+ * sentence. */
+uint64_t resident_bytes(const char *dir);
+
+/* Remove a file. -EBUSY: it is in use; -ENOENT: it is gone. */
+GR_MUST_CHECK int resident_evict(const char *dir, const char *name);
+
+/* Remove complete files that nobody uses, the one that was mounted the longest ago first, until all together take at
+ * most `most` bytes. `but`: one that stays. *out_left: what they take then. */
+GR_MUST_CHECK int resident_make_room(const char *dir, uint64_t most, const struct digest *but, uint64_t *out_left);
+
+/* Read a complete file from its disk and compare it with its content root. 0: it is good; -EBADMSG: it is not, or
+ * cannot be read, and is never mounted again from now on; -ECANCELED; -ENOENT, -EPERM. progress may be NULL. */
+struct resident_check {
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    void *arg;
+    const volatile int *cancel; /* may be NULL */
+};
+GR_MUST_CHECK int resident_check(const char *dir, const struct resident_entry *e, const struct resident_check *check);
+
+#endif

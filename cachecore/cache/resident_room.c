@@ -1,0 +1,109 @@
+/* Room for whole images within the budget of a directory. The disk monitor gives slabs back, once a second, for what is
+ * there and what is claimed (residents_apply); nothing is written before it has given enough, so the budget holds at
+ * every moment. */
+#include <errno.h>
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cache/cache_internal.h"
+#include "cache/resident.h"
+
+enum { LOOK_US = 100000, STUCK_MS = 30000 /* without a slab given back in that time, none will be */ };
+
+static uint64_t most_of(const struct cache_dir *d)
+{
+    return d->geometry.budget / 100 * RESIDENT_SHARE_PERCENT;
+}
+
+/* Return the first fast directory that is well, as one that could hold the image goes before those that could not;
+ * NULL: none. */
+static struct cache_dir *choose(struct cache *c, uint64_t size)
+{
+    struct cache_dir *found = NULL;
+    for (size_t i = 0; i < c->dir_count; i++) {
+        struct cache_dir *d = c->dirs[i];
+        if (d->media == CACHE_MEDIA_HDD || !cache_dir_fills(d))
+            continue;
+        if (most_of(d) >= size)
+            return d;
+        found = found ? found : d;
+    }
+    return found;
+}
+
+static int say_small(const struct cache_dir *d, uint64_t size, uint64_t others)
+{
+    char image[TEXT_SIZE_MAX], most[TEXT_SIZE_MAX], used[TEXT_SIZE_MAX];
+    return error_set(
+        -ENOSPC,
+        "%s has no room for the whole image of %s: of its budget whole images may take %s, and those in use "
+        "take %s; give a larger cache, or umount them",
+        d->path, text_format_size(size, image), text_format_size(most_of(d), most), text_format_size(others, used));
+}
+
+/* Wait until the monitor has given back what was claimed. */
+static int wait_for_slabs(struct cache *c, const struct cache_dir *d, const volatile int *cancel)
+{
+    unsigned dir = 0;
+    uint32_t before = 0;
+    uint64_t since = clock_now_ms();
+    while (c->dirs[dir] != d)
+        dir++;
+    for (;;) {
+        uint32_t yielded;
+        if (residents_given(c, dir, &yielded))
+            return 0;
+        if (yielded != before)
+            since = clock_now_ms();
+        before = yielded;
+        if (clock_now_ms() - since > STUCK_MS)
+            return error_set(-ENOSPC,
+                             "%s: pinned chunks and index nodes leave too little room for the whole image; unpin some, "
+                             "or give a larger cache",
+                             d->path);
+        if (!cancel_sleep_until(clock_now_us() + LOOK_US, cancel))
+            return cancel_check(cancel);
+    }
+}
+
+int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
+                         const char **out_dir)
+{
+    struct cache_dir *d = choose(c, id->size);
+    uint64_t left = 0, none = 0;
+    if (!d)
+        return error_set(-ENODEV, "this server keeps nothing on a fast disk; give --cache DIR:SIZE");
+    if (most_of(d) < id->size)
+        return say_small(d, id->size, 0);
+    char path[PATH_MAX];
+    CLEANUP_FD int there = -1;
+    if (!resident_open(d->path, id, path, &there)) {
+        *out_dir = d->path;
+        return -EEXIST;
+    }
+    if (!atomic_compare_exchange_strong(&d->claimed, &none, 1))
+        return error_set(-EBUSY, "%s: another image is being written there; try again when it is complete", d->path);
+    int rc = resident_make_room(d->path, most_of(d) - id->size, &id->content_root, &left);
+    if (!rc && left > most_of(d) - id->size)
+        rc = say_small(d, id->size, left);
+    if (!rc) {
+        atomic_store(&d->claimed, left + id->size);
+        rc = wait_for_slabs(c, d, cancel);
+    }
+    if (rc)
+        atomic_store(&d->claimed, 0);
+    else
+        *out_dir = d->path;
+    return rc;
+}
+
+void cache_resident_end(struct cache *c, const char *dir)
+{
+    for (size_t i = 0; i < c->dir_count; i++)
+        if (c->dirs[i]->path == dir) {
+            atomic_store(&c->dirs[i]->resident, resident_bytes(dir)); /* or its slabs would be taken back meanwhile */
+            atomic_store(&c->dirs[i]->claimed, 0);
+        }
+}
