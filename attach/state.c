@@ -91,6 +91,8 @@ static const struct json_text_field texts[] = {TEXT(dir),         TEXT(image),  
                                                TEXT(control),     TEXT(device),    TEXT(device_mark), TEXT(fuse_file),
                                                TEXT(export_name), TEXT(server_dir)};
 
+static const struct json_text_field image_file[] = {TEXT(image_file)}; /* an earlier version has none */
+
 /* A mount point's path is hashed, because it may be longer than a file name and contains slashes. */
 void state_name(const char *dir, struct mount_state *out)
 {
@@ -134,6 +136,8 @@ int state_save(const struct mount_state *s)
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     json_object_set_new(root, "fs", json_string(s->fs));
     json_object_set_new(root, "noexec", json_boolean(s->noexec));
+    if (*s->image_file)
+        json_text_put(root, image_file, 1, s);
     if (s->fenced)
         json_object_set_new(root, "fence", json_string("warmed"));
     if (s->quota)
@@ -166,6 +170,8 @@ static bool decode(const json_t *root, struct mount_state *out)
     out->noexec = json_is_true(json_object_get(root, "noexec"));
     out->quota = (uint64_t)json_integer_value(json_object_get(root, "quota"));
     out->unwarmed = json_object_get(root, "warm");
+    if (json_object_get(root, "image_file") && !json_text_get(root, image_file, 1, out))
+        return false;
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 

@@ -20,7 +20,7 @@ struct mount_state {
     char dir[PATH_MAX];        /* mount point */
     char image[STATE_REF_MAX]; /* the reference as the user gave it */
     struct digest digest, content_root;
-    char method[8];                  /* "nbd", "ublk" or "fuse" */
+    char method[8];                  /* "nbd", "ublk", "fuse" or "direct" */
     char socket[PATH_MAX];           /* the server's; for "fuse" the directory that shows its files */
     char control[PATH_MAX];          /* the server's control socket; empty: unknown */
     char device[32];                 /* "/dev/nbd0", "/dev/ublkb0", "/dev/loop0"; empty: none yet */
@@ -31,6 +31,7 @@ struct mount_state {
     struct process server;           /* that server's supervisor; pid 0: not started by mounts */
     struct process mounter;          /* the process that mounted */
     char fs[8];                      /* "erofs", "ext4" */
+    char image_file[PATH_MAX];       /* for "direct", which has no server: the file that is mounted; else empty */
     bool noexec;
     bool mounted;
     bool fenced;    /* the export has a fence of its own */

@@ -4,6 +4,7 @@
  *
  *   server -> export checked -> metadata cached -> device (nbd + reconnect daemon, ublk, or FUSE + loop)
  *          -> tuned -> mounted -> warmed
+ *   a file with the image's bytes -> mounted (mount_direct.c)
  *
  * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
 #include "attach/mount/mount_internal.h"
@@ -142,6 +143,8 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
     CLEANUP_FD int fd = -1;
     struct mount_config named;
     const struct mount_config *c = &named;
+    if (config->image_file)
+        return mount_direct(config, s);
     int rc = have_server(config, s, &named);
     if (!rc)
         rc = mount_server_warm(c, s);
@@ -215,15 +218,19 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     int rc = resolve_dir(c->dir, &dir);
     if (!rc)
         rc = mount_check_mount_point(dir);
-    if (!rc && c->ublk)
+    if (!rc && !c->image_file && c->ublk)
         rc = device_ublk_available();
-    else if (!rc && !c->fuse)
+    else if (!rc && !c->image_file && !c->fuse)
         rc = device_nbd_available();
     if (rc)
         return rc;
     state_name(dir, out);
     snprintf(out->image, sizeof out->image, "%s", c->image);
-    snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : c->ublk ? "ublk" : "nbd");
+    snprintf(out->method, sizeof out->method, "%s",
+             c->image_file ? "direct"
+             : c->fuse     ? "fuse"
+             : c->ublk     ? "ublk"
+                           : "nbd");
     snprintf(out->fs, sizeof out->fs, "%s", c->fs);
     out->noexec = c->noexec;
     unmount_stale(out->id);
@@ -267,6 +274,8 @@ static int give_keys_locked(struct mount_state *s, const char *image, const stru
     if (strcmp(s->image, image) != 0)
         return error_set(-EBUSY, "%s is mounted on %s; umount it first, or name it like that to replace its keys",
                          s->image, s->dir);
+    if (mount_is_direct(s))
+        return error_set(-EBUSY, "%s is mounted from a file, and needs no keys; umount it first", s->dir);
     if (!*s->export_name)
         return error_set(-EBUSY, "%s was mounted with --socket, and that server has its own keys; umount it first",
                          s->dir);

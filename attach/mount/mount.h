@@ -24,18 +24,20 @@ struct mount_config {
     const char *socket; /* socket of a running server, with fuse its directory; NULL: start or share one */
     const char *const *server_options; /* options for `granary serve` if one is started */
     size_t server_option_count;
-    bool joins;           /* no option of a server was given: that at its usual place is joined, if one runs there */
-    bool starts_none;     /* with joins: where no such server answers, the mount fails */
-    bool fenced;          /* with starts_none: in cache-only mode, beside mounts of that server that are not */
-    uint64_t quota;       /* likewise: bytes of its cache for the image and its other versions; 0: none */
-    bool unwarmed;        /* likewise: the image's metadata is not warmed */
-    bool keeps_nothing;   /* such a server has neither a disk cache nor a memory tier */
-    bool passing;         /* a version of a tag that moves: a server that this mount starts begins without an image, so
-                             that this one can be removed from it again */
-    bool noexec;          /* mount with noexec */
-    bool fuse;            /* FUSE and a loop device instead of kernel nbd */
-    bool ublk;            /* ublk instead; not with fuse */
-    unsigned connections; /* of kernel nbd; 0: the default, 4 */
+    bool joins;         /* no option of a server was given: that at its usual place is joined, if one runs there */
+    bool starts_none;   /* with joins: where no such server answers, the mount fails */
+    bool fenced;        /* with starts_none: in cache-only mode, beside mounts of that server that are not */
+    uint64_t quota;     /* likewise: bytes of its cache for the image and its other versions; 0: none */
+    bool unwarmed;      /* likewise: the image's metadata is not warmed */
+    bool keeps_nothing; /* such a server has neither a disk cache nor a memory tier */
+    bool passing;       /* a version of a tag that moves: a server that this mount starts begins without an image, so
+                           that this one can be removed from it again */
+    bool noexec;        /* mount with noexec */
+    bool fuse;          /* FUSE and a loop device instead of kernel nbd */
+    bool ublk;          /* ublk instead; not with fuse */
+    const char *image_file; /* a file with the image's bytes, which erofs mounts by itself: there is no server, and what
+                               is said of one is ignored; NULL: none */
+    unsigned connections;   /* of kernel nbd; 0: the default, 4 */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };
@@ -51,7 +53,8 @@ bool mount_erofs_fits(void);
  * server_options, joins and starts_none: two servers cannot have one cache. NULL: there is none. */
 const char *mount_server_method(const struct mount_config *config);
 
-/* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. */
+/* Mount read-only, nodev, nosuid. *out: what was made. A failure undoes everything. -ENOTSUP, -ENODEV: with image_file,
+ * this kernel cannot mount it. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
 /* Write the reference, by digest, to what is mounted: the tag may name another image by now. Errors of
@@ -87,6 +90,9 @@ GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 bool mount_is_there(const struct mount_state *s);
 /* state_each, restricted to states of which that is true. */
 int mount_each(state_visit *visit, void *arg);
+
+/* Whether the mount is of a file, and has neither a server nor a device. */
+bool mount_is_direct(const struct mount_state *state);
 
 /* Whether the device is still the one that was attached for this mount. */
 bool mount_device_attached(const struct mount_state *state);

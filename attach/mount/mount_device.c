@@ -139,7 +139,7 @@ int mount_device_make(const struct mount_config *c, struct mount_state *s, int *
 int mount_device_tend(const struct mount_state *s)
 {
     struct keep_state k;
-    if (*s->fuse_file || is_ublk(s) || keep_holder(s->device))
+    if (*s->fuse_file || is_ublk(s) || mount_is_direct(s) || keep_holder(s->device))
         return 0;
     int rc = keep_state_load(s->device, &k);
     return rc ? rc : start_keeper(s, &k);

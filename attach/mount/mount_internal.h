@@ -54,6 +54,9 @@ GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
  * device that others still use is left to detach itself. */
 GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool force);
 
+/* Mount the config's image_file (mount_direct.c). */
+GR_MUST_CHECK int mount_direct(const struct mount_config *config, struct mount_state *s);
+
 /* ---- taking down the parts of a mount, in whatever state they are; nothing here hangs (unmount.c) ---- */
 
 /* Call umount2 with a time limit. Returns 0 also when nothing was mounted. -EBUSY; -ETIMEDOUT, without a sentence. */

@@ -90,6 +90,16 @@ int mountinfo_stacked(const char *path, size_t *out)
     return rc;
 }
 
+bool mountinfo_is_of(const char *path, const char *source)
+{
+    struct libmnt_table *table = mnt_new_table_from_file("/proc/self/mountinfo");
+    struct libmnt_fs *fs = table ? mnt_table_find_target(table, path, MNT_ITER_BACKWARD) : NULL;
+    const char *found = fs ? mnt_fs_get_source(fs) : NULL;
+    bool same = found && !strcmp(found, source);
+    mnt_unref_table(table);
+    return same;
+}
+
 int mountinfo_type(const char *dir, char out[MOUNTINFO_TYPE_MAX])
 {
     struct mountinfo m;

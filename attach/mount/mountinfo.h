@@ -3,6 +3,7 @@
 #ifndef GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 #define GRANARY_ATTACH_MOUNT_MOUNTINFO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -20,6 +21,10 @@ GR_MUST_CHECK int mountinfo_of(const char *dir, struct mountinfo *out);
 /* Return 1 if something is mounted on the directory, *out its device; 0 if nothing is; or -errno. Does not contact the
  * filesystem, whose server may be dead. */
 GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
+
+/* Whether the mount that is seen at a path of this namespace, absolute and without symlinks, is of that source: what
+ * mount(2) was given. */
+bool mountinfo_is_of(const char *path, const char *source);
 
 /* Count the mounts at a path of this namespace, absolute and without symlinks: each covers the one before. -ENOMEM;
  * -EIO: the list cannot be read. */

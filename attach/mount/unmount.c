@@ -33,6 +33,8 @@ static bool is_anothers(const struct mount_state *s)
     struct stat device;
     if (mountinfo_at(s->dir, &mounted) <= 0)
         return false;
+    if (mount_is_direct(s))
+        return !mountinfo_is_of(s->dir, s->image_file);
     return !*s->device || (!stat(s->device, &device) && mounted != device.st_rdev);
 }
 
@@ -58,8 +60,9 @@ int umount_soon(const char *dir, int flags)
 /* Return -EBUSY with a sentence that tells the reason: busy, or the server is stuck or gone. */
 static int unmount_refuse(const struct mount_state *s, int rc)
 {
-    if (rc == -EBUSY && mount_server_answers(s))
-        return error_set(rc, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir, s->dir);
+    if (mount_is_direct(s) || (rc == -EBUSY && mount_server_answers(s)))
+        return error_set(-EBUSY, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir,
+                         s->dir);
     return error_set(
         -EBUSY,
         "%s %s, and %s; start the server again, or have 'granary umount --force %s' end with EIO what reads "
@@ -71,7 +74,8 @@ static int unmount_refuse(const struct mount_state *s, int rc)
 /* Cut the readers off, then unmount; lazily if some process still holds the mount. */
 static int force_umount(struct mount_state *s)
 {
-    log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
+    if (!mount_is_direct(s))
+        log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
     if (mount_device_cut(s))
         log_warning("%s", error_text());
     int rc = -EBUSY;
