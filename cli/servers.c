@@ -264,6 +264,8 @@ int control_target_find(const char *target, char *out, size_t size)
                          target);
     if (rc)
         return rc;
+    if (mount_is_direct(&state))
+        return error_set(-ENOENT, "%s is mounted from the file %s, and has no server", target, state.image_file);
     if (!*state.control)
         return error_set(-ENOENT, "%s is served by %s, which has no control socket beside it", target, state.socket);
     snprintf(out, size, "%s", state.control);

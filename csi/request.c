@@ -187,6 +187,7 @@ static const char *forbidden(const char *key)
                 {"console", "it is the node's, in granary.conf"},
                 {"console-admin-token", "it would read a file of the node"},
                 {"console-token", "it would read a file of the node"},
+                {"direct", "the cache is the node server's, whose files the driver does not mount"},
                 {"env-file", "it would read a file of the node"},
                 {"foreground", "a volume is mounted until it is unstaged"},
                 {"help", "it mounts nothing"},

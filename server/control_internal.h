@@ -10,6 +10,7 @@
  *                                             out, for GET export too
  *    POST /warm?export=NAME&what=WHAT         fetch into the cache an image's metadata, all of it, or the files, globs
  *                                             or trace in the request's body; dry=1: only report what is missing
+ *    POST /resident?export=NAME               write the whole image beside the cache, for mounts without a server
  *    GET /trace?export=NAME                   stream the chunks read from now on, in the order of first touch
  *    POST /trace/end?export=NAME              end that recording
  *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added. A body with S3
@@ -25,7 +26,7 @@
  *
  *    control.c --> control_routes.c --> a document: metrics.c, control_status.c (rates: history.c)
  *                         `--> a job, control_job.c: control_cache.c, control_warm.c, control_trace.c,
- *                                                    control_exports.c
+ *                                                    control_exports.c, control_resident.c
  */
 #ifndef GRANARY_SERVER_CONTROL_INTERNAL_H
 #define GRANARY_SERVER_CONTROL_INTERNAL_H
@@ -181,6 +182,22 @@ GR_MUST_CHECK int control_warm_prepare(struct stack *stack, const struct control
  */
 int control_warm_run(struct control_job *job, void *warm);
 void control_warm_free(void *warm);
+
+/* ---- whole images: control_resident.c ---- */
+
+/* Write an export's whole image to a file beside the cache, which `granary mount --direct` mounts (cache/resident.h).
+ */
+struct control_resident;
+
+/* The export is found as control_export_find does. */
+GR_MUST_CHECK int control_resident_prepare(struct stack *stack, const char *export, const char *digest,
+                                           struct control_resident **out);
+/* Lines:
+ *   progress  {bytes_done, bytes_total} of the image
+ *   resident  at the end: {export, digest, directory, size, bytes (written now; 0: it was there)}
+ */
+int control_resident_run(struct control_job *job, void *resident);
+void control_resident_free(void *resident);
 
 /* ---- recording: control_trace.c ---- */
 

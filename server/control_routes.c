@@ -158,6 +158,17 @@ static int answer_warm(struct request *r, const struct route *route)
     return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_warm_run, warm, control_warm_free);
 }
 
+static int answer_resident(struct request *r, const struct route *route)
+{
+    const char *export = NULL, *digest = NULL;
+    const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
+    struct control_resident *resident;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_resident_prepare(r->routes->stack, export, digest, &resident);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, "", control_resident_run, resident, control_resident_free);
+}
+
 static int answer_trace(struct request *r, const struct route *route)
 {
     const char *export = NULL, *digest = NULL;
@@ -296,6 +307,7 @@ static const struct route table[] = {
     {"/cache/pin", MHD_HTTP_METHOD_POST, answer_bulk_operation, {.operation = CONTROL_PIN}, NULL, 0},
     {"/cache/unpin", MHD_HTTP_METHOD_POST, answer_bulk_operation, {.operation = CONTROL_UNPIN}, NULL, 0},
     {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
+    {"/resident", MHD_HTTP_METHOD_POST, answer_resident, {0}, NULL, 0},
     {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
     {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, S3_KEYS_TEXT_MAX},

@@ -3,7 +3,7 @@
 
 _granary_verbs="build join images inspect ls index diff verify export copy tag sign rm gc unnest serve mount umount keep upgrade status top cache warm trace leave config doctor bench help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --console --console-token --console-admin-token --l2 --peer-listen --peer-key --peer-tls --peer-keep --trust --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
-_granary_cache_commands="ls evict pin fsck simulate"
+_granary_cache_commands="ls evict pin fsck resident simulate"
 _granary_trace_commands="record"
 _granary_config_commands="show check"
 
@@ -28,7 +28,7 @@ _granary_options() {
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --ublk --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --ublk --fuse --mkdir --foreground --follow --poll --keep-versions --hook --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --direct --ublk --fuse --mkdir --foreground --follow --poll --keep-versions --hook --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;
@@ -38,13 +38,14 @@ _granary_options() {
         "cache evict") echo "--all --pinned --control --json --quiet";;
         "cache pin") echo "--off --all --control --json --quiet";;
         "cache fsck") echo "--repair --jobs --json --quiet";;
+        "cache resident") echo "--check --evict --evict-all --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;
         "config check") echo "";;
         doctor) echo "--write --bundle --endpoint --timeout --json";;
         bench) echo "--seconds --endpoint --timeout --json";;
-        warm) echo "--metadata --all --files-from --path --trace --image --export --bwlimit --cluster --dry-run --json --quiet";;
+        warm) echo "--metadata --all --resident --files-from --path --trace --image --export --bwlimit --cluster --dry-run --json --quiet";;
         leave) echo "--wait --json";;
         help) echo "--all";;
     esac

@@ -1,5 +1,5 @@
-/* granary cache COMMAND. The commands ls, evict and pin talk to a server, and are here; fsck and simulate, which need
- * none, have their own files.
+/* granary cache COMMAND. The commands ls, evict and pin talk to a server, and are here; fsck, resident and simulate,
+ * which need none, have their own files.
  *
  *   NAME[:GLOB] | NAME GLOB   an export of the server of --control;
  *                             or a mount point: that says the server, too
@@ -349,8 +349,13 @@ static const struct verb verb_cache_pin = {
 
 static const struct option_row no_rows[] = {{0}};
 
-static const struct verb *const commands[] = {&verb_cache_ls,   &verb_cache_evict,    &verb_cache_pin,
-                                              &verb_cache_fsck, &verb_cache_simulate, NULL};
+static const struct verb *const commands[] = {&verb_cache_ls,
+                                              &verb_cache_evict,
+                                              &verb_cache_pin,
+                                              &verb_cache_fsck,
+                                              &verb_cache_resident,
+                                              &verb_cache_simulate,
+                                              NULL};
 
 const struct verb verb_cache = {
     .name = "cache",

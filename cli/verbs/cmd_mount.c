@@ -38,11 +38,6 @@
 
 enum { TIMEOUT_MAX_S = 3600, DEAD_MAX_S = 30 * 24 * 3600 };
 
-static bool keep_times_given(const struct keep_times *t)
-{
-    return t->timeout_s != UINT64_MAX || t->dead_s != UINT64_MAX;
-}
-
 /* CLI_USAGE, with a sentence: a time is out of range. --nbd-timeout 0 would mean "no timeout" to the kernel;
  * --dead-timeout 0 means that reads fail at once. */
 static int keep_times_check(const struct keep_times *t)
@@ -64,6 +59,8 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
+    {OPTION_SWITCH, 0, "direct", NULL, AT(direct),
+     "from a file with the whole image, without a server (Linux 6.12 and later); the first mount writes it"},
     {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk), "ublk, or nothing; no: kernel nbd, else FUSE, also where ublk is there"},
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has ublk or nbd"},
     {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
@@ -112,11 +109,12 @@ static void own_keys_release(struct own_keys *k)
 #define CLEANUP_OWN_KEYS CLEANUP(own_keys_release) struct own_keys
 
 /* Mount, print, and stay if asked to. A process that stays with the mount does not keep the keys. */
-static int attach(const struct mount_values *v, const struct invocation *inv, const struct mount_resolved *image,
+static int attach(struct mount_values *v, const struct invocation *inv, struct mount_resolved *image,
                   struct own_keys *keys, const string_list *words)
 {
     struct mount_state state;
-    int rc = mount_make(v, image, words, inv->operands[1], &state);
+    int rc = v->direct == SWITCH_YES ? mount_make_direct(v, image, words, inv->operands[1], &state)
+                                     : mount_make(v, image, words, inv->operands[1], &state);
     own_keys_wipe(keys);
     if (!rc)
         rc = mount_print(v, &state, NULL);
@@ -128,6 +126,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 
 /* What the [mount] section of the configuration file may say. */
 const struct option_row mount_config_rows[] = {
+    {OPTION_SWITCH, 0, "direct", NULL, AT(direct), "as --direct, where it is possible"},
     {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk), "as --ublk"},
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "as --fuse"},
     {OPTION_NUMBER, 0, "connections", "N", offsetof(struct mount_values, connections), 1, 64, "as --connections"},
@@ -159,6 +158,16 @@ int mount_check_config(const struct config *c)
     return mount_read_config(c, &unused);
 }
 
+/* Return an option that goes without --direct; NULL: none. A server that is joined has a cache of its own somewhere. */
+static const char *without_direct(const struct mount_values *v)
+{
+    return v->follow               ? "--follow"
+           : v->socket             ? "--socket"
+           : v->join == SWITCH_YES ? "--join"
+           : v->keys_file          ? "--keys"
+                                   : NULL;
+}
+
 /* Read the configuration file for what the command line does not say. A server that is joined has its own settings; the
  * keys that are trusted hold for this command all the same (pinner_init). */
 static int take_config(struct mount_values *v, struct mount_values *out_file)
@@ -172,20 +181,10 @@ static int take_config(struct mount_values *v, struct mount_values *out_file)
         v->noexec = out_file->noexec;
     if (!v->join)
         v->join = out_file->join;
+    v->direct_must = v->direct == SWITCH_YES;
+    if (!v->direct && !without_direct(v))
+        v->direct = out_file->direct;
     return 0;
-}
-
-/* Settings of kernel nbd hold for it alone: other mounts go without. */
-void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file)
-{
-    if (v->ublk == SWITCH_YES || v->fuse == SWITCH_YES)
-        return;
-    if (!v->connections)
-        v->connections = file->connections;
-    if (v->times.timeout_s == UINT64_MAX)
-        v->times.timeout_s = file->times.timeout_s;
-    if (v->times.dead_s == UINT64_MAX)
-        v->times.dead_s = file->times.dead_s;
 }
 
 int need_root(const char *verb)
@@ -193,70 +192,8 @@ int need_root(const char *verb)
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
 }
 
-/* Return an option that was given and needs kernel nbd; NULL: none. */
-static const char *needs_nbd(const struct mount_values *v)
-{
-    return v->socket                     ? "--socket"
-           : v->connections              ? "--connections"
-           : keep_times_given(&v->times) ? "--nbd-timeout, --dead-timeout"
-                                         : NULL;
-}
-
-/* Whether the server that this mount is to share or join, if one is there, is for ublk. A mount that only joins may not
- * start one. */
-static bool suits_ublk(const struct mount_values *v, const string_list *words)
-{
-    const struct mount_config config = {.server_options = (const char *const *)words->items,
-                                        .server_option_count = words->len,
-                                        .joins = v->joins,
-                                        .starts_none = v->join == SWITCH_YES};
-    const char *there = mount_server_method(&config);
-    return there ? !strcmp(there, "ublk") : !config.starts_none;
-}
-
-/* Take ublk where this machine has it. */
-static void choose_ublk(struct mount_values *v, const string_list *words)
-{
-    int rc = device_ublk_probe();
-    if (!rc && suits_ublk(v, words))
-        v->ublk = SWITCH_YES;
-    else if (rc == -ENODEV)
-        log_debug("no ublk: %s", error_text());
-    else if (rc)
-        log_info("no ublk: %s", error_text());
-}
-
-/* What was asked for, on the command line or else in the configuration file; else ublk, kernel nbd or FUSE, the first
- * that this machine has. Options and settings of kernel nbd ask for that. */
-static int choose_method(struct mount_values *v, const struct mount_values *file, const string_list *words)
-{
-    struct error none;
-    if (!v->ublk && !v->fuse && !needs_nbd(v)) {
-        v->ublk = file->ublk;
-        v->fuse = file->fuse;
-    }
-    if (v->ublk == SWITCH_YES)
-        return device_ublk_probe();
-    if (!v->ublk && v->fuse != SWITCH_YES && !needs_nbd(v) && !needs_nbd(file))
-        choose_ublk(v, words);
-    if (v->ublk == SWITCH_YES)
-        return 0;
-    int rc = v->fuse == SWITCH_YES ? 0 : device_nbd_available();
-    if (!rc)
-        return 0;
-    const char *wish = needs_nbd(v);
-    error_take(&none, rc);
-    if (wish)
-        return error_set(rc, "%s; FUSE would do without, but %s needs kernel nbd", none.text, wish);
-    if (access("/dev/fuse", F_OK))
-        return error_set(rc, "%s, and no /dev/fuse to mount by FUSE instead (modprobe fuse)", none.text);
-    log_info("%s: mounting by FUSE", none.text);
-    v->fuse = SWITCH_YES;
-    return 0;
-}
-
 /* Resolve with this mount's own keys if it has some: what others' have read, in tables, does not count then. */
-static int resolve_and_attach(const struct mount_values *v, const struct invocation *inv, struct own_keys *keys,
+static int resolve_and_attach(struct mount_values *v, const struct invocation *inv, struct own_keys *keys,
                               const string_list *words)
 {
     CLEANUP_PINNER pinner;
@@ -270,7 +207,7 @@ static int resolve_and_attach(const struct mount_values *v, const struct invocat
         rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
     if (!rc)
         rc = resolver_hand(pinner.resolver, &resolved);
-    const struct mount_resolved image = {
+    struct mount_resolved image = {
         .pin = &pin, .manifest = &manifest, .table = &resolved, .keys = keys->keys ? &keys->text : NULL};
     return rc ? rc : attach(v, inv, &image, keys, words);
 }
@@ -368,6 +305,8 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse == SWITCH_YES && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
+    if (v->direct_must && without_direct(v))
+        return options_exclude("--direct", without_direct(v), "there a mount needs its server");
     if (v->ublk == SWITCH_YES && v->fuse == SWITCH_YES)
         return options_exclude("--ublk", "--fuse", "a mount has one device");
     if (v->ublk == SWITCH_YES && keep_times_given(&v->times))
@@ -390,10 +329,9 @@ static int run_mount(const struct invocation *inv)
         rc = io_mkdirs(inv->operands[1]);
     if (!rc && !mount_follow_continues(v, inv->operands[1]))
         rc = mount_check_dir(inv->operands[1]);
-    if (!rc)
-        rc = choose_method(v, &file, &words);
-    if (!rc)
-        mount_take_nbd_config(v, &file);
+    v->file = &file;
+    if (!rc && v->direct != SWITCH_YES) /* a direct mount needs none of them */
+        rc = mount_choose_method(v, &words);
     if (rc)
         return rc;
     return v->follow ? mount_follow(v, inv, &words) : resolve_and_attach(v, inv, &keys, &words);

@@ -20,15 +20,27 @@ struct mount_values {
     uint64_t connections;
     struct keep_times times;
     const char *env_file, *keys_file;
-    enum option_switch ublk, fuse, join, noexec;
+    enum option_switch direct, ublk, fuse, join, noexec;
     bool mkdir, foreground, json, follow;
     uint64_t poll_s, keep_versions; /* of --follow; 0: not given */
     const char *hook;
-    bool joins;     /* no option: none of the server's was given, or it may join alone */
-    bool fenced;    /* no option: --fence of a mount that only joins, which is of this mount alone */
-    uint64_t quota; /* likewise of --quota, in bytes; 0: none */
-    bool unwarmed;  /* likewise: --warm none */
+    const struct mount_values *file; /* no option: what the configuration file says */
+    bool direct_must;                /* no option: --direct was given, so what prevents it is an error */
+    bool joins;                      /* no option: none of the server's was given, or it may join alone */
+    bool fenced;                     /* no option: --fence of a mount that only joins, which is of this mount alone */
+    uint64_t quota;                  /* likewise of --quota, in bytes; 0: none */
+    bool unwarmed;                   /* likewise: --warm none */
 };
+
+/* Whether any of them was given. */
+bool keep_times_given(const struct keep_times *t);
+
+/* ---- by which way (mount_choose.c) ---- */
+
+/* Choose what was asked for, on the command line or else in the configuration file; else ublk, kernel nbd or FUSE, the
+ * first that this machine has; a line of the log says why it is FUSE. Options and settings of kernel nbd ask for that.
+ * words: the options of the server that would be started. Errors of what was asked for. */
+GR_MUST_CHECK int mount_choose_method(struct mount_values *v, const string_list *words);
 
 /* ---- from an image to a mount (mount_make.c) ---- */
 
@@ -38,6 +50,7 @@ struct mount_resolved {
     const struct manifest *manifest;
     const struct bytes *table; /* resolver_hand's */
     const struct bytes *keys;  /* S3 keys of the mount's own; NULL: the server's */
+    const char *file;          /* its bytes beside the cache, complete; NULL: to be mounted by a server */
 };
 
 /* Mount it on a directory. words: the options for `granary serve`. *out: what was made; a failure undoes everything. */
@@ -47,6 +60,15 @@ GR_MUST_CHECK int mount_make(const struct mount_values *v, const struct mount_re
 /* Print what was made, as text or JSON. followed: the directory whose version this is; NULL: none. */
 GR_MUST_CHECK int mount_print(const struct mount_values *v, const struct mount_state *s,
                               const struct follow_state *followed);
+
+/* ---- --direct (mount_direct.c) ---- */
+
+/* Mount the image from its file beside the cache, where that is complete. Else mount it by a server, and have a process
+ * in the background ask that server to write the file, for the next mount. -ENOTSUP, -EINVAL and the like, with
+ * --direct: neither is possible here; where only the configuration file asks for it, a line of the log says so, and a
+ * server serves the mount. */
+GR_MUST_CHECK int mount_make_direct(struct mount_values *v, struct mount_resolved *image, const string_list *words,
+                                    const char *dir, struct mount_state *out);
 
 /* ---- --follow (mount_follow.c) ---- */
 

@@ -394,6 +394,46 @@ static int show_or_complain(const struct node_server *server, const char *target
     return health;
 }
 
+/* ---- mounts without a server ---- */
+
+/* Show a mount of a file. json: collects them; NULL: print. */
+static void show_direct(const struct mount_state *s, json_t *json)
+{
+    char digest[PRINT_DIGEST_MAX];
+    if (json) {
+        json_array_append_new(json,
+                              json_pack("{s:o,s:o,s:s,s:o}", "dir", json_lossy(s->dir), "image", json_lossy(s->image),
+                                        "digest", print_digest(&s->digest, digest), "file", json_lossy(s->image_file)));
+        return;
+    }
+    print_text(s->dir);
+    printf("  ");
+    print_text(s->image);
+    printf(", %s\n    mounted without a server from ", print_digest(&s->digest, digest));
+    print_text(s->image_file);
+    putchar('\n');
+}
+
+static int visit_direct(void *arg, const struct mount_state *s)
+{
+    if (mount_is_direct(s))
+        show_direct(s, arg);
+    return 0;
+}
+
+static int find_direct(void *arg, const struct mount_state *s)
+{
+    return mount_is_direct(s);
+}
+
+/* Nothing can be out of order between a file and its readers that the kernel would not tell these. */
+static int show_direct_target(const struct mount_state *s, const struct status_values *v)
+{
+    json_t *all = v->json ? json_array() : NULL;
+    show_direct(s, all);
+    return all ? print_json(json_pack("{s:o}", "direct", all)) : CLI_DONE;
+}
+
 /* Show every server of this machine. Returns the worst exit status. */
 static int show_all(const struct node_servers *n, const struct status_values *v)
 {
@@ -405,10 +445,13 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
         int health = show_or_complain(&n->found.items[i], NULL, v, all);
         worst = GR_MAX(worst, health);
     }
-    int rc = all ? print_json(json_pack("{s:o}", "servers", all)) : 0;
+    json_t *direct = v->json ? json_array() : NULL;
+    bool some = mount_each(find_direct, NULL) > 0;
+    (void)!mount_each(visit_direct, direct);
+    int rc = all ? print_json(json_pack("{s:o,s:o}", "servers", all, "direct", direct)) : 0;
     if (rc)
         return rc;
-    if (!n->found.len)
+    if (!n->found.len && !some)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
@@ -422,6 +465,9 @@ static int cmd_status_run(const struct invocation *inv)
     char control[PATH_MAX];
     if (inv->operand_count) {
         const char *target = inv->operands[0];
+        struct mount_state state;
+        if (!mount_find(target, &state) && mount_is_direct(&state) && mount_is_there(&state))
+            return show_direct_target(&state, inv->values);
         int rc = control_target_find(target, control, sizeof control);
         return rc ? rc : show_or_complain(&(struct node_server){.control = control}, target, inv->values, NULL);
     }

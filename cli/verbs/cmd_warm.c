@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "cli/servers.h"
 #include "cli/verbs/verbs.h"
+#include "cli/verbs/warm_resident.h"
 #include "format/image_ref.h"
 #include "format/trace.h"
 #include "imagebuild/imagebuild.h"
@@ -29,7 +30,7 @@
 enum { LIST_MAX = 64 << 20 }; /* bytes of names, or of a trace */
 
 struct warm_values {
-    bool metadata, all, nul, dry, cluster, json, quiet;
+    bool metadata, all, resident, nul, dry, cluster, json, quiet;
     const char *files_from, *trace, *image, *export, *bwlimit;
     struct option_list globs;
 };
@@ -39,6 +40,8 @@ struct warm_values {
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "metadata", NULL, AT(metadata), "the filesystem's metadata alone"},
     {OPTION_FLAG, 0, "all", NULL, AT(all), "the whole image"},
+    {OPTION_FLAG, 0, "resident", NULL, AT(resident),
+     "write the whole image beside the cache, for 'granary mount --direct'"},
     {OPTION_TEXT, 0, "files-from", "FILE", AT(files_from), "the files FILE names, in that order; -: standard input"},
     {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
     {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
@@ -311,7 +314,10 @@ static int warm_by_control(const struct warm_values *v, const char *target)
     if (v->image)
         return warm_image(v, control, &list);
     control_target_mounted(v->export ? NULL : target, &m);
-    return warm_export(v, control, *m.export ? m.export : v->export, *m.digest ? m.digest : NULL, &list);
+    const char *export = *m.export ? m.export : v->export, *digest = *m.digest ? m.digest : NULL;
+    if (v->resident)
+        return warm_resident(&(struct warm_resident){control, export, digest, v->quiet, v->json});
+    return warm_export(v, control, export, digest, &list);
 }
 
 /* ---- by NBD ---- */
@@ -392,12 +398,15 @@ static int cmd_warm_run(const struct invocation *inv)
     const struct warm_values *v = inv->values;
     const char *target = inv->operand_count ? inv->operands[0] : NULL;
     uint64_t bwlimit = 0;
-    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
-        return options_wrong("give one of --metadata, --all, --files-from, --path and --trace");
+    if (v->metadata + v->all + v->resident + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1)
+        return options_wrong("give one of --metadata, --all, --resident, --files-from, --path and --trace");
     if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &bwlimit))
         return CLI_USAGE;
     if (v->nul && !v->files_from)
         return options_wrong("-0 goes with --files-from");
+    if (v->resident && (v->image || v->dry || v->cluster || v->bwlimit || is_nbd(target)))
+        return options_wrong("--resident is for an export of a server on this machine, without --image, --bwlimit, "
+                             "--cluster and --dry-run");
     if (v->image && v->export)
         return options_exclude("--image", "--export", "the image gets an export of its own");
     return is_nbd(target) ? warm_by_nbd(v, target, bwlimit) : warm_by_control(v, target);

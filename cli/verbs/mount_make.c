@@ -48,12 +48,12 @@ static int print_mounted_json(const struct mount_state *s, const struct follow_s
 {
     char current[PATH_MAX], version[PATH_MAX];
     json_t *caches = caches_of(s);
-    json_t *made =
-        json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir", json_lossy(followed ? followed->dir : s->dir),
-                  "image", json_lossy(s->image), "digest", print_json_digest(&s->digest), "content_root",
-                  print_json_digest(&s->content_root), "method", s->method, "device", s->device, "socket",
-                  json_lossy(s->socket), "control", json_lossy(s->control), "server_pid", (json_int_t)s->server.pid,
-                  "caches", caches ? caches : json_null());
+    json_t *made = json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:o}", "dir",
+                             json_lossy(followed ? followed->dir : s->dir), "image", json_lossy(s->image), "digest",
+                             print_json_digest(&s->digest), "content_root", print_json_digest(&s->content_root),
+                             "method", s->method, "device", mount_is_direct(s) ? s->image_file : s->device, "socket",
+                             json_lossy(s->socket), "control", json_lossy(s->control), "server_pid",
+                             (json_int_t)s->server.pid, "caches", caches ? caches : json_null());
     if (made && followed) {
         snprintf(current, sizeof current, "%.*s/current", PATH_MAX - 16, followed->dir);
         json_object_set_new(made, "current", json_lossy(current));
@@ -68,6 +68,10 @@ int mount_print(const struct mount_values *v, const struct mount_state *s, const
     if (v->json)
         return print_mounted_json(s, followed);
     const char *method = !strcmp(s->method, "nbd") ? "kernel nbd" : !strcmp(s->method, "ublk") ? "ublk" : "FUSE";
+    if (mount_is_direct(s)) {
+        printf("%s is mounted on %s (from %s, without a server)\n", s->image, s->dir, s->image_file);
+        return 0;
+    }
     if (followed)
         printf("%s is followed on %s/current; this version is %s (%s, %s)\n", s->image, followed->dir,
                follow_version_link(followed, &s->digest, version), method, s->device);
@@ -122,6 +126,7 @@ int mount_make(const struct mount_values *v, const struct mount_resolved *image,
                                   .noexec = v->noexec == SWITCH_YES,
                                   .fuse = v->fuse == SWITCH_YES,
                                   .ublk = v->ublk == SWITCH_YES,
+                                  .image_file = image->file,
                                   .connections = (unsigned)v->connections,
                                   .timeout_s = DEVICE_NBD_TIMEOUT_S,
                                   .dead_s = DEVICE_NBD_DEAD_S,

@@ -16,7 +16,7 @@ extern const struct verb verb_build, verb_join, verb_images, verb_inspect, verb_
     verb_doctor, verb_bench, verb_help;
 
 /* The commands of `granary cache` that have files of their own. */
-extern const struct verb verb_cache_fsck, verb_cache_simulate;
+extern const struct verb verb_cache_fsck, verb_cache_resident, verb_cache_simulate;
 
 /* The settings of [mount] in the configuration file, ended by OPTION_END, and a check of that section: CLI_USAGE, with
  * a sentence. */

@@ -1,0 +1,204 @@
+/* granary cache resident DIR...: lists the whole images beside the slots of cache directories, checks them, removes
+ * them. It works on files alone, beside a running server or without one (cache/resident.h). */
+#include <errno.h>
+#include <linux/ioprio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "attach/attach.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/vec.h"
+#include "cache/resident.h"
+#include "cli/verbs/verbs.h"
+
+struct resident_values {
+    bool check, all, json, quiet;
+    const char *evict;
+};
+
+#define AT(field) offsetof(struct resident_values, field), 0, 0
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "read every byte and compare it with the image; slowly, behind others"},
+    {OPTION_TEXT, 0, "evict", "ROOT", AT(evict), "remove the image whose content root begins so, if nobody uses it"},
+    {OPTION_FLAG, 0, "evict-all", NULL, AT(all), "remove every one that nobody uses"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+typedef VEC(struct resident_entry) entries;
+
+/* One directory's files, copied: removing changes the directory that resident_each walks. */
+static int collect(void *arg, const struct resident_entry *e)
+{
+    entries *all = arg;
+    return vec_push(all, *e) ? error_no_memory() : 0;
+}
+
+/* Where a file is mounted, as far as this machine's states tell: not in containers. */
+struct places {
+    const char *file;
+    json_t *dirs;
+};
+
+static int add_place(void *arg, const struct mount_state *s)
+{
+    const struct places *p = arg;
+    if (mount_is_direct(s) && !strcmp(s->image_file, p->file))
+        json_array_append_new(p->dirs, json_lossy(s->dir));
+    return 0;
+}
+
+static json_t *places_of(const char *dir, const struct resident_entry *e)
+{
+    char file[PATH_MAX];
+    struct places p = {file, json_array()};
+    CLEANUP_FREE char *absolute = realpath(dir, NULL);
+    snprintf(file, sizeof file, "%.*s/" RESIDENT_DIR "/%s", PATH_MAX / 2, absolute ? absolute : dir, e->name);
+    if (mount_each(add_place, &p))
+        log_debug("where %s is mounted is not known: %s", file, error_text());
+    return p.dirs;
+}
+
+static const char *const states[] = {"complete", "filling", "bad"};
+
+/* Print a file, or add it to the JSON. verdict: of a check; NULL: none. */
+static void show(const char *dir, const struct resident_entry *e, const char *verdict, json_t *into)
+{
+    char size[TEXT_SIZE_MAX], hex[DIGEST_HEX_SIZE];
+    json_t *places = places_of(dir, e), *place;
+    size_t i;
+    digest_hex(&e->id.content_root, hex);
+    if (into) {
+        json_t *object =
+            json_pack("{s:o,s:s,s:s,s:I,s:I,s:b,s:o,s:o}", "directory", json_lossy(dir), "content_root", hex, "state",
+                      states[e->state], "size", (json_int_t)e->id.size, "bytes", (json_int_t)e->bytes, "in_use",
+                      e->in_use, "used", print_json_time(e->used_s), "mounts", json_incref(places));
+        if (verdict)
+            json_object_set_new(object, "check", json_lossy(verdict));
+        json_array_append_new(into, object);
+    } else {
+        printf("%s %9s  %s%s%s%s", hex, text_format_size(e->bytes, size), states[e->state], e->in_use ? ", in use" : "",
+               verdict ? ", " : "", verdict ? verdict : "");
+        json_array_foreach(places, i, place)
+        {
+            printf("%s", i ? ", " : ", mounted on ");
+            print_text(json_string_value(place));
+        }
+        putchar('\n');
+    }
+    json_decref(places);
+}
+
+static void draw(void *arg, uint64_t done, uint64_t total)
+{
+    progress_update(arg, &(struct progress_state){.phase = "checking", .bytes_done = done, .bytes_total = total});
+}
+
+/* Check one file. A bad one is reported on standard error at once, and ends nothing. */
+static int check_one(const char *dir, const struct resident_entry *e, const struct resident_values *v,
+                     const char **out_verdict, unsigned *bad)
+{
+    struct progress progress;
+    progress_init(&progress, "cache resident", v->quiet);
+    const struct resident_check check = {.progress = draw, .arg = &progress, .cancel = interrupt_watch()};
+    int rc = resident_check(dir, e, &check);
+    progress_end(&progress);
+    *out_verdict = rc ? "NOT sound" : "sound";
+    if (rc != -EBADMSG)
+        return rc;
+    fprintf(stderr, "granary: cache resident: %s\n", error_text());
+    ++*bad;
+    return 0;
+}
+
+/* Whether --evict or --evict-all means the file. */
+static bool is_meant(const struct resident_values *v, const struct resident_entry *e)
+{
+    return v->all || (v->evict && !strncmp(e->name, v->evict, strlen(v->evict)));
+}
+
+/* Remove what is meant. With --evict-all, what is in use stays without an error. */
+static int evict_one(const char *dir, const struct resident_entry *e, const struct resident_values *v, uint64_t *gone)
+{
+    int rc = resident_evict(dir, e->name);
+    if (rc == -EBUSY && v->all) {
+        log_info("%s", error_text());
+        return 0;
+    }
+    *gone += !rc;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* List, check or evict in one directory. */
+static int work_in(const char *dir, const struct resident_values *v, json_t *into, unsigned *bad, uint64_t *gone)
+{
+    entries all = {0};
+    int rc = resident_each(dir, collect, &all);
+    for (size_t i = 0; !rc && i < all.len; i++) {
+        const struct resident_entry *e = &all.items[i];
+        const char *verdict = NULL;
+        if (v->evict || v->all) {
+            rc = is_meant(v, e) ? evict_one(dir, e, v, gone) : 0;
+            continue;
+        }
+        if (v->check && e->state == RESIDENT_COMPLETE)
+            rc = check_one(dir, e, v, &verdict, bad);
+        if (!rc)
+            show(dir, e, verdict, into);
+    }
+    vec_release(&all);
+    return rc;
+}
+
+/* A check gives way to every other reader of the disk. */
+static void stand_back(void)
+{
+    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+    (void)setpriority(PRIO_PROCESS, 0, 19);
+}
+
+static int cmd_cache_resident_run(const struct invocation *inv)
+{
+    const struct resident_values *v = inv->values;
+    unsigned bad = 0;
+    uint64_t gone = 0;
+    int rc = 0;
+    if (v->check + v->all + (v->evict != NULL) > 1)
+        return options_wrong("give one of --check, --evict and --evict-all");
+    if (v->evict && (strlen(v->evict) < 8 || strspn(v->evict, "0123456789abcdef") != strlen(v->evict)))
+        return options_wrong("--evict takes the first digits of a content root, eight at least");
+    json_t *into = v->json ? json_array() : NULL;
+    if (v->check)
+        stand_back();
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = work_in(inv->operands[i], v, into, &bad, &gone);
+    if (!rc && v->json)
+        rc = print_json(json_pack("{s:O,s:I,s:b}", "images", into, "evicted", (json_int_t)gone, "ok", !bad));
+    json_decref(into);
+    if (!rc && v->evict && !gone)
+        rc = error_set(-ENOENT, "no image's content root begins with %s; 'granary cache resident %s' lists them",
+                       v->evict, inv->operands[0]);
+    return !rc && bad ? error_set(-EBADMSG, "%u image%s bad", bad, bad == 1 ? " was" : "s were") : rc;
+}
+
+const struct verb verb_cache_resident = {
+    .name = "cache resident",
+    .operands = "DIR...",
+    .min_operands = 1,
+    .max_operands = 16,
+    .summary = "List, check or remove the whole images beside a cache",
+    .details =
+        "'granary mount --direct' mounts these. An image that is mounted, in any container, is not removed. One\n"
+        "that --check finds bad is never mounted again; a mount of it that is there is named, and should be\n"
+        "mounted again. Exit code 1 when any was bad.",
+    .options = rows,
+    .values_size = sizeof(struct resident_values),
+    .run = cmd_cache_resident_run,
+};
