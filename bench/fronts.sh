@@ -1,9 +1,10 @@
 #!/bin/bash
 # fronts.sh [FILES]: what lies between a cached image and the readers of its mount. FILES (20,000) small files of 2 GB,
-# read whole in a shuffled order by 8 processes, data out of the page cache, metadata in it. Every one but `local` is
-# erofs on a direct-I/O loop device:
+# read whole in a shuffled order by 8 processes, data out of the page cache, metadata in it. Every one but `local` and
+# `direct` is erofs on a direct-I/O loop device:
 #
 #   local      the files themselves, in a directory of this disk
+#   direct     `granary mount --direct`, the whole image beside its cache: Linux 6.12 or later
 #   granary    `granary mount --fuse`, its SSD cache warm
 #   nbdfuse    nbdfuse (64 connections) over nbdkit with the plugin (4 threads each), the same cache
 #   file       the same over nbdkit's file plugin and the image as a file
@@ -16,8 +17,8 @@
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-20000}
 READER=$GRANARY_BUILD/bench/epoch-reader
-contenders=${CONTENDERS:-local granary nbdfuse file loop}
-CACHE=${CACHE:-$W/cache:4G}
+contenders=${CONTENDERS:-local direct granary nbdfuse file loop}
+CACHE=${CACHE:-$W/cache:5G} # twice the image: in slots, and whole
 read -ra options <<<"${CACHE_OPTIONS:-}"
 
 data=$(data_set "$files" 200)
@@ -32,16 +33,18 @@ mkdir -p "$W/mnt" "$W/front"
 extra_cleanup() {
     ! mountpoint -q "$W/mnt" || "$GRANARY" umount "$W/mnt" 2>/dev/null || umount "$W/mnt"
     umount "$W/front" 2>/dev/null
+    "$GRANARY" cache resident "${CACHE%:*}" --evict-all -q 2>/dev/null
 }
 mount_it() { "${PREFIX[@]}" "$GRANARY" mount --fuse --json --cache "$CACHE" "${options[@]/#/--}" "$image" "$W/mnt" >"$W/mounted"; }
 mount_it
 "$GRANARY" warm -q "$W/mnt" --all >&2
+[[ " $contenders " != *" direct "* ]] || "$GRANARY" warm -q "$W/mnt" --resident >&2
 sync
 "$GRANARY" umount "$W/mnt"
 
 # ticks PID...: clock ticks of CPU they have used
 ticks() {
-    local pid sum=0
+    local pid sum=0 # of none: 0
     for pid in "$@"; do sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
     echo $sum
 }
@@ -73,6 +76,10 @@ start() {
             mount_it
             mapfile -t SERVERS < <(pgrep -P "$(jq .server_pid "$W/mounted")")
             ;;
+        direct)
+            "${PREFIX[@]}" "$GRANARY" mount --direct --json --cache "$CACHE" "${options[@]/#/--}" "$image" "$W/mnt" >"$W/mounted"
+            [ "$(jq -r .method "$W/mounted")" = direct ] || { echo "fronts.sh: the mount is not direct" >&2; exit 1; }
+            ;;
         nbdfuse) mount_nbdfuse "$PLUGIN" "image=$image" "cache=$CACHE" "${options[@]}" ;;
         file) mount_nbdfuse file "$W/image" ;;
         loop) mount_loop "$W/image" ;;
@@ -82,7 +89,7 @@ start() {
 
 stop() {
     case $1 in
-        granary) "$GRANARY" umount "$W/mnt" >&2 ;;
+        granary | direct) "$GRANARY" umount "$W/mnt" >&2 ;;
         nbdfuse | file)
             umount "$W/mnt"
             umount "$W/front" 2>/dev/null || true
