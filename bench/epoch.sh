@@ -25,39 +25,10 @@ RESULTS=${RESULTS:-$BENCH_DIR/epoch.jsonl}
 . "$BENCH/epoch/contenders.sh"
 contenders=("$@")
 [ $# -gt 0 ] || contenders=("${CONTENDERS[@]}")
-READER=$GRANARY_BUILD/bench/epoch-reader
 PYTHON=/usr/bin/python3 # Debian's, which has Debian's modules
 RUN=$(date +%s)
 READERS=8
 LIMIT=${LIMIT:-120}
-
-# ---- the data: in directories, in images, in S3 ----
-
-declare -A TREE IMAGE BYTES
-# make_set SET DIR: the image of DIR, in a store and as a file, and its list
-make_set() {
-    TREE[$1]=$2
-    IMAGE[$1]=$W/image.$1
-    "$GRANARY" build "$2" "file://$W/store/$1" ${CHUNK:+"--chunk-size=$CHUNK"} --quiet >&2
-    "$GRANARY" export "file://$W/store/$1" "$W/sparse" >&2
-    cp --sparse=never "$W/sparse" "${IMAGE[$1]}" # a hole would be read from no disk
-    rm "$W/sparse"
-    "$READER" make "$2" >"$W/list.$1"
-    BYTES[$1]=$(awk '{ n += $2 } END { printf "%.0f", n }' "$W/list.$1")
-}
-
-upload() {
-    local set
-    note "uploading from the server's side, and filling the front server's memory"
-    for set in "${!TREE[@]}"; do in_server "$SOURCE/tests/servers/s3put.py" tree data "$set" "${TREE[$set]}"; done
-    in_server "$SOURCE/tests/servers/s3put.py" tree data store "$W/store"
-    {
-        for set in "${!TREE[@]}"; do (cd "${TREE[$set]}" && find . -type f -printf "$set/%P\n"); done
-        (cd "$W/store" && find . -type f -printf "store/%P\n")
-    } >"$W/objects"
-    curl_each in_server 8 "$W/prime" "$W/objects"
-    rm -r "$W/prime"
-}
 
 # ---- one step, one line ----
 

@@ -83,11 +83,11 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f\n", a / b }'; }
 # megabytes BYTES SECONDS: MB/s
 megabytes() { awk -v b="$1" -v s="$2" 'BEGIN { printf "%.1f\n", b / s / 1e6 }'; }
 
-# data_set FILES DIRECTORIES: its directory; made once
+# data_set FILES DIRECTORIES [MEAN DEVIATION]: its directory; made once. Sizes are those of data.py
 data_set() {
-    local dir=$BENCH_DIR/data-$1-$2
+    local dir=$BENCH_DIR/data-$1-$2${3:+-$3-$4}
     note "dataset: $1 files (made once, kept in $BENCH_DIR)"
-    python3 "$BENCH/data.py" "$dir" "$1" "$2"
+    python3 "$BENCH/data.py" "$dir" "$1" "$2" 1 "${@:3}"
     echo "$dir/set"
 }
 

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034 # what is set here is used by who sources it
-# Sourced by the epoch benchmark: how each contender is started over the data of $SET (files or extra) with a cache of
-# $BUDGET bytes, such that $ROOT can be read; stop_contender takes any of them down.
+# Sourced by epoch.sh and accelerators.sh: the data, and how each contender is started over the data of $SET (files or
+# extra) with a cache of $BUDGET bytes, such that $ROOT can be read; stop_contender takes any of them down.
 #
-# A contender is a function start_NAME; `prepare_NAME`, where there is one, makes what it reads, before any clock runs.
-# NAME:KEY=VALUE,... starts granary's plugin with these parameters.
+# A contender is a function start_NAME; `prepare_NAME`, where there is one, makes what it reads, before any clock runs;
+# `lacks_NAME` says what this machine lacks for it, or nothing. granary:KEY=VALUE,... has these options of its mount.
 
 S3=http://10.77.0.2:9000
 HTTP=http://10.77.0.2:8080
@@ -12,6 +12,34 @@ MARK=GRANARY_BENCH_CONTENDER=1
 CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
 DAEMONS=()
 ROOT=
+READER=$GRANARY_BUILD/bench/epoch-reader
+declare -A TREE IMAGE BYTES # of each set
+
+# make_set SET DIR: the image of DIR, in a store and as a file, and its list
+make_set() {
+    TREE[$1]=$2
+    IMAGE[$1]=$W/image.$1
+    "$GRANARY" build "$2" "file://$W/store/$1" ${CHUNK:+"--chunk-size=$CHUNK"} --quiet >&2
+    "$GRANARY" export "file://$W/store/$1" "$W/sparse" >&2
+    cp --sparse=never "$W/sparse" "${IMAGE[$1]}" # a hole would be read from no disk
+    rm "$W/sparse"
+    "$READER" make "$2" >"$W/list.$1"
+    BYTES[$1]=$(awk '{ n += $2 } END { printf "%.0f", n }' "$W/list.$1")
+}
+
+# upload: all sets, and their images, to S3, where a read finds them in memory
+upload() {
+    local set
+    note "uploading from the server's side, and filling the front server's memory"
+    for set in "${!TREE[@]}"; do in_server "$SOURCE/tests/servers/s3put.py" tree data "$set" "${TREE[$set]}"; done
+    in_server "$SOURCE/tests/servers/s3put.py" tree data store "$W/store"
+    {
+        for set in "${!TREE[@]}"; do (cd "${TREE[$set]}" && find . -type f -printf "$set/%P\n"); done
+        (cd "$W/store" && find . -type f -printf "store/%P\n")
+    } >"$W/objects"
+    curl_each in_server 8 "$W/prime" "$W/objects"
+    rm -r "$W/prime"
+}
 
 RUN_IN_CLIENT=("${PREFIX[@]}" nsenter "--net=/run/netns/$LINK-c")
 
@@ -117,16 +145,29 @@ fresh() {
 
 start_local() { ROOT=${TREE[$SET]}; }
 
+start_loop() { mount_image_file "${IMAGE[$SET]}"; }
+
 start_nbdkit-file() {
     daemon nbdkit -f -r -t $THREADS -U "$W/sock" file "${IMAGE[$SET]}"
     mount_nbd
 }
 
-# start_granary [OPTION=VALUE...]: of `granary mount`, without the dashes
-start_granary() {
-    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --cache "$W/cache/granary:$BUDGET" "${@/#/--}" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+# mount_granary OPTION...: of `granary mount`
+mount_granary() {
+    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --cache "$W/cache/granary:$BUDGET" "$@" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
     ROOT=$W/mnt
 }
+
+# start_granary [OPTION=VALUE...]: without the dashes
+start_granary() { mount_granary --fuse "${@/#/--}"; }
+
+# The other fronts
+start_granary-nbd() { mount_granary; }
+start_granary-ublk() { mount_granary --ublk; }
+start_granary-direct() { mount_granary --direct; }
+lacks_granary-nbd() { modprobe -q nbd || echo "the kernel has no nbd"; }
+lacks_granary-ublk() { modprobe -q ublk_drv || echo "the kernel has no ublk"; }
+lacks_granary-direct() { [[ $("$GRANARY" mount --help) = *" --direct"* ]] || echo "this granary has no mount --direct"; }
 
 # Cache and listing are kept for a day; mtimes come from the listing, not from a HEAD a file.
 start_rclone() {
@@ -194,4 +235,9 @@ start() {
     fi
 }
 
+lacks_rclone() { command -v rclone >/dev/null || echo "rclone is not installed"; }
+lacks_s3backer() { command -v s3backer >/dev/null || echo "s3backer is not installed"; }
+lacks_s3fs() { command -v s3fs >/dev/null || echo "s3fs is not installed"; }
+
+lacks() { ! declare -F "lacks_$1" >/dev/null || "lacks_$1"; }
 prepare() { ! declare -F "prepare_$1" >/dev/null || "prepare_$1"; }

@@ -3,11 +3,15 @@
  *   reader make DIR                          a line "SUM SIZE PATH" for every file below DIR, in order of the paths
  *   reader read LIST DIR READERS ORDER [N]   ORDER: 0 as listed, else the seed of a shuffle; N: only N of them,
  *                                            spread evenly over the list, the same ones for every seed
+ *   reader feed LIST DIR READERS ORDER ACCELERATORS BATCH STEP_MS SECONDS [FILE_MS]
+ *                                            simulated accelerators, which the readers feed: accelerators.c
  *
- * The readers take the next file of one common queue, as the workers of a data loader do, open it, read it to its end
- * 1 MiB at a time, and close it. The clock runs from the first open to the last close. One JSON object is printed;
+ * Those of `read` take the next file of one common queue, as the workers of a data loader do, open it, read it to its
+ * end 1 MiB at a time, and close it. The clock runs from the first open to the last close. One JSON object is printed;
  * exit 1 when a file could not be read, or its size or its sum is not the list's.
  */
+#include "reader.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -22,12 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20, REPORTED_MAX = 5 };
-
-struct file {
-    uint64_t sum, size;
-    char *path;
-};
+enum { REPORTED_MAX = 5 };
 
 /* What the readers share. */
 struct tally {
@@ -40,13 +39,13 @@ struct sum {
     uint64_t a, b;
 };
 
-static void die(const char *what)
+void die(const char *what)
 {
     perror(what);
     exit(1);
 }
 
-static double now_ms(void)
+double now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -66,7 +65,7 @@ static void sum_add(struct sum *sum, unsigned char *block, size_t len)
     }
 }
 
-static int read_file(int dir, struct file *file, unsigned char *block)
+int read_file(int dir, struct file *file, unsigned char *block)
 {
     struct sum sum = {0};
     size_t have = 0;
@@ -150,21 +149,35 @@ static void shuffle(struct file *files, size_t count, uint64_t seed)
     }
 }
 
+bool read_and_compare(int dir, const struct file *file, unsigned char *block, size_t *errors)
+{
+    struct file got = *file;
+    int rc = read_file(dir, &got, block);
+    if (!rc && got.sum == file->sum && got.size == file->size)
+        return true;
+    if (__atomic_fetch_add(errors, 1, __ATOMIC_RELAXED) < REPORTED_MAX)
+        fprintf(stderr, "%s: %s\n", file->path, rc ? strerror(-rc) : "not what was made");
+    return false;
+}
+
+double children_cpu(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
 static void read_queue(int dir, const struct file *files, size_t count, struct tally *tally)
 {
     unsigned char *block = malloc(BLOCK);
     if (!block)
         die("reader");
     for (size_t i; (i = __atomic_fetch_add(&tally->next, 1, __ATOMIC_RELAXED)) < count;) {
-        struct file got = files[i];
         double start = now_ms();
-        int rc = read_file(dir, &got, block);
+        read_and_compare(dir, &files[i], block, &tally->errors);
         tally->ms[i] = (float)(now_ms() - start);
-        __atomic_fetch_add(&tally->bytes, got.size, __ATOMIC_RELAXED);
-        if (!rc && got.sum == files[i].sum && got.size == files[i].size)
-            continue;
-        if (__atomic_fetch_add(&tally->errors, 1, __ATOMIC_RELAXED) < REPORTED_MAX)
-            fprintf(stderr, "%s: %s\n", got.path, rc ? strerror(-rc) : "not what was made");
+        __atomic_fetch_add(&tally->bytes, files[i].size, __ATOMIC_RELAXED);
     }
     free(block);
 }
@@ -177,7 +190,6 @@ static int by_value(const void *a, const void *b)
 
 static int read_all(const struct file *files, size_t count, const char *top, long readers)
 {
-    struct rusage used;
     size_t size = sizeof(struct tally) + count * sizeof(float);
     struct tally *tally = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -196,14 +208,11 @@ static int read_all(const struct file *files, size_t count, const char *top, lon
     while (wait(NULL) > 0)
         ;
     double seconds = (now_ms() - start) / 1e3;
-    getrusage(RUSAGE_CHILDREN, &used);
     qsort(tally->ms, count, sizeof tally->ms[0], by_value);
     printf("{\"files\":%zu,\"bytes\":%" PRIu64 ",\"errors\":%zu,\"seconds\":%.3f,\"p50_ms\":%.2f,\"p99_ms\":%.2f,"
            "\"max_ms\":%.1f,\"reader_cpu\":%.2f}\n",
            count, tally->bytes, tally->errors, seconds, (double)tally->ms[count / 2],
-           (double)tally->ms[count * 99 / 100], (double)tally->ms[count - 1],
-           (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-               (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6);
+           (double)tally->ms[count * 99 / 100], (double)tally->ms[count - 1], children_cpu());
     return tally->errors || tally->next < count;
 }
 
@@ -211,12 +220,14 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "make"))
         return make_list(argv[2]);
-    if (argc < 6 || strcmp(argv[1], "read")) {
-        fprintf(stderr, "usage: reader make DIR | reader read LIST DIR READERS ORDER [N]\n");
+    bool feeding = argc >= 6 && !strcmp(argv[1], "feed");
+    if (argc < 6 || (!feeding && strcmp(argv[1], "read"))) {
+        fprintf(stderr, "usage: reader make DIR | reader read LIST DIR READERS ORDER [N] | "
+                        "reader feed LIST DIR READERS ORDER ACCELERATORS BATCH STEP_MS SECONDS [FILE_MS]\n");
         return 2;
     }
     struct file *files = NULL;
-    size_t count = load_list(argv[2], &files), wanted = argc > 6 ? strtoull(argv[6], NULL, 10) : count;
+    size_t count = load_list(argv[2], &files), wanted = argc > 6 && !feeding ? strtoull(argv[6], NULL, 10) : count;
     if (wanted < count) {
         for (size_t i = 0; i < wanted; i++)
             files[i] = files[i * count / wanted];
@@ -227,5 +238,7 @@ int main(int argc, char **argv)
         return 1;
     }
     shuffle(files, count, strtoull(argv[5], NULL, 10));
+    if (feeding)
+        return feed(files, count, argv[3], strtol(argv[4], NULL, 10), argc - 6, argv + 6);
     return read_all(files, count, argv[3], strtol(argv[4], NULL, 10));
 }
