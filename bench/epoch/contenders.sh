@@ -79,6 +79,7 @@ mount_image_file() {
     local device
     device=$(losetup -r --direct-io=on -f --show "$1")
     echo 4096 >"/sys/block/${device#/dev/}/queue/read_ahead_kb"
+    echo 1024 >"/sys/block/${device#/dev/}/queue/max_sectors_kb"
     mount -t erofs -o ro,nodev,nosuid "$device" "$W/mnt"
     losetup -d "$device"
     ROOT=$W/mnt
