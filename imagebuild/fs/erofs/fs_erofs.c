@@ -54,11 +54,17 @@ struct erofs_linked {
     uint32_t rank, names;
 };
 
-/* The plan. nids and blocks are indexed by rank. */
+/* An inode with blocks in the region: large directories, long symbolic links. */
+struct erofs_placed {
+    uint32_t rank, block; /* the first block, counted from the first one after the inodes */
+};
+
+/* The plan. */
 struct erofs_plan {
-    VEC(struct erofs_linked) links; /* ascending by rank */
-    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one after the inodes */
-    uint64_t inodes_end, end;       /* bytes: end of the inodes; end of the region */
+    VEC(struct erofs_linked) links;  /* ascending by rank */
+    VEC(struct erofs_placed) blocks; /* likewise */
+    uint32_t *nids;                  /* inode numbers by rank */
+    uint64_t inodes_end, end;        /* bytes: end of the inodes; end of the region */
     struct erofs_tally tally;
 };
 
@@ -169,6 +175,12 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
+static int compare_placed(const void *key, const void *item)
+{
+    uint32_t a = *(const uint32_t *)key, b = ((const struct erofs_placed *)item)->rank;
+    return (a > b) - (a < b);
+}
+
 /* Place all inodes, and number their blocks after them. */
 static int erofs_plan_place(struct planner *w)
 {
@@ -185,12 +197,15 @@ static int erofs_plan_place(struct planner *w)
         rc = place_inode(w, rank, le32_get(r.value));
         if (rc)
             return rc;
-        if (le32_get(r.value + 4)) /* most have none, and their pages of the array are never touched */
-            w->plan->blocks[rank] = (uint32_t)blocks;
+        if (le32_get(r.value + 4) &&
+            vec_push(&w->plan->blocks, ((struct erofs_placed){.rank = rank, .block = (uint32_t)blocks})))
+            return error_no_memory();
         blocks += le32_get(r.value + 4);
         if (blocks > UINT32_MAX)
             return erofs_too_large();
     }
+    if (w->plan->blocks.len) /* the rank is their first field */
+        qsort(w->plan->blocks.items, w->plan->blocks.len, sizeof *w->plan->blocks.items, compare_placed);
     w->plan->inodes_end = GR_ALIGN_UP(w->plan->end, (uint64_t)EROFS_BLOCK);
     w->plan->end = w->plan->inodes_end + blocks * EROFS_BLOCK;
     return rc;
@@ -206,8 +221,7 @@ static int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, cons
     CLEANUP(cleanup_sorter) struct sorter *sorter = NULL;
     uint32_t ranks = nodes_rank_end(nodes);
     p->nids = calloc(ranks, sizeof *p->nids);
-    p->blocks = calloc(ranks, sizeof *p->blocks);
-    if (!p->nids || !p->blocks)
+    if (!p->nids)
         return error_no_memory();
     int rc = sorter_new(&order, &sorter);
     struct planner w = {.plan = p, .config = config, .order = sorter};
@@ -294,10 +308,13 @@ static int fs_erofs_emit(struct erofs *e, uint64_t at, const void *data, size_t 
     return rc ? rc : bytes_append(&e->gathered, data, len);
 }
 
-/* Return the position of an inode's block. */
+/* Return the position of a block of an inode that has some. */
 static uint64_t block_position(const struct erofs *e, uint32_t rank, uint64_t number)
 {
-    return e->plan.inodes_end + (e->plan.blocks[rank] + number) * EROFS_BLOCK;
+    const struct erofs_placed *placed =
+        bsearch(&rank, e->plan.blocks.items, e->plan.blocks.len, sizeof *e->plan.blocks.items, compare_placed);
+    assert(placed); /* the plan counted its blocks */
+    return e->plan.inodes_end + (placed->block + number) * EROFS_BLOCK;
 }
 
 /* Return the field that holds a device number or the first block of the data. */
@@ -525,7 +542,7 @@ static void erofs_free(struct fs *f)
     struct erofs *e = (struct erofs *)f;
     vec_release(&e->plan.links);
     free(e->plan.nids);
-    free(e->plan.blocks);
+    vec_release(&e->plan.blocks);
     scratch_free(e->region);
     bytes_release(&e->gathered);
     bytes_release(&e->xattrs);
