@@ -1,14 +1,29 @@
 /* Hands out a whole image: threads take pieces of it in order, read their chunks through the cache, and compare each
- * with its SHA-256 once more. A hit in the cache has been compared with a CRC only. */
+ * with its SHA-256 once more. A hit in the cache has been compared with a CRC only.
+ *
+ * What is handed out gets the name of the content root, under which other images find it. So the digests of the very
+ * bytes are hashed, in order, and must give that root: readers do not compare the index's nodes with it. A thread that
+ * is WINDOW pieces ahead of the slowest waits for it, so that few digests are kept. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "format/chunk.h"
+#include "format/content_root.h"
 #include "image/image_internal.h"
 
-enum { COPY_THREADS = 8, COPY_PIECE = 4 << 20, COPY_CHUNKS_MAX = 64 };
+enum { COPY_THREADS = 8, COPY_PIECE = 4 << 20, COPY_CHUNKS_MAX = 64, WINDOW = 4 * COPY_THREADS };
+
+/* The digests of one piece's chunks; zero: a hole. */
+struct piece_digests {
+    bool ready;
+    size_t count;
+    struct digest digests[COPY_CHUNKS_MAX];
+};
 
 struct copying {
     struct image *img;
@@ -18,15 +33,60 @@ struct copying {
     void *arg;
     const volatile int *cancel;
     counter done; /* bytes, holes included */
+
+    pthread_mutex_t lock; /* guards the rest; of `pieces`, `ready` */
+    pthread_cond_t moved; /* `next` or `failed` has changed */
+    size_t next;          /* the first piece that is not in `root` yet */
+    bool failed;          /* some piece was: wait for none */
+    struct content_root *root;
+    struct piece_digests pieces[WINDOW]; /* piece i has [i % WINDOW] */
 };
 
-/* Compare a chunk, and hand it out. */
-static int hand_out(const struct copying *c, const struct cache_piece *piece, uint64_t chunk)
+/* ---- the content root ---- */
+
+/* Wait until piece i has a place for its digests. The slowest piece never waits. false: another has failed. */
+static bool window_enter(struct copying *c, size_t i)
+{
+    SCOPED_LOCK(&c->lock);
+    while (!c->failed && i >= c->next + WINDOW)
+        pthread_cond_wait(&c->moved, &c->lock);
+    return !c->failed;
+}
+
+/* Piece i is done, with rc: hash all digests that are next. */
+static void window_leave(struct copying *c, size_t i, int rc)
+{
+    SCOPED_LOCK(&c->lock);
+    c->failed |= rc != 0;
+    c->pieces[i % WINDOW].ready = true;
+    for (struct piece_digests *p; !c->failed && (p = &c->pieces[c->next % WINDOW])->ready; c->next++) {
+        for (size_t k = 0; k < p->count; k++)
+            content_root_add(c->root, digest_is_zero(&p->digests[k]) ? NULL : &p->digests[k]);
+        p->ready = false;
+    }
+    pthread_cond_broadcast(&c->moved);
+}
+
+static int check_root(struct copying *c)
+{
+    const struct digest is = content_root_finish(c->root);
+    return digest_equal(&is, &c->img->manifest.content_root)
+               ? 0
+               : error_set(-EBADMSG, "the image's index has other chunks than its content root says; 'granary verify' "
+                                     "says more, or build the image again");
+}
+
+/* ---- pieces ---- */
+
+/* Compare a chunk, and hand it out. *out: its digest; zero for zeros, which the check of a file takes for a hole. */
+static int hand_out(const struct copying *c, const struct cache_piece *piece, uint64_t chunk, struct digest *out)
 {
     char hex[DIGEST_HEX_SIZE];
     const struct digest digest = digest_of(piece->dst, piece->len);
     if (!digest_equal(&digest, &piece->ref.digest))
         return error_set(-EBADMSG, "chunk %s has other bytes than its name says", digest_hex(&piece->ref.digest, hex));
+    if (!chunk_all_zero(piece->dst, piece->len))
+        *out = digest;
     return c->visit(c->arg, chunk * c->img->manifest.chunk_size, piece->dst, piece->len);
 }
 
@@ -50,8 +110,9 @@ static size_t collect(const struct copying *c, const struct span *span, uint64_t
     return n;
 }
 
-/* Copy the chunks [first, end), which one span has. */
-static int copy_span(struct copying *c, const struct span *span, uint64_t first, uint64_t end, uint8_t *data)
+/* Copy the chunks [first, end), which one span has. out: the digests of those that are no holes. */
+static int copy_span(struct copying *c, const struct span *span, uint64_t first, uint64_t end, uint8_t *data,
+                     struct digest *out)
 {
     struct cache_piece pieces[COPY_CHUNKS_MAX];
     uint64_t chunks[COPY_CHUNKS_MAX];
@@ -60,29 +121,40 @@ static int copy_span(struct copying *c, const struct span *span, uint64_t first,
     if (rc == -ENODATA)
         rc = error_set(-EIO, "the image is in cache-only mode (fence=warmed), and not all of it is cached");
     for (size_t i = 0; !rc && i < n; i++)
-        rc = hand_out(c, &pieces[i], chunks[i]);
+        rc = hand_out(c, &pieces[i], chunks[i], &out[chunks[i] - first]);
+    return rc;
+}
+
+static int copy_chunks(struct copying *c, uint64_t first, uint64_t end, struct digest *out)
+{
+    const struct manifest *m = &c->img->manifest;
+    CLEANUP_FREE uint8_t *data = malloc(c->per_piece * m->chunk_size);
+    int rc = data ? cancel_check(c->cancel) : error_no_memory();
+    for (uint64_t at = first, stop; !rc && at < end; at = stop) {
+        struct span span;
+        rc = span_locate(c->img->nodes, at, SPAN_FETCHED, &span);
+        if (rc)
+            return rc == -ENODATA ? error_set(-EIO, "the image's index is not cached") : rc;
+        stop = GR_MIN(end, span.end);
+        rc = copy_span(c, &span, at, stop, data, out + (at - first));
+        node_unref(span.leaf);
+        if (!rc)
+            counter_add(&c->done, GR_MIN(stop * m->chunk_size, m->size) - at * m->chunk_size);
+    }
     return rc;
 }
 
 static int copy_piece(void *arg, size_t i)
 {
     struct copying *c = arg;
-    const struct manifest *m = &c->img->manifest;
-    uint64_t first = i * c->per_piece, end = GR_MIN(first + c->per_piece, manifest_chunk_count(m));
-    CLEANUP_FREE uint8_t *data = malloc(c->per_piece * m->chunk_size);
-    int rc = data ? cancel_check(c->cancel) : error_no_memory();
-    while (!rc && first < end) {
-        struct span span;
-        rc = span_locate(c->img->nodes, first, SPAN_FETCHED, &span);
-        if (rc)
-            return rc == -ENODATA ? error_set(-EIO, "the image's index is not cached") : rc;
-        uint64_t stop = GR_MIN(end, span.end);
-        rc = copy_span(c, &span, first, stop, data);
-        node_unref(span.leaf);
-        if (!rc)
-            counter_add(&c->done, GR_MIN(stop * m->chunk_size, m->size) - first * m->chunk_size);
-        first = stop;
-    }
+    uint64_t first = i * c->per_piece, end = GR_MIN(first + c->per_piece, manifest_chunk_count(&c->img->manifest));
+    if (!window_enter(c, i))
+        return -ECANCELED; /* the piece that failed has the sentence */
+    struct piece_digests *p = &c->pieces[i % WINDOW];
+    p->count = (size_t)(end - first);
+    memset(p->digests, 0, sizeof p->digests);
+    int rc = copy_chunks(c, first, end, p->digests);
+    window_leave(c, i, rc);
     return rc;
 }
 
@@ -96,17 +168,31 @@ static int copy_step(void *arg)
 int image_copy_out(struct image *img, const volatile int *cancel, image_copy_visit *visit,
                    int (*step)(void *arg, uint64_t done), void *arg)
 {
-    uint64_t chunk_size = img->manifest.chunk_size, count = manifest_chunk_count(&img->manifest);
-    struct copying c = {.img = img,
-                        .per_piece = GR_MIN(GR_MAX(COPY_PIECE / chunk_size, (uint64_t)1), (uint64_t)COPY_CHUNKS_MAX),
-                        .visit = visit,
-                        .step = step,
-                        .arg = arg,
-                        .cancel = cancel};
-    const struct parallel work = {.count = (size_t)((count + c.per_piece - 1) / c.per_piece),
+    const struct manifest *m = &img->manifest;
+    CLEANUP_FREE struct copying *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_no_memory();
+    c->img = img;
+    c->per_piece = GR_MIN(GR_MAX(COPY_PIECE / m->chunk_size, (uint64_t)1), (uint64_t)COPY_CHUNKS_MAX);
+    c->visit = visit;
+    c->step = step;
+    c->arg = arg;
+    c->cancel = cancel;
+    int rc = content_root_new(m->size, m->chunk_size, &c->root);
+    if (rc)
+        return rc;
+    const struct parallel work = {.count = (size_t)((manifest_chunk_count(m) + c->per_piece - 1) / c->per_piece),
                                   .threads = COPY_THREADS,
                                   .item = copy_piece,
                                   .step = copy_step,
-                                  .arg = &c};
-    return parallel_run(&work);
+                                  .arg = c};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->moved, NULL);
+    rc = parallel_run(&work);
+    if (!rc)
+        rc = check_root(c);
+    pthread_cond_destroy(&c->moved);
+    pthread_mutex_destroy(&c->lock);
+    content_root_free(c->root);
+    return rc;
 }

@@ -107,6 +107,7 @@ GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunk
 
 /* Hand out every chunk of the image to `visit`, by several threads at once and in no order: [off, off + len) of its
  * bytes, compared with their SHA-256 just before. Holes are left out. What is not cached is fetched at warm priority.
+ * Returns 0 only if what was handed out has the image's content root; -EBADMSG: it has not, so it may be another's.
  * step is called on the calling thread several times a second with the bytes done so far, holes included. A non-zero
  * result of either, or *cancel (-ECANCELED), ends it and is returned; else the errors of image_read. */
 typedef int image_copy_visit(void *arg, uint64_t off, const void *data, size_t len);

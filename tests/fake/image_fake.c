@@ -130,6 +130,8 @@ static void put_index(struct image_fake *img, struct store_fake *store, uint64_t
     }
     must(below.len == 1);
     img->manifest.index_root = below.items[0];
+    if (img->content)
+        img->manifest.index_root.content = *img->content;
     vec_release(&below);
 }
 

@@ -19,6 +19,7 @@ struct image_fake {
     const struct catalog_entry *entries;
     size_t entry_count;
     const struct image_fake *upon; /* whose pages those of the catalog are deltas of; NULL: none are */
+    const struct digest *content;  /* that the index's root claims for its content; NULL: the true one */
 
     /* Results. */
     struct digest digest;

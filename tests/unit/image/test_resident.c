@@ -207,6 +207,27 @@ static void test_resident__what_is_complete_is_the_image(void **state)
     }
 }
 
+/* Its file would be mounted for the image whose content it claims to have. */
+static void test_resident__an_image_that_claims_anothers_content_has_no_file(void **state)
+{
+    static const struct image_fake *const images[] = {&small, &large};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(images); i++) {
+        struct world sound, forged;
+        struct resident_entry e;
+        world_init(&sound, images[i]);
+        struct image_fake img = *images[i];
+        img.seed += 100;
+        img.content = &sound.img.manifest.index_root.content;
+        world_init(&forged, &img);
+        assert_true(digest_equal(&forged.id.content_root, &sound.id.content_root));
+        assert_int_equal(fill(&forged), -EBADMSG);
+        assert_non_null(strstr(error_text(), "than its content root says"));
+        assert_false(only(&forged, &e));
+        world_release(&forged);
+        world_release(&sound);
+    }
+}
+
 static void test_resident__bytes_are_on_disk_before_the_name(void **state)
 {
     struct world w;
@@ -367,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_content_root__is_the_manifests),
         cmocka_unit_test(test_resident__what_is_complete_is_the_image),
+        cmocka_unit_test(test_resident__an_image_that_claims_anothers_content_has_no_file),
         cmocka_unit_test(test_resident__bytes_are_on_disk_before_the_name),
         cmocka_unit_test(test_resident__what_a_killed_writer_left_is_never_opened),
         cmocka_unit_test(test_resident__a_disk_that_is_full_leaves_nothing),
