@@ -200,10 +200,11 @@ static int check_mount(void *arg, const struct mount_state *s)
     if (s->mounted && !mount_is_there(s)) {
         doctor_add(m->report, DOCTOR_WARN, "mounts",
                    "granary umount that directory, unless it is mounted in another mount namespace",
-                   "%s: it is not mounted any more, and its device or server is left", s->dir);
+                   "%s: it is not mounted any more, and %s left", s->dir,
+                   mount_is_direct(s) ? "its state is" : "its device or server is");
         return 0;
     }
-    if (!s->mounted || !mount_device_attached(s)) {
+    if (!s->mounted || (!mount_is_direct(s) && !mount_device_attached(s))) {
         doctor_add(m->report, DOCTOR_FAIL, "mounts", "granary umount that directory, then mount it again", "%s: %s",
                    s->dir, s->mounted ? "its device is gone" : "a killed mount has left parts");
         return 0;

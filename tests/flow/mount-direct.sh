@@ -53,6 +53,9 @@ is_direct "$W/mnt" || fail "the second mount is not direct: $(cat "$W/out" "$W/e
 ! truncate -s 0 "$(file)" 2>"$W/null" || fail "the file can be cut"
 "$GRANARY" status "$W/mnt" | grep -F "mounted without a server from $RESIDENT/" >"$W/null" || fail "status does not know it"
 "$GRANARY" status --json | jq -e --arg dir "$W/mnt" 'any(.direct[]; .dir == $dir)' >"$W/null" || fail "not in the list"
+"$GRANARY" doctor --json >"$W/doctor" 2>"$W/err" || true # other things may be wrong on this machine
+jq -e '[.findings[] | select(.check == "mounts")] | length > 0 and all(.level == "OK")' "$W/doctor" >"$W/null" ||
+    { cat "$W/doctor"; fail "doctor finds a direct mount wrong"; }
 
 echo "== two mounts share the file; it is not evicted before both are gone, nor while another namespace has it"
 direct "$W/store/set" "$W/mnt2"
