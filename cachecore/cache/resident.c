@@ -38,6 +38,14 @@ static void name_of(const struct resident_id *id, char out[NAME_MAX + 1])
     snprintf(out, NAME_MAX + 1, "%s-%u", digest_hex(&id->content_root, hex), id->chunk_size);
 }
 
+/* Whether a name ends so: .bad and the number of its inode. */
+static bool is_bad(const char *suffix)
+{
+    size_t len = strlen(bad_suffix);
+    return !strncmp(suffix, bad_suffix, len) && suffix[len] == '.' && suffix[len + 1] &&
+           !suffix[len + 1 + strspn(suffix + len + 1, "0123456789")];
+}
+
 /* false: no name of ours. The size is the file's. */
 static bool parse_name(const char *name, struct resident_entry *out)
 {
@@ -55,7 +63,7 @@ static bool parse_name(const char *name, struct resident_entry *out)
     out->state = !from[len] ? RESIDENT_COMPLETE : !strcmp(from + len, filling_suffix) ? RESIDENT_FILLING : RESIDENT_BAD;
     out->id.chunk_size = (uint32_t)chunk_size;
     snprintf(out->name, sizeof out->name, "%s", name);
-    return chunk_size && chunk_size <= UINT32_MAX && (out->state != RESIDENT_BAD || !strcmp(from + len, bad_suffix));
+    return chunk_size && chunk_size <= UINT32_MAX && (out->state != RESIDENT_BAD || is_bad(from + len));
 }
 
 /* ---- files ---- */
@@ -114,12 +122,31 @@ bool resident_in_use(int fd)
     return false;
 }
 
+/* Whether the name still leads to the open file. */
+static bool is_named(int dir_fd, const char *name, int fd)
+{
+    struct stat there, opened;
+    return !fstatat(dir_fd, name, &there, AT_SYMLINK_NOFOLLOW) && !fstat(fd, &opened) &&
+           there.st_ino == opened.st_ino && there.st_dev == opened.st_dev;
+}
+
+/* The inode's number keeps an earlier bad file, which may be mounted, from being replaced. */
 int resident_rename_bad(int dir_fd, int fd, const char *name)
 {
     char bad[2 * NAME_MAX];
-    snprintf(bad, sizeof bad, "%s%s", name, bad_suffix);
-    set_immutable(fd, false);
-    return renameat(dir_fd, name, dir_fd, bad) || fsync(dir_fd) ? -errno : 0;
+    struct stat st;
+    if (fstat(fd, &st))
+        return -errno;
+    snprintf(bad, sizeof bad, "%s%s.%llu", name, bad_suffix, (unsigned long long)st.st_ino);
+    for (int tries = 0; is_named(dir_fd, name, fd); tries++) { /* else it is out of use already */
+        set_immutable(fd, false);
+        if (!renameat2(dir_fd, name, dir_fd, bad, RENAME_NOREPLACE))
+            return fsync(dir_fd) ? -errno : 0;
+        if (errno != EPERM || tries >= TRIES)
+            return -errno;
+        usleep(STEP_US); /* a mount that notes its time has set the flag again */
+    }
+    return 0;
 }
 
 int resident_open(const char *dir, const struct resident_id *id, char out_path[PATH_MAX], int *out_fd)
@@ -148,14 +175,6 @@ int resident_open(const char *dir, const struct resident_id *id, char out_path[P
 }
 
 /* ---- filling ---- */
-
-/* Whether the name still leads to the open file. */
-static bool is_named(int dir_fd, const char *name, int fd)
-{
-    struct stat there, opened;
-    return !fstatat(dir_fd, name, &there, AT_SYMLINK_NOFOLLOW) && !fstat(fd, &opened) &&
-           there.st_ino == opened.st_ino && there.st_dev == opened.st_dev;
-}
 
 /* Open the file and lock it. A writer that was killed has left it with its bytes, of which nothing is known. */
 static int lock_filling(struct resident_filling *f)
@@ -290,7 +309,7 @@ int resident_evict(const char *dir, const char *name)
         rc = resident_file_open(dir_fd, place, name, O_RDONLY, &fd);
     if (rc)
         return rc == -ENOENT ? error_set(rc, "%s has no resident image %s", dir, name) : rc;
-    if (flock(fd, LOCK_EX | LOCK_NB) || !take_lease(fd))
+    if (flock(fd, LOCK_EX | LOCK_NB) || !take_lease(fd) || !is_named(dir_fd, name, fd))
         return error_set(-EBUSY, "%s/%s is in use: it is mounted, being checked or being written", place, name);
     set_immutable(fd, false);
     if (unlinkat(dir_fd, name, 0))

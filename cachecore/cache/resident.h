@@ -3,7 +3,7 @@
  *
  *   ROOT-SIZE.filling   is being written; its writer has a lock on it; left by a killed one, it is never read
  *   ROOT-SIZE           complete, and on disk; mode 0400, immutable
- *   ROOT-SIZE.bad       a check found other bytes in it; never mounted again
+ *   ROOT-SIZE.bad.INODE a check found other bytes in it; never mounted again
  *
  * ROOT is the image's content root, SIZE the size of its chunks: both together check every byte of the file without the
  * store. A file that somebody has open, a mount of any namespace included, is not removed: the kernel refuses a lease

@@ -14,7 +14,8 @@ GR_MUST_CHECK int resident_file_open(int dir_fd, const char *place, const char *
 /* Whether somebody else has an open file open, too. */
 bool resident_in_use(int fd);
 
-/* Take a complete file out of use. 0 or -errno, without a sentence. */
+/* Take a complete file, open as fd, out of use. If the name is another file's by now, that one stays. 0 or -errno,
+ * without a sentence. */
 GR_MUST_CHECK int resident_rename_bad(int dir_fd, int fd, const char *name);
 
 #endif

@@ -324,6 +324,41 @@ static void test_resident__a_bad_byte_anywhere_is_found_and_ends_its_use(void **
     }
 }
 
+/* While a check reads: another one ends, and the image is written again. */
+static void check_and_fill(void *arg, uint64_t done, uint64_t total)
+{
+    struct world *w = arg;
+    struct resident_entry e;
+    assert_true(only(w, &e));
+    assert_int_equal(resident_check(w->dir, &e, &(struct resident_check){NULL}), -EBADMSG);
+    assert_int_equal(fill(w), 0);
+}
+
+static int count_bad(void *arg, const struct resident_entry *e)
+{
+    *(unsigned *)arg += e->state == RESIDENT_BAD;
+    return 0;
+}
+
+static void test_resident__a_check_takes_only_the_file_that_it_read_out_of_use(void **state)
+{
+    struct world w;
+    struct resident_entry e;
+    unsigned bad = 0;
+    world_init(&w, &small);
+    assert_int_equal(fill(&w), 0);
+    assert_true(only(&w, &e));
+    flip(&w, e.name, 0);
+    const struct resident_check check = {.progress = check_and_fill, .arg = &w};
+    assert_int_equal(resident_check(w.dir, &e, &check), -EBADMSG);
+    expect_image(&w); /* the new one */
+    flip(&w, e.name, 0);
+    assert_int_equal(resident_check(w.dir, &e, &(struct resident_check){NULL}), -EBADMSG);
+    assert_int_equal(resident_each(w.dir, count_bad, &bad), 0);
+    assert_int_equal(bad, 2); /* the first, which might be mounted, still counts */
+    world_release(&w);
+}
+
 static void test_resident__a_file_of_another_size_is_not_opened(void **state)
 {
     struct world w;
@@ -393,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_resident__what_a_killed_writer_left_is_never_opened),
         cmocka_unit_test(test_resident__a_disk_that_is_full_leaves_nothing),
         cmocka_unit_test(test_resident__a_bad_byte_anywhere_is_found_and_ends_its_use),
+        cmocka_unit_test(test_resident__a_check_takes_only_the_file_that_it_read_out_of_use),
         cmocka_unit_test(test_resident__a_file_of_another_size_is_not_opened),
         cmocka_unit_test(test_resident__what_is_open_stays_the_oldest_other_goes),
         cmocka_unit_test(test_resident__the_budget_gives_the_room),
