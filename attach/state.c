@@ -136,8 +136,10 @@ int state_save(const struct mount_state *s)
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     json_object_set_new(root, "fs", json_string(s->fs));
     json_object_set_new(root, "noexec", json_boolean(s->noexec));
-    if (*s->image_file)
+    if (*s->image_file) {
         json_text_put(root, image_file, 1, s);
+        json_object_set_new(root, "image_inode", json_integer((json_int_t)s->image_inode));
+    }
     if (s->fenced)
         json_object_set_new(root, "fence", json_string("warmed"));
     if (s->quota)
@@ -170,6 +172,7 @@ static bool decode(const json_t *root, struct mount_state *out)
     out->noexec = json_is_true(json_object_get(root, "noexec"));
     out->quota = (uint64_t)json_integer_value(json_object_get(root, "quota"));
     out->unwarmed = json_object_get(root, "warm");
+    out->image_inode = (uint64_t)json_integer_value(json_object_get(root, "image_inode"));
     if (json_object_get(root, "image_file") && !json_text_get(root, image_file, 1, out))
         return false;
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);

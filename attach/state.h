@@ -32,6 +32,7 @@ struct mount_state {
     struct process mounter;          /* the process that mounted */
     char fs[8];                      /* "erofs", "ext4" */
     char image_file[PATH_MAX];       /* for "direct", which has no server: the file that is mounted; else empty */
+    uint64_t image_inode;            /* its inode: the name may be another file's by now */
     bool noexec;
     bool mounted;
     bool fenced;    /* the export has a fence of its own */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include "attach/device/device_internal.h"
 #include "attach/mount/mount_internal.h"
@@ -32,8 +33,11 @@ static int say_failed(const struct mount_state *s, int code)
 int mount_direct(const struct mount_config *c, struct mount_state *s)
 {
     unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
-    if (!realpath(c->image_file, s->image_file)) /* the list of mounts has it as mount(2) was given it */
+    struct stat st;
+    if (!realpath(c->image_file, s->image_file) ||
+        stat(s->image_file, &st)) /* the list of mounts has it as mount(2) was given it */
         return error_set(-errno, "%s: %s", c->image_file, strerror(errno));
+    s->image_inode = st.st_ino;
     int rc = state_save(s);
     if (rc)
         return rc;

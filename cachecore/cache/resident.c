@@ -249,6 +249,7 @@ static int look(int dir_fd, const char *place, const char *name, struct resident
     if (!parse_name(name, out) || resident_file_open(dir_fd, place, name, O_RDONLY, &fd) || fstat(fd, &st))
         return -EAGAIN;
     out->id.size = (uint64_t)st.st_size;
+    out->inode = st.st_ino;
     out->bytes = (uint64_t)st.st_blocks * 512;
     out->used_s = st.st_mtime;
     out->in_use = resident_in_use(fd);

@@ -71,6 +71,7 @@ struct resident_entry {
     char name[NAME_MAX + 1];
     struct resident_id id;
     enum resident_state state;
+    uint64_t inode;
     uint64_t bytes; /* on disk */
     int64_t used_s; /* when it was mounted last, or was complete; seconds since 1970 */
     bool in_use;    /* somebody has it open: a mount, a check, or its writer */

@@ -41,29 +41,46 @@ static int collect(void *arg, const struct resident_entry *e)
     return vec_push(all, *e) ? error_no_memory() : 0;
 }
 
-/* Where a file is mounted, as far as this machine's states tell: not in containers. */
+/* Where a file is mounted, as far as this machine's states tell: not in containers. By its inode: a bad file has
+ * another name than when it was mounted, and its old name may be a good file's. */
 struct places {
-    const char *file;
+    const char *dir; /* of all files, with a slash at the end */
+    uint64_t inode;
     json_t *dirs;
 };
 
 static int add_place(void *arg, const struct mount_state *s)
 {
     const struct places *p = arg;
-    if (mount_is_direct(s) && !strcmp(s->image_file, p->file))
+    if (mount_is_direct(s) && s->image_inode == p->inode && !strncmp(s->image_file, p->dir, strlen(p->dir)))
         json_array_append_new(p->dirs, json_lossy(s->dir));
     return 0;
 }
 
 static json_t *places_of(const char *dir, const struct resident_entry *e)
 {
-    char file[PATH_MAX];
-    struct places p = {file, json_array()};
+    char files[PATH_MAX];
+    struct places p = {files, e->inode, json_array()};
     CLEANUP_FREE char *absolute = realpath(dir, NULL);
-    snprintf(file, sizeof file, "%.*s/" RESIDENT_DIR "/%s", PATH_MAX / 2, absolute ? absolute : dir, e->name);
+    snprintf(files, sizeof files, "%.*s/" RESIDENT_DIR "/", PATH_MAX / 2, absolute ? absolute : dir);
     if (mount_each(add_place, &p))
-        log_debug("where %s is mounted is not known: %s", file, error_text());
+        log_debug("where %s%s is mounted is not known: %s", files, e->name, error_text());
     return p.dirs;
+}
+
+/* End a sentence on standard error with the mounts of a bad file. */
+static void name_mounts(const char *dir, const struct resident_entry *e)
+{
+    json_t *places = places_of(dir, e), *place;
+    size_t i;
+    json_array_foreach(places, i, place)
+    {
+        const char *at = json_string_value(place);
+        fputs(i ? ", " : ": mounted on ", stderr);
+        print_name(stderr, at ? at : "", at ? strlen(at) : 0, print_escapes(stderr));
+    }
+    fputc('\n', stderr);
+    json_decref(places);
 }
 
 static const char *const states[] = {"complete", "filling", "bad"};
@@ -113,9 +130,21 @@ static int check_one(const char *dir, const struct resident_entry *e, const stru
     *out_verdict = rc ? "NOT sound" : "sound";
     if (rc != -EBADMSG)
         return rc;
-    fprintf(stderr, "granary: cache resident: %s\n", error_text());
+    fprintf(stderr, "granary: cache resident: %s", error_text());
+    name_mounts(dir, e);
     ++*bad;
     return 0;
+}
+
+/* A file that an earlier check found bad, and whose readers still read wrong bytes. */
+static void report_mounted(const char *dir, const struct resident_entry *e, unsigned *bad)
+{
+    fprintf(stderr,
+            "granary: cache resident: %s/" RESIDENT_DIR "/%s was found bad, and is in use still: umount it and mount "
+            "it again",
+            dir, e->name);
+    name_mounts(dir, e);
+    ++*bad;
 }
 
 /* Whether --evict or --evict-all means the file. */
@@ -150,6 +179,8 @@ static int work_in(const char *dir, const struct resident_values *v, json_t *int
         }
         if (v->check && e->state == RESIDENT_COMPLETE)
             rc = check_one(dir, e, v, &verdict, bad);
+        else if (v->check && e->state == RESIDENT_BAD && e->in_use)
+            report_mounted(dir, e, bad);
         if (!rc)
             show(dir, e, verdict, into);
     }

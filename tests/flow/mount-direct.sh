@@ -123,7 +123,13 @@ printf '\1' | dd of="$(file)" bs=1 seek=9000000 conv=notrunc status=none
 sync "$(file)"
 ! "$GRANARY" cache resident "$CACHE" --check -q >"$W/out" 2>"$W/err" || fail "the check passed"
 grep "its bytes are not those of its image; it is not mounted again, BUT IT IS MOUNTED NOW" "$W/err" >"$W/null" ||
-    { cat "$W/err"; fail "a live mount is not named"; }
+    { cat "$W/err"; fail "a live mount is not reported"; }
+grep -F "mounted on $W/mnt" "$W/err" >"$W/null" || { cat "$W/err"; fail "a live mount is not named"; }
+! "$GRANARY" cache resident "$CACHE" --check -q >"$W/out" 2>"$W/err" || fail "the second check passed"
+grep -F "in use still: umount it and mount it again: mounted on $W/mnt" "$W/err" >"$W/null" ||
+    { cat "$W/err"; fail "the second check does not name a live mount"; }
+"$GRANARY" cache resident "$CACHE" --json | jq -e --arg dir "$W/mnt" \
+    '.images | length == 1 and (.[0] | .state == "bad" and .mounts == [$dir])' >"$W/null" || fail "the bad file's mount is not listed"
 "$GRANARY" umount "$W/mnt"
 direct "$W/store/set" "$W/mnt"
 ! is_direct "$W/mnt" || fail "a bad file is mounted"
