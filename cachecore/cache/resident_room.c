@@ -79,13 +79,16 @@ int cache_resident_begin(struct cache *c, const struct resident_id *id, const vo
         return say_small(d, id->size, 0);
     char path[PATH_MAX];
     CLEANUP_FD int there = -1;
-    if (!resident_open(d->path, id, path, &there)) {
+    int rc = resident_open(d->path, id, path, &there);
+    if (!rc) {
         *out_dir = d->path;
         return -EEXIST;
     }
+    if (rc != -ENOENT && rc != -EBADMSG) /* -EBADMSG: it is out of use now */
+        return rc;
     if (!atomic_compare_exchange_strong(&d->claimed, &none, 1))
         return error_set(-EBUSY, "%s: another image is being written there; try again when it is complete", d->path);
-    int rc = resident_make_room(d->path, most_of(d) - id->size, &id->content_root, &left);
+    rc = resident_make_room(d->path, most_of(d) - id->size, &id->content_root, &left);
     if (!rc && left > most_of(d) - id->size)
         rc = say_small(d, id->size, left);
     if (!rc) {

@@ -151,6 +151,7 @@ for plant in "chown 12345 $f" "chmod 666 $f" "ln $f $W/second" "chown 12345 $RES
     $plant
     direct "$W/store/set" "$W/mnt"
     ! is_direct "$W/mnt" || fail "mounted after $plant"
+    ! "$GRANARY" warm "$W/mnt" --resident -q >"$W/out" 2>"$W/err" || fail "warm finds it well after $plant"
     "$TREECMP" "$W/tree" "$W/mnt"
     "$GRANARY" umount "$W/mnt"
     rm -f "$W/second"

@@ -288,15 +288,23 @@ static void test_resident__a_disk_that_is_full_leaves_nothing(void **state)
     world_release(&w);
 }
 
+/* Change the mode of a complete file. */
+static void set_mode(struct world *w, const char *name, mode_t mode)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "chattr -i %s/" RESIDENT_DIR "/%s 2>&1 | grep -q never", w->dir, name);
+    assert_true(system(path) >= 0); /* it need not be there: the flag is root's */
+    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
 /* Change a byte of a complete file, as a disk may. */
 static void flip(struct world *w, const char *name, uint64_t off)
 {
     char path[PATH_MAX];
     uint8_t byte;
-    snprintf(path, sizeof path, "chattr -i %s/" RESIDENT_DIR "/%s 2>&1 | grep -q never", w->dir, name);
-    assert_true(system(path) >= 0); /* it need not be there: the flag is root's */
+    set_mode(w, name, 0600);
     snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
-    assert_int_equal(chmod(path, 0600), 0);
     CLEANUP_FD int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && io_pread_full(fd, &byte, 1, off) == 1);
     byte ^= 1;
@@ -417,6 +425,23 @@ static void test_resident__the_budget_gives_the_room(void **state)
     world_release(&w);
 }
 
+/* It is never mounted, so it must not count as written. */
+static void test_resident__a_file_that_may_not_be_used_is_no_complete_one(void **state)
+{
+    struct world w;
+    struct resident_entry e;
+    const char *dir = NULL;
+    world_init(&w, &small);
+    assert_int_equal(fill(&w), 0);
+    assert_true(only(&w, &e));
+    set_mode(&w, e.name, 0666);
+    assert_int_equal(cache_resident_begin(w.cache, &w.id, NULL, &dir), -EPERM);
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_cache_yielded_bytes"), 0);
+    set_mode(&w, e.name, 0400);
+    assert_int_equal(cache_resident_begin(w.cache, &w.id, NULL, &dir), -EEXIST);
+    world_release(&w);
+}
+
 int main(void)
 {
     log_to(NULL, LOG_LEVEL_ERROR);
@@ -431,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_resident__a_check_takes_only_the_file_that_it_read_out_of_use),
         cmocka_unit_test(test_resident__a_file_of_another_size_is_not_opened),
         cmocka_unit_test(test_resident__what_is_open_stays_the_oldest_other_goes),
+        cmocka_unit_test(test_resident__a_file_that_may_not_be_used_is_no_complete_one),
         cmocka_unit_test(test_resident__the_budget_gives_the_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
