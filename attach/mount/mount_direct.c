@@ -23,8 +23,9 @@ static int say_failed(const struct mount_state *s, int code)
         return error_set(-ENODEV, "this kernel has no erofs module (%s)", module_remedy_here("erofs", remedy));
     if (code == ENOTBLK || code == EINVAL)
         return error_set(-ENOTSUP,
-                         "this kernel does not mount the file %s as erofs: that takes Linux 6.12 or later, and a cache "
-                         "on ext4 or xfs",
+                         "the kernel does not mount the file %s as erofs: that takes Linux 6.12 or later with "
+                         "CONFIG_EROFS_FS_BACKED_BY_FILE, a cache on ext4 or xfs, and an undamaged file ('granary "
+                         "cache resident DIR --check')",
                          s->image_file);
     return error_set(-code, "cannot mount %s on %s: %s", s->image_file, s->dir, strerror(code));
 }

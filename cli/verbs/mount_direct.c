@@ -103,6 +103,24 @@ static int mount_and_fill(struct mount_values *v, const struct mount_resolved *i
     return 0;
 }
 
+/* Whether the image may be sound while its file, or the disk below it, is not. -ENOENT: a check has taken it out of use
+ * since it was found. */
+static bool is_files_fault(int rc)
+{
+    static const int codes[] = {-EIO, -EUCLEAN, -ENOENT, -EAGAIN, -EACCES, -ENOTDIR, -ENAMETOOLONG};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++)
+        if (rc == codes[i])
+            return true;
+    return false;
+}
+
+static int mount_instead(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
+                         const char *dir, struct mount_state *out)
+{
+    int rc = mount_choose_method(v, words);
+    return rc ? rc : mount_make(v, image, words, dir, out);
+}
+
 /* fd is open until the file is mounted: so long it is not removed. */
 int mount_make_direct(struct mount_values *v, struct mount_resolved *image, const string_list *words, const char *dir,
                       struct mount_state *out)
@@ -118,12 +136,16 @@ int mount_make_direct(struct mount_values *v, struct mount_resolved *image, cons
         if (!rc)
             rc = mount_make(v, image, words, dir, out);
         image->file = NULL;
+        if (is_files_fault(rc)) {
+            log_warning("%s; 'granary cache resident DIR --check' looks for damage; mounting by a server",
+                        error_text());
+            return mount_instead(v, image, words, dir, out);
+        }
         if (!rc || (rc != -ENOTSUP && rc != -ENODEV))
             return rc;
     }
     if (v->direct_must)
         return rc;
     log_info("%s: mounting by a server", error_text());
-    rc = mount_choose_method(v, words);
-    return rc ? rc : mount_make(v, image, words, dir, out);
+    return mount_instead(v, image, words, dir, out);
 }
