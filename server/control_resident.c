@@ -74,9 +74,7 @@ static int fill(struct control_resident *r, const struct resident_id *id, const 
     int rc = cache_resident_begin(cache, id, cancel, out_dir);
     if (rc)
         return rc; /* -EEXIST, too */
-    rc = resident_check_place(*out_dir);
-    if (!rc)
-        rc = resident_begin(*out_dir, id, &r->file);
+    rc = resident_begin(*out_dir, id, &r->file);
     if (!rc)
         rc = image_copy_out(stack_export_image(r->export), cancel, write_chunk, tell_progress, r);
     if (!rc)

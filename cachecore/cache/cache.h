@@ -251,10 +251,11 @@ GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation o
 
 /* Have the first fast directory give room for a whole image: others that nobody uses are removed, and slots are given
  * back until the whole images are within the budget. Waits for that. *out_dir: the directory, which belongs to the
- * cache; cache_resident_end ends the claim, after the image is complete or given up. -ENODEV: no directory; -ENOSPC:
- * none is large enough, or what is in use, or pinned, leaves too little; -EBUSY: another image is being written there;
- * -ECANCELED; -EPERM: it is there, and another user could have written it; errors of resident_open and resident_each.
- * -EEXIST, without a sentence: it is complete there, and nothing is claimed. */
+ * cache; cache_resident_end ends the claim, after the image is complete or given up. -ENODEV: no directory; -ENOTSUP:
+ * none whose files can be mounted; -ENOSPC: none is large enough, or what is in use, or pinned, leaves too little;
+ * -EBUSY: another image is being written there; -ECANCELED; -EPERM: it is there, and another user could have written
+ * it; errors of resident_open and resident_each. -EEXIST, without a sentence: it is complete there, and nothing is
+ * claimed. */
 struct resident_id;
 GR_MUST_CHECK int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                                        const char **out_dir);

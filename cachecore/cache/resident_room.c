@@ -17,20 +17,28 @@ static uint64_t most_of(const struct cache_dir *d)
     return d->geometry.budget / 100 * RESIDENT_SHARE_PERCENT;
 }
 
-/* Return the first fast directory that is well, as one that could hold the image goes before those that could not;
- * NULL: none. */
-static struct cache_dir *choose(struct cache *c, uint64_t size)
+/* Find the first fast directory that is well and whose files can be mounted, as one that could hold the image goes
+ * before those that could not. -ENODEV; -ENOTSUP: only those whose files cannot be mounted. */
+static int choose(struct cache *c, uint64_t size, struct cache_dir **out)
 {
     struct cache_dir *found = NULL;
+    int unfit = 0;
     for (size_t i = 0; i < c->dir_count; i++) {
         struct cache_dir *d = c->dirs[i];
         if (d->media == CACHE_MEDIA_HDD || !cache_dir_fills(d))
             continue;
-        if (most_of(d) >= size)
-            return d;
-        found = found ? found : d;
+        int rc = resident_check_place(d->path);
+        unfit = rc ? rc : unfit;
+        if (!rc && most_of(d) >= size) {
+            *out = d;
+            return 0;
+        }
+        found = found || rc ? found : d;
     }
-    return found;
+    *out = found;
+    if (!found && !unfit)
+        return error_set(-ENODEV, "this server keeps nothing on a fast disk; give --cache DIR:SIZE");
+    return found ? 0 : unfit;
 }
 
 static int say_small(const struct cache_dir *d, uint64_t size, uint64_t others)
@@ -71,15 +79,16 @@ static int wait_for_slabs(struct cache *c, const struct cache_dir *d, const vola
 int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                          const char **out_dir)
 {
-    struct cache_dir *d = choose(c, id->size);
+    struct cache_dir *d;
     uint64_t left = 0, none = 0;
-    if (!d)
-        return error_set(-ENODEV, "this server keeps nothing on a fast disk; give --cache DIR:SIZE");
+    int rc = choose(c, id->size, &d);
+    if (rc)
+        return rc;
     if (most_of(d) < id->size)
         return say_small(d, id->size, 0);
     char path[PATH_MAX];
     CLEANUP_FD int there = -1;
-    int rc = resident_open(d->path, id, path, &there);
+    rc = resident_open(d->path, id, path, &there);
     if (!rc) {
         *out_dir = d->path;
         return -EEXIST;

@@ -51,13 +51,14 @@ static int find_in(const char *dir, const struct resident_id *id, char path[PATH
 }
 
 /* Look in the cache directories that the mount's server has, or would have. -ENOENT: the file is not complete there;
- * -ENOTSUP. */
+ * -ENOTSUP: files of none of them can be mounted. */
 static int find_file(const struct mount_values *v, const struct manifest *m, char path[PATH_MAX], int *out_fd)
 {
     const struct resident_id id = {.content_root = m->content_root, .size = m->size, .chunk_size = m->chunk_size};
     char dir[PATH_MAX];
     int rc = -ENOENT;
-    for (size_t i = 0; rc == -ENOENT && i < v->server.caches.count; i++) {
+    bool fit = false; /* some directory is */
+    for (size_t i = 0; (rc == -ENOENT || rc == -ENOTSUP) && i < v->server.caches.count; i++) {
         struct cache_spec spec;
         const char *text = v->server.caches.items[i];
         rc = cache_spec_parse("--cache ", text, &spec);
@@ -65,7 +66,10 @@ static int find_file(const struct mount_values *v, const struct manifest *m, cha
             return rc;
         snprintf(dir, sizeof dir, "%.*s", (int)GR_MIN(spec.dir_len, sizeof dir - 1), text);
         rc = find_in(dir, &id, path, out_fd);
+        fit |= rc == -ENOENT;
     }
+    if (rc == -ENOTSUP && fit)
+        rc = -ENOENT;
     if (!v->server.caches.count && server_options_default_cache(dir))
         rc = find_in(dir, &id, path, out_fd);
     return rc;

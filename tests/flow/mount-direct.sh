@@ -212,6 +212,10 @@ refused() {
     grep -qE "$text" "$W/err" || { cat "$W/err"; fail "no '$text' said by: $*"; }
 }
 refused "the kernel does not mount" "$GRANARY" mount --direct --cache "$W/tmpfs:64M" "$W/store/set" "$W/mnt"
+"$GRANARY" mount --cache "$W/tmpfs:64M" "$W/store/set" "$W/mnt" >"$W/out" 2>"$W/err"
+refused "the kernel does not mount" "$GRANARY" warm "$W/mnt" --resident -q
+"$GRANARY" status "$W/mnt" --json | jq -e '.counters.granary_cache_yielded_bytes == 0' >"$W/null" || fail "slots were given back for nothing"
+"$GRANARY" umount "$W/mnt"
 refused "needs a cache on disk" "$GRANARY" mount --direct --cache none "$W/store/set" "$W/mnt"
 refused "exclude each other|cannot be|--follow" "$GRANARY" mount --direct --follow "$W/store/set" "$W/mnt"
 if grep -qw ext4 /proc/filesystems; then

@@ -410,6 +410,11 @@ static void test_resident__the_budget_gives_the_room(void **state)
     struct world w;
     const char *dir = NULL;
     world_init(&w, &small);
+    if (resident_check_place(w.dir)) { /* tests run on overlay, too, where there is no file to make room for */
+        assert_int_equal(cache_resident_begin(w.cache, &w.id, NULL, &dir), -ENOTSUP);
+        world_release(&w);
+        return;
+    }
     struct resident_id big = w.id;
     big.size = CACHE_SIZE / 100 * RESIDENT_SHARE_PERCENT + 4096;
     assert_int_equal(cache_resident_begin(w.cache, &big, NULL, &dir), -ENOSPC);
@@ -432,6 +437,11 @@ static void test_resident__a_file_that_may_not_be_used_is_no_complete_one(void *
     struct resident_entry e;
     const char *dir = NULL;
     world_init(&w, &small);
+    if (resident_check_place(w.dir)) { /* tests run on overlay, too, where there is no file to make room for */
+        assert_int_equal(cache_resident_begin(w.cache, &w.id, NULL, &dir), -ENOTSUP);
+        world_release(&w);
+        return;
+    }
     assert_int_equal(fill(&w), 0);
     assert_true(only(&w, &e));
     set_mode(&w, e.name, 0666);
