@@ -325,14 +325,20 @@ struct oldest {
     struct resident_entry entry; /* name "": none can go */
 };
 
+/* What is of no use goes before what can be mounted. */
+static bool goes_before(const struct resident_entry *a, const struct resident_entry *b)
+{
+    bool useless = a->state != RESIDENT_COMPLETE, other_useless = b->state != RESIDENT_COMPLETE;
+    return useless != other_useless ? useless : a->used_s < b->used_s;
+}
+
 static int find_oldest(void *arg, const struct resident_entry *e)
 {
     struct oldest *o = arg;
     bool stays = e->in_use || (e->state == RESIDENT_COMPLETE && digest_equal(&e->id.content_root, o->but));
     o->sum += e->bytes;
-    if (stays || (*o->entry.name && o->entry.used_s <= e->used_s))
-        return 0;
-    o->entry = *e;
+    if (!stays && (!*o->entry.name || goes_before(e, &o->entry)))
+        o->entry = *e;
     return 0;
 }
 
@@ -348,4 +354,16 @@ int resident_make_room(const char *dir, uint64_t most, const struct digest *but,
         if (rc && rc != -EBUSY && rc != -ENOENT) /* mounted or gone since: look again */
             return rc;
     }
+}
+
+static int remove_torn(void *arg, const struct resident_entry *e)
+{
+    if (e->state == RESIDENT_FILLING && !e->in_use)
+        (void)!resident_evict(arg, e->name); /* else the next image that needs the room removes it */
+    return 0;
+}
+
+void resident_sweep(const char *dir)
+{
+    (void)!resident_each(dir, remove_torn, (void *)dir);
 }

@@ -89,9 +89,13 @@ uint64_t resident_bytes(const char *dir);
 /* Remove a file. -EBUSY: it is in use; -ENOENT: it is gone. */
 GR_MUST_CHECK int resident_evict(const char *dir, const char *name);
 
-/* Remove complete files that nobody uses, the one that was mounted the longest ago first, until all together take at
- * most `most` bytes. `but`: one that stays. *out_left: what they take then. */
+/* Remove files that nobody uses, until all together take at most `most` bytes: what is not complete, or bad, first,
+ * then the one that was mounted the longest ago. `but`: one that stays. *out_left: what they take then. */
 GR_MUST_CHECK int resident_make_room(const char *dir, uint64_t most, const struct digest *but, uint64_t *out_left);
+
+/* Remove what killed writers have left. The caller owns the cache directory, so that no other process writes there.
+ * What cannot be removed stays. */
+void resident_sweep(const char *dir);
 
 /* Read a complete file from its disk and compare it with its content root. 0: it is good; -EBADMSG: it is not, or
  * cannot be read, and is never mounted again from now on; -ECANCELED; -ENOENT, -EPERM. progress may be NULL. */

@@ -417,14 +417,16 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
     if (!d->path)
         return error_no_memory();
     CLEANUP_FD int dir = -1;
-    atomic_store(&d->resident, resident_bytes(path));
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
         rc = cache_dir_open_dir(path, &dir);
     if (!rc)
         rc = cache_lock_take(dir, path, true, &d->lock_fd);
-    if (!rc)
-        rc = open_files(d, dir);
+    if (rc)
+        return rc;
+    resident_sweep(path);
+    atomic_store(&d->resident, resident_bytes(path));
+    rc = open_files(d, dir);
     struct cache_geometry found;
     if (!rc)
         rc = recognise(d, &found);

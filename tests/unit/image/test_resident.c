@@ -78,17 +78,22 @@ static const struct image_fake large = {.seed = 2,
 static const struct image_fake full_leaf = {
     .seed = 3, .size = INDEX_FANOUT * (uint64_t)CHUNK, .chunk_size = CHUNK, .hole = middle_leaf};
 
+static void open_cache(struct world *w)
+{
+    struct cache_config config = {.fetch = {.workers = 8}, .dir_count = 1, .disk_timeout_ms = 60000};
+    config.dirs[0].path = w->dir;
+    config.dirs[0].size = CACHE_SIZE;
+    assert_int_equal(cache_open(&config, &w->cache), 0);
+    assert_int_equal(cache_start_threads(w->cache), 0);
+}
+
 static void world_init(struct world *w, const struct image_fake *img)
 {
     memset(&calls, 0, sizeof calls);
     *w = (struct world){.fake = store_fake_new(), .img = *img};
     image_fake_put(&w->img, w->fake, NULL);
     scratch_make(w->dir);
-    struct cache_config config = {.fetch = {.workers = 8}, .dir_count = 1, .disk_timeout_ms = 60000};
-    config.dirs[0].path = w->dir;
-    config.dirs[0].size = CACHE_SIZE;
-    assert_int_equal(cache_open(&config, &w->cache), 0);
-    assert_int_equal(cache_start_threads(w->cache), 0);
+    open_cache(w);
     const struct image_config image = {
         .cache = w->cache, .store = store_fake_store(w->fake), .manifest = &w->img.manifest};
     assert_int_equal(image_open(&image, &w->img.digest, &w->image), 0);
@@ -158,6 +163,39 @@ static void expect_image(struct world *w)
     assert_int_equal(io_pread_full(fd, got, w->id.size + 1, 0), w->id.size);
     image_fake_bytes(&w->img, 0, expected, w->id.size);
     assert_memory_equal(got, expected, w->id.size);
+}
+
+/* Change the mode of a complete file. */
+static void set_mode(struct world *w, const char *name, mode_t mode)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "chattr -i %s/" RESIDENT_DIR "/%s 2>&1 | grep -q never", w->dir, name);
+    assert_true(system(path) >= 0); /* it need not be there: the flag is root's */
+    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+/* Change a byte of a complete file, as a disk may. */
+static void flip(struct world *w, const char *name, uint64_t off)
+{
+    char path[PATH_MAX];
+    uint8_t byte;
+    set_mode(w, name, 0600);
+    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
+    CLEANUP_FD int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && io_pread_full(fd, &byte, 1, off) == 1);
+    byte ^= 1;
+    assert_int_equal(io_pwrite_full(fd, &byte, 1, off), 0);
+}
+
+/* Set when it was mounted last. */
+static void set_time(struct world *w, const char *name, time_t seconds)
+{
+    char path[PATH_MAX];
+    const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    set_mode(w, name, 0400);
+    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 /* ---- the tests ---- */
@@ -275,6 +313,56 @@ static void test_resident__what_a_killed_writer_left_is_never_opened(void **stat
     world_release(&w);
 }
 
+/* Write something of an image, and be killed. */
+static void leave_torn(struct world *w, uint8_t root)
+{
+    struct resident_filling f;
+    struct resident_id id = w->id;
+    id.content_root = digest_of(&root, sizeof root);
+    assert_int_equal(resident_begin(w->dir, &id, &f), 0);
+    assert_int_equal(resident_write(&f, CHUNK, "wrong", 5), 0);
+    close(f.fd);
+    close(f.dir_fd);
+}
+
+static void test_resident__a_start_removes_what_a_killed_writer_left(void **state)
+{
+    struct world w;
+    struct resident_entry e;
+    world_init(&w, &small);
+    leave_torn(&w, 1);
+    assert_true(only(&w, &e));
+    image_close(w.image);
+    w.image = NULL;
+    cache_close(w.cache);
+    open_cache(&w);
+    assert_false(only(&w, &e));
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_cache_resident_bytes"), 0);
+    world_release(&w);
+}
+
+static void test_resident__what_is_of_no_use_goes_before_what_can_be_mounted(void **state)
+{
+    struct world w;
+    struct resident_entry e;
+    uint64_t left;
+    int fd;
+    world_init(&w, &small);
+    assert_int_equal(fill(&w), 0);
+    assert_true(only(&w, &e));
+    flip(&w, e.name, 0);
+    assert_int_equal(resident_check(w.dir, &e, &(struct resident_check){NULL}), -EBADMSG);
+    assert_int_equal(fill(&w), 0);
+    uint64_t complete = e.bytes;
+    set_time(&w, e.name, 1); /* it was mounted long ago */
+    leave_torn(&w, 1);
+    assert_int_equal(resident_make_room(w.dir, complete, &(struct digest){{1}}, &left), 0);
+    assert_int_equal(left, complete);
+    assert_int_equal(open_it(&w, &fd), 0);
+    close(fd);
+    world_release(&w);
+}
+
 static void test_resident__a_disk_that_is_full_leaves_nothing(void **state)
 {
     struct world w;
@@ -286,29 +374,6 @@ static void test_resident__a_disk_that_is_full_leaves_nothing(void **state)
     assert_int_equal(rc, -EFBIG);
     assert_false(only(&w, &e));
     world_release(&w);
-}
-
-/* Change the mode of a complete file. */
-static void set_mode(struct world *w, const char *name, mode_t mode)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "chattr -i %s/" RESIDENT_DIR "/%s 2>&1 | grep -q never", w->dir, name);
-    assert_true(system(path) >= 0); /* it need not be there: the flag is root's */
-    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
-    assert_int_equal(chmod(path, mode), 0);
-}
-
-/* Change a byte of a complete file, as a disk may. */
-static void flip(struct world *w, const char *name, uint64_t off)
-{
-    char path[PATH_MAX];
-    uint8_t byte;
-    set_mode(w, name, 0600);
-    snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w->dir, name);
-    CLEANUP_FD int fd = open(path, O_RDWR);
-    assert_true(fd >= 0 && io_pread_full(fd, &byte, 1, off) == 1);
-    byte ^= 1;
-    assert_int_equal(io_pwrite_full(fd, &byte, 1, off), 0);
 }
 
 static void test_resident__a_bad_byte_anywhere_is_found_and_ends_its_use(void **state)
@@ -461,6 +526,8 @@ int main(void)
         cmocka_unit_test(test_resident__an_image_that_claims_anothers_content_has_no_file),
         cmocka_unit_test(test_resident__bytes_are_on_disk_before_the_name),
         cmocka_unit_test(test_resident__what_a_killed_writer_left_is_never_opened),
+        cmocka_unit_test(test_resident__a_start_removes_what_a_killed_writer_left),
+        cmocka_unit_test(test_resident__what_is_of_no_use_goes_before_what_can_be_mounted),
         cmocka_unit_test(test_resident__a_disk_that_is_full_leaves_nothing),
         cmocka_unit_test(test_resident__a_bad_byte_anywhere_is_found_and_ends_its_use),
         cmocka_unit_test(test_resident__a_check_takes_only_the_file_that_it_read_out_of_use),
