@@ -167,21 +167,36 @@ static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_
     return rc;
 }
 
+/* Punch the slab that was yielded last, if that is not done. false: the disk refused; this slab is tried again before
+ * any other is yielded or regained. */
+static bool punch_owed(struct cache *c, unsigned dir)
+{
+    uint32_t owed = atomic_load(&c->dirs[dir]->owed);
+    if (owed && change_slab(c, dir, owed - 1, CACHE_PUNCH))
+        return false;
+    atomic_store(&c->dirs[dir]->owed, 0);
+    return true;
+}
+
 /* Give one slab back; why: for the log. false: no slab can be given, or the disk refused. */
 static bool yield_one(struct cache *c, unsigned dir, const char *why)
 {
     uint32_t slab;
     bool first;
+    if (!punch_owed(c, dir))
+        return false;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         first = !c->space.dirs[dir].yielded;
         slab = space_yield(&c->space, dir);
+        if (slab != SPACE_NONE)
+            atomic_store(&c->dirs[dir]->owed, slab + 1); /* before anybody counts it as given back */
     }
     if (slab == SPACE_NONE)
         return false;
     if (first)
         log_warning("cache: %s: %s; giving some back", c->dirs[dir]->path, why);
-    return !change_slab(c, dir, slab, CACHE_PUNCH);
+    return punch_owed(c, dir);
 }
 
 /* Reserve one yielded slab again. The space gets it only after its room is reserved, so a fill never lacks room. */
@@ -189,6 +204,8 @@ static bool regain_one(struct cache *c, unsigned dir)
 {
     uint32_t slab;
     bool last;
+    if (!punch_owed(c, dir))
+        return false;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         slab = space_yielded(&c->space, dir);
@@ -224,6 +241,8 @@ static uint32_t yielded_now(struct cache *c, unsigned dir)
 
 void residents_apply(struct cache *c, unsigned dir)
 {
+    if (!punch_owed(c, dir))
+        return;
     bool *gave = &c->disk_monitor.dirs[dir].gave;
     uint32_t wanted = slabs_for_residents(c->dirs[dir]);
     *gave = wanted || (*gave && yielded_now(c, dir));
@@ -238,6 +257,7 @@ void residents_apply(struct cache *c, unsigned dir)
 bool residents_given(struct cache *c, unsigned dir, uint32_t *out_yielded)
 {
     *out_yielded = yielded_now(c, dir);
+    *out_yielded -= atomic_load(&c->dirs[dir]->owed) && *out_yielded; /* its room is not there yet */
     return *out_yielded >= slabs_for_residents(c->dirs[dir]);
 }
 

@@ -80,6 +80,7 @@ struct cache_dir {
     _Atomic bool deleted;                    /* its files were unlinked */
     _Atomic uint64_t resident;               /* bytes of whole images beside the slots, when last looked (resident.h) */
     _Atomic uint64_t claimed; /* what they will have once one that is being filled is complete; 0: none is */
+    _Atomic uint32_t owed;    /* 1 + a yielded slab whose room the filesystem has not got back yet; 0: none */
 };
 
 /* ---- opening (cache_dir_open.c) ---- */
