@@ -83,8 +83,14 @@ static int hand_out(const struct copying *c, const struct cache_piece *piece, ui
 {
     char hex[DIGEST_HEX_SIZE];
     const struct digest digest = digest_of(piece->dst, piece->len);
-    if (!digest_equal(&digest, &piece->ref.digest))
-        return error_set(-EBADMSG, "chunk %s has other bytes than its name says", digest_hex(&piece->ref.digest, hex));
+    if (!digest_equal(&digest, &piece->ref.digest)) {
+        (void)!cache_evict(c->img->config.cache, &piece->ref.digest, true); /* the next read fetches it */
+        return error_set(
+            -EBADMSG,
+            "chunk %s had other bytes in the cache than its name says, and was evicted: try again, and look "
+            "for bad memory or a bad disk if that repeats",
+            digest_hex(&piece->ref.digest, hex));
+    }
     if (!chunk_all_zero(piece->dst, piece->len))
         *out = digest;
     return c->visit(c->arg, chunk * c->img->manifest.chunk_size, piece->dst, piece->len);
