@@ -117,13 +117,13 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, bool r
     return NULL;
 }
 
-/* An ordinary thread begins its work for a task. */
-static void begin_work_locked(const struct task *t)
+/* An ordinary thread begins its work for a task. threads: 1, or 0 for one that it reads together with another. */
+static void begin_work_locked(const struct task *t, unsigned threads)
 {
     struct connection *c = t->connection;
-    c->server->busy++;
+    c->server->busy += threads;
     c->server->busy_memory += t->memory;
-    c->store->busy++;
+    c->store->busy += threads;
     c->store->memory += t->memory;
 }
 
@@ -138,7 +138,7 @@ static struct task *next_of_any_locked(struct nbd_server *s, bool *missing)
     if (!t)
         t = next_locked(s, WAITING_UNSORTED, false);
     if (t)
-        begin_work_locked(t);
+        begin_work_locked(t, 1);
     return t;
 }
 
@@ -148,37 +148,39 @@ static bool is_small(const struct task *t)
     return t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN && !t->sent;
 }
 
-/* Take more small reads of the client of tasks[0], as far as threads and memory would do for each by itself. Returns
- * the number of tasks. */
+/* Take more small reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
+ * of tasks. */
 static size_t take_more_locked(struct task *tasks[TOGETHER_MAX])
 {
     struct connection *c = tasks[0]->connection;
     struct nbd_server *s = c->server;
     size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART, n = 1;
+    if (c->store->first && c->store->first != c)
+        return 1; /* its store's share is that one's first */
     for (const struct task *t; n < TOGETHER_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_small(t); n++) {
         size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
-        if (s->busy >= s->config.threads - s->reserve || s->memory + need > memory || !client_may_locked(c, t, need) ||
-            !store_may_locked(c, need))
+        if (s->memory + need > memory || !client_may_locked(c, t, need) ||
+            !share_allows_part(c->store->memory, need, s->busy_memory, memory))
             break;
         tasks[n] = pool_take_locked(c, WAITING_UNSORTED);
         task_take_memory_locked(tasks[n], need, &s->memory);
         c->working++;
-        begin_work_locked(tasks[n]);
+        begin_work_locked(tasks[n], 0);
     }
     return n;
 }
 
-/* A thread has finished its work for a task. */
-static void end_work_locked(const struct task *t, bool reserve)
+/* A thread has finished its work for a task; threads: as when it began. */
+static void end_work_locked(const struct task *t, bool reserve, unsigned threads)
 {
     struct connection *c = t->connection;
     if (reserve) {
         c->server->reserve_busy--;
         return;
     }
-    c->server->busy--;
+    c->server->busy -= threads;
     c->server->busy_memory -= t->memory;
-    c->store->busy--;
+    c->store->busy -= threads;
     c->store->memory -= t->memory;
 }
 
@@ -277,7 +279,7 @@ static void work_together_locked(struct task *const *tasks, size_t n)
     read_together(tasks, n);
     pthread_mutex_lock(&c->server->lock);
     for (size_t i = 0; i < n; i++) {
-        end_work_locked(tasks[i], false);
+        end_work_locked(tasks[i], false, i == 0);
         if (!tasks[i]->data) {
             put_back_locked(tasks[i]);
             continue;
@@ -337,7 +339,7 @@ void *workers_run(void *arg)
         pthread_mutex_unlock(&s->lock);
         nbd_worker_perform(t);
         pthread_mutex_lock(&s->lock);
-        end_work_locked(t, reserve);
+        end_work_locked(t, reserve, 1);
         finish_locked(t);
     }
     pthread_mutex_unlock(&s->lock);
