@@ -1,7 +1,7 @@
 /* Which request is next, and what a thread does with it.
  *
- * Clients take turns, one request each. A part of the threads and of the memory is reserved for reads of cached data,
- * since a silent store may hold all the others:
+ * Clients take turns, one request each, or some small ones. A part of the threads and of the memory is reserved for
+ * reads of cached data, since a silent store may hold all the others:
  *
  *    any request           threads - reserve      3/4 of the memory
  *    cached data only      reserve                all of it
@@ -18,8 +18,8 @@
  * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
  *
  * A thread that takes a small read takes the next small ones of the same client with it. What is cached of them is read
- * in one submission to the disk and sent in one system call; the rest goes to waiting[MISSING], to be read one by one,
- * so that nothing that is cached waits for a store.
+ * in one submission to the disk and sent in one system call (over TLS, one by one). The rest goes back to
+ * waiting[UNSORTED], to be taken alone: it may be cached all the same, and what is must not wait for a store.
  */
 #include <assert.h>
 
@@ -145,7 +145,7 @@ static struct task *next_of_any_locked(struct nbd_server *s, bool *missing)
 /* May the task be read together with others? */
 static bool is_small(const struct task *t)
 {
-    return t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN && !t->sent;
+    return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN && !t->sent;
 }
 
 /* Take more small reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
@@ -184,15 +184,15 @@ static void end_work_locked(const struct task *t, bool reserve, unsigned threads
     c->store->memory -= t->memory;
 }
 
-/* Put a task back, to the missing ones. */
-static void put_back_locked(struct task *t)
+/* Put a task back, without its memory. */
+static void put_back_locked(struct task *t, enum waiting which)
 {
     struct connection *c = t->connection;
     task_give_memory_locked(t);
     if (c->dead)
         task_free_locked(t);
     else
-        pool_push_locked(t, WAITING_MISSING);
+        pool_push_locked(t, which);
     connection_left_locked(c);
 }
 
@@ -211,7 +211,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
         pthread_mutex_lock(&s->lock);
         if (cached)
             return t;
-        put_back_locked(t);
+        put_back_locked(t, WAITING_MISSING);
     }
     s->reserve_busy--;
     return NULL;
@@ -281,7 +281,8 @@ static void work_together_locked(struct task *const *tasks, size_t n)
     for (size_t i = 0; i < n; i++) {
         end_work_locked(tasks[i], false, i == 0);
         if (!tasks[i]->data) {
-            put_back_locked(tasks[i]);
+            tasks[i]->alone = true;
+            put_back_locked(tasks[i], WAITING_UNSORTED);
             continue;
         }
         if (c->dead)

@@ -11,12 +11,12 @@
 
 enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096 };
 
-/* Make the directory, with the store in it. */
+/* Make the directory, with the store in it; img->hole is as the caller has set it. */
 static inline void serving_make_store(char dir[SCRATCH_MAX], struct image_fake *img)
 {
     scratch_make(dir);
     struct store_fake *store = store_fake_new();
-    *img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
+    *img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK, .hole = img->hole};
     image_fake_put(img, store, "faces");
     image_fake_save(store, dir);
     store_fake_free(store);
