@@ -204,6 +204,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
         return NULL;
     s->reserve_busy++;
     while ((t = next_locked(s, WAITING_UNSORTED, true))) {
+        pool_wake_locked(s); /* the look may wait for a disk, and the others that wait need not */
         /* Before the first part is sent, the others are looked at, too (read_part). */
         size_t at = reply_data_sent(t), len = t->sent ? next_part(t) : t->request.len;
         pthread_mutex_unlock(&s->lock);
@@ -291,8 +292,8 @@ static void work_together_locked(struct task *const *tasks, size_t n)
             connection_reply_locked(c, tasks[i]);
         connection_left_locked(c);
     }
+    pool_wake_locked(c->server); /* for those that were put back; sending releases the lock */
     connection_send_locked(c);
-    pool_wake_locked(c->server); /* for those that were put back */
     connection_left_locked(c);
 }
 
