@@ -142,10 +142,11 @@ static struct task *next_of_any_locked(struct nbd_server *s, bool *missing)
     return t;
 }
 
-/* May the task be read together with others? */
+/* May the task be read together with others? Not if it needs more than one part: those are all read at once. */
 static bool is_small(const struct task *t)
 {
-    return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN && !t->sent;
+    return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN &&
+           next_part(t) == t->request.len;
 }
 
 /* Take more small reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
