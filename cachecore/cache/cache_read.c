@@ -253,13 +253,16 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
     }
 }
 
-/* Hits of directories that fail would be counted here and where they are read once more. */
-static bool all_normal(const struct cache *c)
+/* May the piece be read together with others, which wait for it then? Not one of a compressed chunk, which is decoded
+ * whole, nor one on a slow disk. A hit of a directory that fails would be counted here and where it is read once more.
+ */
+static bool is_quick_locked(const struct cache *c, const struct cache_piece *p)
 {
-    for (size_t i = 0; i < c->dir_count; i++)
-        if (cache_dir_state(c->dirs[i], CACHE_READING) != HEALTH_NORMAL)
-            return false;
-    return true;
+    uint32_t id = space_find(&c->space, &p->ref.digest);
+    if (id == SPACE_NONE || space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
+        return false;
+    unsigned dir = space_dir_of(&c->space, id);
+    return !is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
 }
 
 void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
@@ -269,10 +272,10 @@ void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n
     w.hit_count = w.misses.count = 0;
     for (size_t i = 0; i < n; i++)
         out_got[i] = serve_from_memory(c, &pieces[i]);
-    if (c->dir_count && all_normal(c)) {
+    if (c->dir_count) {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++) {
-            uint32_t id = out_got[i] ? SPACE_NONE : hit_slot_locked(c, &pieces[i]);
+            uint32_t id = !out_got[i] && is_quick_locked(c, &pieces[i]) ? hit_slot_locked(c, &pieces[i]) : SPACE_NONE;
             if (id != SPACE_NONE)
                 add_hit_locked(c, &w, &pieces[i], id);
         }
