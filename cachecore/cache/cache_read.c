@@ -16,6 +16,7 @@
  * Nothing is allocated: windows live on the stack. The one exception is a chunk kept compressed, which is read and
  * decoded whole, whichever part of it is requested.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -264,6 +265,8 @@ static bool is_quick_locked(const struct cache *c, const struct cache_piece *p)
     unsigned dir = space_dir_of(&c->space, id);
     return !is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
 }
+
+static_assert((int)CACHE_HITS_MAX <= (int)WINDOW, "they are one window");
 
 void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
 {

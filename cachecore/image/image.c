@@ -11,6 +11,7 @@
  * and readahead does without its runs when their lock is taken. */
 #include "image/image_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -388,6 +389,9 @@ static bool add_cached(struct batch *b, const struct image_cached_read *r)
     node_unref(span.leaf);
     return added;
 }
+
+static_assert((int)IMAGE_READS_MAX <= (int)BATCH && (int)IMAGE_READS_MAX <= (int)CACHE_HITS_MAX,
+              "they are one batch, which is never flushed between");
 
 void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n)
 {
