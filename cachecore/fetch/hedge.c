@@ -84,7 +84,8 @@ static uint64_t late_ms(const struct hedge_length *t)
 {
     if (t->count < HEDGE_SAMPLES_MIN)
         return 0;
-    uint64_t late = GR_MAX(exceeded_by(t, t->count / 20), 2 * exceeded_by(t, t->count / 2));
+    uint64_t slowest = exceeded_by(t, t->count / 20), twice = 2 * exceeded_by(t, t->count / 2);
+    uint64_t late = GR_MAX(slowest, twice);
     return GR_MAX(late, (uint64_t)HEDGE_DELAY_MIN_MS);
 }
 
