@@ -174,7 +174,9 @@ void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *sto
 void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_ms);
 /* Return the silent GET that becomes late first, and in *due_ms when. A GET is late when it has delivered nothing for
  * longer than the 95th percentile of its store's recent GETs of its length and twice their median, and for at least
- * HEDGE_DELAY_MIN_MS. NULL: the budget is empty, or there are too few samples. */
+ * HEDGE_DELAY_MIN_MS. Before enough of its length are known, the nearest known lengths count: a shorter one's time is
+ * doubled for each step, twice at most, and a longer one's is the most. NULL: the budget is empty, or there are too few
+ * samples. */
 struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms);
 /* A hedged request is sent for this GET, which hedge_next returned under the same lock. */
 void hedge_send(struct hedge *h, struct hedge_get *get);

@@ -10,8 +10,9 @@
 
 #include <assert.h>
 
-/* The samples that halve the counts; a whole request, and the cap of the budget, in hundredths. */
-enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET };
+/* The samples that halve the counts; a whole request, and the cap of the budget, in hundredths; the doublings of a
+ * shorter GET's time, since a store's first bytes depend little on the length. */
+enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET, DOUBLINGS_MOST = 2 };
 
 /* Return the bucket of a time: 0..7 are the milliseconds themselves, then four buckets an octave; the last one is open.
  */
@@ -90,18 +91,19 @@ static uint64_t late_ms(const struct hedge_length *t)
 }
 
 /* Return after which time the GET is late, 0 if it is not known. If too few of its length are, it may take twice as
- * long as one of half the length, or as long as a longer one. */
+ * long as one of half the length, but at most four times as long as any shorter one, nor longer than the next longer
+ * one that is known. */
 static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
 {
     const struct hedge_times *t = times_of(h, get->store);
-    uint64_t late = 0;
-    if (!t)
-        return 0;
-    for (unsigned shorter = 0; !late && shorter <= get->length; shorter++)
-        late = late_ms(&t->lengths[get->length - shorter]) << shorter;
-    for (unsigned longer = get->length + 1; !late && longer < HEDGE_LENGTHS; longer++)
-        late = late_ms(&t->lengths[longer]);
-    return late;
+    uint64_t late = t ? late_ms(&t->lengths[get->length]) : 0, most = 0;
+    if (!t || late)
+        return late;
+    for (unsigned shorter = 1; !late && shorter <= get->length; shorter++)
+        late = late_ms(&t->lengths[get->length - shorter]) << GR_MIN(shorter, (unsigned)DOUBLINGS_MOST);
+    for (unsigned longer = get->length + 1; !most && longer < HEDGE_LENGTHS; longer++)
+        most = late_ms(&t->lengths[longer]);
+    return late && most ? GR_MIN(late, most) : late + most;
 }
 
 void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, size_t chunks, uint64_t now_ms)
