@@ -153,7 +153,6 @@ static void show_memory_and_moves(const struct view *v)
 static void show_rings(const struct view *v)
 {
     struct cache *c = v->c;
-    struct record_memory_stats records = record_memory_stats(c->records);
     const struct counter_row rows[] = {
         {"granary_cache_rings_lost_total",
          "Rings of reads and writes abandoned because their disk did not answer in time.",
@@ -161,8 +160,9 @@ static void show_rings(const struct view *v)
         {"granary_cache_rings", "io_urings open now.",
          counter_get(&c->reader_stats.rings) + counter_get(&c->writer_stats.rings)},
         {"granary_cache_record_hits_total", "Records of chunks found in memory, which were not read from disk.",
-         records.hits},
-        {"granary_cache_record_memory_bytes", "Bytes of memory that hold records of chunks.", records.used_bytes},
+         counter_get(&c->stats.record_hits)},
+        {"granary_cache_record_memory_bytes", "Bytes of memory that hold records of chunks.",
+         record_memory_used(c->records)},
         {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->reader_stats.reads)},
         {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->reader_stats.preads)},
     };

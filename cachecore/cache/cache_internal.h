@@ -39,6 +39,7 @@ struct cache_stats {
     counter fills, fill_bytes, fills_dropped, fill_errors, not_admitted;
     counter others; /* that came and are another node's to keep */
     counter read_errors, read_timeouts, crc_errors, bypassed;
+    counter record_hits; /* records in memory that were right */
 };
 
 /* The queue of landed chunks, and the memory that they and warming hold. `lock` guards what stands below it. */

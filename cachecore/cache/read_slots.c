@@ -145,8 +145,10 @@ static void add_record(struct batch *b, struct hit *hit)
     uint32_t len = cache_class_record_size(slot->place.class);
     b->back -= len;
     hit->record = ring_bounce(b->ring) + b->back;
-    if (record_memory_get(b->c->records, &hit->piece->ref.digest, hit->record, len) && !check_record(b->c, hit))
+    if (record_memory_get(b->c->records, &hit->piece->ref.digest, hit->record, len) && !check_record(b->c, hit)) {
+        counter_add(&b->c->stats.record_hits, 1);
         return;
+    }
     b->parts[b->n] = (struct part){.hit = hit};
     b->reads[b->n++] = (struct ring_read){
         .file = cache_record_file(slot->dir),

@@ -45,7 +45,6 @@ struct stripe {
 
 struct record_memory {
     struct stripe stripes[STRIPES];
-    counter hits;
     uint8_t *memory;
 };
 DEFINE_CLEANUP(record_memory, struct record_memory *, record_memory_free)
@@ -92,15 +91,15 @@ void record_memory_free(struct record_memory *m)
     free(m);
 }
 
-struct record_memory_stats record_memory_stats(struct record_memory *m)
+uint64_t record_memory_used(struct record_memory *m)
 {
-    struct record_memory_stats stats = {.hits = m ? counter_get(&m->hits) : 0};
+    uint64_t used = 0;
     for (size_t i = 0; m && i < STRIPES; i++) {
         struct stripe *s = &m->stripes[i];
         SCOPED_LOCK(&s->lock);
-        stats.used_bytes += GR_MIN(s->end, s->log_size);
+        used += GR_MIN(s->end, s->log_size);
     }
-    return stats;
+    return used;
 }
 
 /* ---- finding ---- */
@@ -157,15 +156,12 @@ static uint8_t *find_locked(const struct record_key *k, uint64_t **cell)
 bool record_memory_get(struct record_memory *m, const struct digest *digest, uint8_t *out, uint32_t len)
 {
     struct record_key k = key_of(m, digest, len);
-    {
-        uint64_t *cell;
-        SCOPED_LOCK(&k.stripe->lock);
-        const uint8_t *at = find_locked(&k, &cell);
-        if (!at || memcmp(at, &k.head, sizeof k.head) != 0)
-            return false;
-        memcpy(out, at + sizeof k.head, len);
-    }
-    counter_add(&m->hits, 1);
+    uint64_t *cell;
+    SCOPED_LOCK(&k.stripe->lock);
+    const uint8_t *at = find_locked(&k, &cell);
+    if (!at || memcmp(at, &k.head, sizeof k.head) != 0)
+        return false;
+    memcpy(out, at + sizeof k.head, len);
     return true;
 }
 

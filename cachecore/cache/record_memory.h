@@ -24,11 +24,6 @@ enum {
     RECORD_MEMORY_MIN = 128 << 10, /* and in no less */
 };
 
-struct record_memory_stats {
-    uint64_t hits;       /* records found */
-    uint64_t used_bytes; /* of records kept now; the rest of what was reserved was never touched, and takes no memory */
-};
-
 /* Make it for a cache of `capacity` bytes. -ENOMEM with a message. */
 GR_MUST_CHECK int record_memory_new(uint64_t capacity, struct record_memory **out);
 /* NULL is allowed. */
@@ -43,7 +38,8 @@ void record_memory_put(struct record_memory *m, const struct digest *digest, con
 /* Forget the chunk's record. */
 void record_memory_forget(struct record_memory *m, const struct digest *digest);
 
-/* Zeroes for NULL. */
-struct record_memory_stats record_memory_stats(struct record_memory *m);
+/* Return the bytes of records kept now; the rest of what was reserved was never touched, and takes no memory. 0 for
+ * NULL. */
+uint64_t record_memory_used(struct record_memory *m);
 
 #endif
