@@ -19,7 +19,7 @@
 struct record_memory;
 
 enum {
-    RECORD_MEMORY_SHARE = 512,     /* a cache keeps records in its capacity divided by this, up to a power of two, */
+    RECORD_MEMORY_SHARE = 512, /* a cache keeps records in its capacity divided by this, rounded up to a power of 2 */
     RECORD_MEMORY_MAX = 32 << 20,  /* but in no more than these bytes */
     RECORD_MEMORY_MIN = 128 << 10, /* and in no less */
 };
