@@ -209,7 +209,10 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
 void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)
 {
     const struct histogram_row disk_reads = {
-        "granary_cache_disk_read_seconds", "How long all disk hits of one read took together.", {0}, 0};
+        "granary_cache_disk_read_seconds",
+        "How long all disk hits of one read, or of small reads done together, took.",
+        {0},
+        0};
     const struct histogram_row waits = {
         "granary_fetch_wait_seconds", "How long reads waited for a chunk's fetch, the queue included", {0}, 0};
     histogram_show(&c->disk_reads, disk_reads, visit, arg);
