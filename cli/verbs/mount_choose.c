@@ -79,9 +79,10 @@ static int choose_nbd_or_fuse(struct mount_values *v)
 int mount_choose_method(struct mount_values *v, const string_list *words)
 {
     const struct mount_values *file = v->file;
-    if (!v->ublk && !v->fuse && !needs_nbd(v)) {
+    if (!v->ublk && v->fuse != SWITCH_YES && !needs_nbd(v)) {
         v->ublk = file->ublk;
-        v->fuse = file->fuse;
+        if (!v->fuse)
+            v->fuse = file->fuse;
     }
     if (v->ublk == SWITCH_YES)
         return device_ublk_probe();

@@ -42,6 +42,8 @@ takes "kernel nbd"; gone
 printf '[mount]\nublk = yes\nnbd-timeout = 7s\n' >/etc/granary.conf
 takes ublk; gone
 takes "kernel nbd" --ublk=no; gone
+printf '[mount]\nublk = no\n' >/etc/granary.conf
+takes "kernel nbd" --fuse=no; gone
 rm /etc/granary.conf
 
 echo "== a server that is there"
