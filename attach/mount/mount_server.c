@@ -196,7 +196,7 @@ bool mount_server_answers(const struct mount_state *s)
 
 /* ---- joining ---- */
 
-/* Warn when mounts with other options have a server: this mount will not share its cache. */
+/* Warn when mounts with other options, or by another front, have a server: this mount will not share its cache. */
 static void warn_of_others(const struct mount_state *s)
 {
     DIR *root = opendir(STATE_ROOT);
@@ -207,10 +207,10 @@ static void warn_of_others(const struct mount_state *s)
         if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(dir, s->server_dir))
             p = server_dir_alive(dir);
         if (p.pid) {
-            log_warning(
-                "the server of other mounts (process %d) has other options: this mount has a server of its own, "
-                "and shares no cache with them; give the same options to share",
-                (int)p.pid);
+            log_warning("the server of other mounts (process %d) has other options, or another front: this mount has a "
+                        "server of "
+                        "its own, and shares no cache with them; give the same options to share",
+                        (int)p.pid);
             break;
         }
     }

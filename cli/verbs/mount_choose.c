@@ -34,16 +34,32 @@ static const char *needs_nbd(const struct mount_values *v)
                                          : NULL;
 }
 
-/* Whether the server that this mount is to share or join, if one is there, is for ublk. A mount that only joins may not
- * start one. */
-static bool suits_ublk(const struct mount_values *v, const string_list *words)
+/* Return the front of the server that this mount is to share or join; NULL: none is there. */
+static const char *method_there(const struct mount_values *v, const string_list *words)
 {
     const struct mount_config config = {.server_options = (const char *const *)words->items,
                                         .server_option_count = words->len,
                                         .joins = v->joins,
                                         .starts_none = v->join == SWITCH_YES};
-    const char *there = mount_server_method(&config);
-    return there ? !strcmp(there, "ublk") : !config.starts_none;
+    return mount_server_method(&config);
+}
+
+/* Whether that server, if one is there, is for ublk. A mount that only joins may not start one. */
+static bool suits_ublk(const struct mount_values *v, const string_list *words)
+{
+    const char *there = method_there(v, words);
+    return there ? !strcmp(there, "ublk") : v->join != SWITCH_YES;
+}
+
+/* Mounts by ublk came first, and have the cache. A mount with an address, or that only joins, starts no server. */
+static void warn_of_ublk(const struct mount_values *v, const string_list *words)
+{
+    const char *there = v->socket || v->join == SWITCH_YES ? NULL : method_there(v, words);
+    if (there && !strcmp(there, "ublk"))
+        log_warning(
+            "the server with these options is for ublk, and this mount is not: it gets a server of its own, which "
+            "cannot use the same cache; mount the others with --ublk=no (or 'ublk = no' in granary.conf), or "
+            "give this one another --cache");
 }
 
 /* Take ublk where this machine has it. */
@@ -91,7 +107,9 @@ int mount_choose_method(struct mount_values *v, const string_list *words)
     if (v->ublk == SWITCH_YES)
         return 0;
     int rc = choose_nbd_or_fuse(v);
-    if (!rc)
-        mount_take_nbd_config(v, file);
-    return rc;
+    if (rc)
+        return rc;
+    mount_take_nbd_config(v, file);
+    warn_of_ublk(v, words);
+    return 0;
 }

@@ -50,6 +50,11 @@ echo "== a server that is there"
 granary mount --ublk=no file:///store/perl /mnt/second --cache /cache:64M >/dev/null
 takes "kernel nbd" --cache /cache:64M; gone
 granary umount /mnt/second
+granary mount --ublk file:///store/perl /mnt/second --cache /cache:64M >/dev/null
+granary mount --dead-timeout 5m file:///store/perl /mnt/data --cache /cache:64M 2>/err.txt && { echo "one cache, two servers"; exit 1; }
+cat /err.txt
+grep "the server with these options is for ublk, and this mount is not.*mount the others with --ublk=no" /err.txt
+granary umount /mnt/second
 granary serve --socket /run/granary/nbd.sock file:///store/perl >/serve.log 2>&1 &
 server=$!
 until_true 'grep -q serving /serve.log'
