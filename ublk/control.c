@@ -237,7 +237,8 @@ int ublk_start(struct ublk_control *c, unsigned number, uint64_t *out_diskseq)
     disk_path(number, path);
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || ioctl(fd, BLKGETDISKSEQ, out_diskseq))
-        return error_set(-errno, "cannot tell %s from other disks: %s", path, strerror(errno));
+        return error_set(-errno, "cannot tell %s from other disks: %s%s", path, strerror(errno),
+                         errno == ENOENT ? "; /dev must be the host's devtmpfs, or mount with --ublk=no" : "");
     return 0;
 }
 

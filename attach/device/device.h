@@ -55,7 +55,8 @@ GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool c
 /* Load the ublk module if it is missing. -ENODEV, with a remedy. */
 GR_MUST_CHECK int device_ublk_available(void);
 /* Whether mounts can use ublk here: the kernel is new enough, the module is there or can be loaded, and granary-ublk
- * may use it. -ENODEV: the kernel has none, or is too old; others: granary-ublk says why not. */
+ * may use it. -ENODEV: the kernel has none, or is too old; -ENOTSUP: /dev is no devtmpfs; others: granary-ublk says why
+ * not. */
 GR_MUST_CHECK int device_ublk_probe(void);
 /* Read the mark that tells this disk from a later one of the same device. Empty: there is none. */
 void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX]);

@@ -3,6 +3,7 @@
  * the words of the socket, and why a mounted device is never stopped. */
 #include <errno.h>
 #include <inttypes.h>
+#include <mntent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +28,8 @@ enum {
     REMOVE_MS = 30000,
     CONNECT_S = 5,
     STEP_MS = 100,
-    JOIN_MS = 30000, /* as export_check */
-    FAIL_MS = 15000, /* a server that was just started recovers its devices first */
+    JOIN_MS = 30000,    /* as export_check */
+    FAIL_MS = 15000,    /* a server that was just started recovers its devices first */
     ANSWER_MAX = 1024,
     NUMBER_MAX = 1 << 20 /* as UBLK_NUMBERS of ublk/kernel.h */
 };
@@ -55,12 +56,29 @@ static int check_kernel(void)
                      MAJOR, MINOR);
 }
 
+/* The kernel makes the nodes of new devices in devtmpfs. A container's own /dev has those of its start only. */
+static int check_dev(void)
+{
+    bool fits = true;
+    FILE *mounts = setmntent("/proc/self/mounts", "re");
+    for (struct mntent *m; mounts && (m = getmntent(mounts));)
+        if (!strcmp(m->mnt_dir, "/dev"))
+            fits = !strcmp(m->mnt_type, "devtmpfs");
+    if (mounts)
+        endmntent(mounts);
+    return fits ? 0
+                : error_set(-ENOTSUP, "a new ublk device would not appear in this /dev; give the container that of the "
+                                      "host (-v /dev:/dev)");
+}
+
 int device_ublk_probe(void)
 {
     CLEANUP_FREE char *program = NULL;
     int rc = check_kernel();
     if (!rc)
         rc = device_ublk_available();
+    if (!rc)
+        rc = check_dev();
     if (!rc)
         rc = server_program(SERVER_UBLK, &program);
     const char *const argv[] = {program, "--probe", NULL};

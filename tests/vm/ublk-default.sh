@@ -65,6 +65,16 @@ wait $server
 granary mount --join file:///store/perl /mnt/data 2>/err.txt && { echo "joined nothing"; exit 1; }
 grep "no server answers at /run/granary/nbd.sock" /err.txt
 
+echo "== /dev shows no new devices"
+mkdir /dev.own
+mount -t tmpfs none /dev.own
+cp -a /dev/. /dev.own
+mount --bind /dev.own /dev
+takes "kernel nbd"
+grep "no ublk: a new ublk device would not appear in this /dev" /err.txt
+gone
+umount -l /dev
+
 echo "== ublk is refused"
 mv /dev/ublk-control /dev/away
 takes "kernel nbd"; gone
