@@ -64,8 +64,12 @@ void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX]);
  * wait_ms: for a server that was just started. -EIO, in the server's words; -ECONNREFUSED, -ENOENT: no server is there;
  * -ETIMEDOUT. */
 GR_MUST_CHECK int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms);
+/* Wait a moment for a removal of the device by another process, if there is one. -EBUSY: it has not ended; -EINVAL:
+ * device is no /dev/ublkbN. */
+GR_MUST_CHECK int device_ublk_await_removal(const char *device);
 /* Remove the device, also when its server is gone. Returns 0 and does nothing if it is gone, or another disk (another
- * mark). -EBUSY: it is mounted, and is never removed under a mount, since erofs would read zeros.
+ * mark). -EBUSY: it is mounted, and is never removed under a mount, since erofs would read zeros; or another process
+ * removes it, and has not ended.
  * -ETIMEDOUT: a server that is stopped holds it. */
 GR_MUST_CHECK int device_ublk_remove(const char *device, const char *mark);
 

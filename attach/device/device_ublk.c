@@ -2,6 +2,7 @@
  * granary-ublk removes it, whether the server lives or not. Here is nothing of the driver. docs/internals/ublk.md has
  * the words of the socket, and why a mounted device is never stopped. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <mntent.h>
 #include <poll.h>
@@ -28,6 +29,7 @@ enum {
     REMOVE_MS = 30000,
     CONNECT_S = 5,
     STEP_MS = 100,
+    REMOVING_MS = 5000, /* what a removal may take whose server answers */
     JOIN_MS = 30000,    /* as export_check */
     FAIL_MS = 15000,    /* a server that was just started recovers its devices first */
     ANSWER_MAX = 1024,
@@ -229,12 +231,41 @@ int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms)
     return rc ? rc : read_word(fd, &check, clock_now_ms() + FAIL_MS, "failing");
 }
 
+/* Whether a process removes a device: it has a lock on the byte of that number (ublk/control.c). */
+static bool is_being_removed(int control, uint64_t number)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)number, .l_len = 1};
+    return !fcntl(control, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+}
+
+int device_ublk_await_removal(const char *device)
+{
+    const uint64_t deadline = clock_now_ms() + REMOVING_MS;
+    const char *name;
+    uint64_t number;
+    int rc = device_ublk_number(device, &name);
+    if (!rc)
+        rc = text_parse_uint(device, name, 0, NUMBER_MAX - 1, &number);
+    CLEANUP_FD int control = rc ? -1 : open(CONTROL, O_RDWR | O_CLOEXEC);
+    while (control >= 0 && is_being_removed(control, number)) {
+        if (clock_now_ms() >= deadline)
+            return error_set(-EBUSY,
+                             "%s is being removed already, which ends when its server, which is stopped, goes on, or "
+                             "what has it open closes it ('fuser %s' shows it)",
+                             device, device);
+        usleep(STEP_MS * 1000);
+    }
+    return rc;
+}
+
 int device_ublk_remove(const char *device, const char *mark)
 {
     char now[DEVICE_MARK_MAX];
     const char *number;
     CLEANUP_FREE char *program = NULL;
     int rc = device_ublk_number(device, &number);
+    if (!rc) /* a further one would only wait for it */
+        rc = device_ublk_await_removal(device);
     if (rc)
         return rc;
     device_ublk_mark(device, now);

@@ -106,12 +106,15 @@ int unmount(struct mount_state *s, bool force)
 
 /* ---- the rest ---- */
 
-/* -EBUSY when the device is still mounted in another namespace, such as a container's, whose readers would get EIO. No
- * list here shows those mounts. */
+/* -EBUSY when the device is still mounted in another namespace, such as a container's, whose readers would get EIO (no
+ * list here shows those mounts), or when its removal has begun and does not end. */
 static int check_elsewhere(const struct mount_state *s)
 {
     if (!*s->device || !mount_device_attached(s) || !device_claimed(s->device))
         return 0;
+    int rc = strcmp(s->method, "ublk") != 0 ? 0 : device_ublk_await_removal(s->device); /* it claims the disk, too */
+    if (rc || !mount_device_attached(s))
+        return rc;
     return error_set(
         -EBUSY,
         "%s is unmounted, but %s is still mounted elsewhere, as in a container; end what reads it there and "
