@@ -240,6 +240,7 @@ static uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank)
 /* ------------------------------------------------------------------ the region */
 
 enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 }; /* bytes */
+enum { EROFS_ROOM_CHUNKS = 8 };                       /* before the region, in a small image */
 
 /* Used from one thread. config.dir is the caller's. */
 struct erofs {
@@ -260,14 +261,14 @@ static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an ino
 
 /* Choose the address of the region. Directories and symbolic links state the addresses of their blocks, so the region
  * stays where the parent has it as long as the data ends before it. Else it moves, with room for the data to grow:
- * holes, which cost nothing. */
+ * holes, which cost nothing but count in the image's size. So it moves, too, where the data has become much less. */
 static int choose_metadata(struct erofs *e)
 {
     const uint64_t size = e->config.chunk_size, parent = e->config.parent_data_end;
     const uint64_t most = EROFS_IMAGE_MAX - GR_MIN(e->plan.end, EROFS_IMAGE_MAX);
     uint64_t room = GR_ALIGN_UP(e->data_end + e->data_end / 8, size);
     e->metadata = GR_ALIGN_UP(e->data_end, size);
-    if (parent >= e->data_end)
+    if (parent >= e->data_end && parent - e->data_end <= e->data_end / 4 + EROFS_ROOM_CHUNKS * size)
         room = GR_ALIGN_UP(parent, size);
     if (parent && room <= most)
         e->metadata = room;

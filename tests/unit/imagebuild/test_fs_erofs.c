@@ -248,7 +248,9 @@ static void test_fs_erofs__metadata_stays_where_the_parent_has_it(void **state)
         {9, 16, 20},                            /* 17 and two more, rounded up */
         {2, 32, 38},                            /* 33 and four more */
         {0, 32, 33},                            /* no parent, no room */
-        {(UINT64_C(16) << 40) / CHUNK, 32, 33}, /* no room for the metadata there */
+        {49, 32, 49},                           /* 16 chunks of room: a quarter and eight more */
+        {50, 32, 38},                           /* too much room */
+        {(UINT64_C(16) << 40) / CHUNK, 32, 38}, /* likewise, far up */
     };
     for (size_t k = 0; k < GR_ARRAY_SIZE(cases); k++) {
         struct image i = make_upon(cases[k].parent * CHUNK, cases[k].chunks);
@@ -274,6 +276,13 @@ static void test_fs_erofs__sixteen_tebibytes_are_the_limit(void **state)
     i.data_end = i.fs->data_max; /* no room after it for the metadata */
     assert_int_equal(finish(&i), -EFBIG);
     assert_non_null(strstr(error_text(), "16 TiB"));
+    image_free(&i);
+    const struct fs_config upon = {.chunk_size = CHUNK, .parent_size = 2 * CHUNK, .parent_data_end = CHUNK};
+    i = image_begin_as(fs_erofs_new, &upon);
+    order(&i);
+    i.data_end = UINT64_C(15) << 40; /* no room for an eighth more */
+    assert_int_equal(finish(&i), 0);
+    assert_int_equal(i.result.metadata_offset, i.data_end);
     image_free(&i);
 }
 
