@@ -99,11 +99,11 @@ static uint64_t counterpart(const struct sink *s, uint64_t number)
     return s->given.manifest->metadata_offset / s->config.chunk_size + (number - s->metadata_first);
 }
 
-/* Find the parent's chunk with the same bytes. *out NULL: it has none in that place, or only in a damaged pack. */
-static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_ref *ref, const struct chunk_ref **out)
+/* Find the same bytes in the parent's chunk `there`. *out NULL: it has others, or only in a damaged pack. */
+static int find_in_parent(struct sink *s, uint64_t number, uint64_t there, const struct chunk_ref *ref,
+                          const struct chunk_ref **out)
 {
     const struct chunk_ref *chunks;
-    const uint64_t there = counterpart(s, number);
     *out = NULL;
     if (there >= s->parent_chunks)
         return 0;
@@ -121,7 +121,11 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
 {
     struct sink *s = arg;
     const struct chunk_ref *same;
-    int rc = find_in_parent(s, number, ref, &same);
+    uint64_t there = counterpart(s, number);
+    int rc = find_in_parent(s, number, there, ref, &same);
+    /* a region that begins with zeros, which ext4 does not write, seems to have moved */
+    if (!rc && !same && there != number)
+        rc = find_in_parent(s, number, there = number, ref, &same);
     if (rc)
         return rc;
     s->chunks_reused += same != NULL;
@@ -133,8 +137,7 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
     if (!same)
         return packer_add(s->packer, number, ref, stored);
     /* behind the parent's leaves the index takes chunks in ascending order, and some wait in the packer */
-    return counterpart(s, number) == number ? index_writer_add(s->index, number, same)
-                                            : packer_pass(s->packer, number, same);
+    return there == number ? index_writer_add(s->index, number, same) : packer_pass(s->packer, number, same);
 }
 
 /* Take a completed reference from the packer. */

@@ -180,6 +180,31 @@ static void test_sink__metadata_that_moved_stays_in_order(void **state)
     }
 }
 
+/* Its first chunk is zeros now, and not written: the others are found in their places. */
+static void test_sink__metadata_that_begins_later_is_not_packed_again(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct generation first = {0}, second = {0};
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
+    write_generation(&w, &first, true, 0);
+    close_pipeline(&w);
+    const struct sink_parent parent = {
+        .store = store_fake_store(store), .manifest = &first.manifest, .kept = content_kept};
+    second.model.size = first.model.size;
+    second.model.data = calloc(1, second.model.size);
+    memcpy(second.model.data, first.model.data, 10 * CHUNK);
+    w = open_pipeline_upon(store, 2, 2, PACK, &parent);
+    write_section(&w, &second.model, SINK_METADATA, 11 * CHUNK, CHUNK + 4096, 0);
+    write_section(&w, &second.model, SINK_FRONT, 0, 4096, 0);
+    finish_generation(&w, &second);
+    check_generation(store, &second);
+    assert_int_equal(second.result.chunks_new, 0);
+    assert_int_equal(second.result.chunks_reused, 3);
+    close_pipeline(&w);
+    free(first.model.data);
+    free(second.model.data);
+}
+
 /* A parent of many leaves, of each of which one chunk is stored and stays. */
 enum { LEAVES = 2 * INDEX_AHEAD + 9, KEPT_CHUNK = 5, NEW_CHUNK = 9 };
 
@@ -511,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink__what_is_the_parents_is_not_packed_again),
         cmocka_unit_test(test_sink__metadata_that_moved_is_not_packed_again),
+        cmocka_unit_test(test_sink__metadata_that_begins_later_is_not_packed_again),
         cmocka_unit_test(test_sink__metadata_that_moved_stays_in_order),
         cmocka_unit_test(test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written),
         cmocka_unit_test(test_sink__zeros_take_the_place_of_what_would_stay),
