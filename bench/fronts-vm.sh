@@ -20,7 +20,7 @@ cat >"$W/guest.sh" <<'GUEST'
 set -e
 cpu() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
 now() { awk '{print int($1 * 1000)}' /proc/uptime; }
-# load NAME ARG...: fio on the device. Prints requests a second, the median µs, MB a second of the guest's CPU
+# load NAME ARG...: fio on the device. Prints requests a second, the mean µs, MB a second of the guest's CPU
 load() {
     local name=$1 before after
     shift
