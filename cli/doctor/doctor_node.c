@@ -63,11 +63,13 @@ static void check_kernel(struct doctor_report *r)
     if (ublk)
         doctor_add(r, DOCTOR_OK, "ublk", NULL, "the kernel has ublk: mounts use it, unless they are told otherwise");
     else
-        doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not need it", error_text());
+        doctor_add(r, DOCTOR_OK, "ublk", NULL, "%s; mounts do not need it%s", error_text(),
+                   geteuid() ? ", and only root can tell whether they use it" : "");
     if (!device_nbd_available())
         doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL,
-                   ublk ? "the kernel has nbd, for mounts that do not use ublk"
-                        : "the kernel has nbd: mounts use kernel nbd");
+                   ublk        ? "the kernel has nbd, for mounts that do not use ublk"
+                   : geteuid() ? "the kernel has nbd"
+                               : "the kernel has nbd: mounts use kernel nbd");
     else if (ublk)
         doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "%s; mounts use ublk", error_text());
     else
