@@ -8,9 +8,9 @@
 #include "attach/keeper/keeper.h"   /* the reconnect daemons of this node's devices */
 #include "attach/mount/mount.h"     /* mount and unmount */
 #include "attach/mount/mountinfo.h" /* what is mounted on this machine */
-#include "attach/process.h"         /* processes, told apart from later ones of the same number */
 #include "attach/server/server.h"   /* a server as a child, started again */
 #include "attach/server/service.h"  /* the log, signals and manager of a service */
 #include "attach/state.h"           /* where state lies */
+#include "base/process.h"           /* processes, told apart from later ones of the same number */
 
 #endif

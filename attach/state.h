@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "attach/process.h"
 #include "base/digest.h"
+#include "base/process.h"
 
 #define STATE_ROOT "/run/granary"
 enum { STATE_ID_MAX = 17, STATE_REF_MAX = 1400 };

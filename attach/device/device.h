@@ -3,8 +3,8 @@
 #ifndef GRANARY_ATTACH_DEVICE_DEVICE_H
 #define GRANARY_ATTACH_DEVICE_DEVICE_H
 
-#include "attach/process.h"
 #include "base/digest.h"
+#include "base/process.h"
 #include "format/trace.h"
 
 enum {

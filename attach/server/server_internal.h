@@ -5,8 +5,8 @@
 
 #include <limits.h>
 
-#include "attach/process.h"
 #include "attach/server/server.h"
+#include "base/process.h"
 #include "base/vec.h"
 
 /* ---- the socket, or a FUSE mount in its place (server_socket.c) ---- */

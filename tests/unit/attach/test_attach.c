@@ -16,7 +16,7 @@
 #include "attach/control_client.h"
 #include "attach/device/device_internal.h"
 #include "attach/keeper/keeper.h"
-#include "attach/process.h"
+#include "base/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* Starts, watches and ends the programs that serving and mounting consist of. */
-#ifndef GRANARY_ATTACH_PROCESS_H
-#define GRANARY_ATTACH_PROCESS_H
+#ifndef GRANARY_BASE_PROCESS_H
+#define GRANARY_BASE_PROCESS_H
 
 #include <limits.h>
 #include <stdbool.h>

@@ -10,7 +10,7 @@
  *
  * A process is identified by its number and start time, and ended through a pidfd, so a signal never reaches another
  * process that got the number. */
-#include "attach/process.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/attach_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
