@@ -24,12 +24,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 
-enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127 };
+enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127, CANCEL_STEP_MS = 100 };
 
 /* Wait until fd can be read; a pidfd can when its process has ended. -ETIMEDOUT: not before the deadline; or the errno
  * of poll. No sentences. */
@@ -43,6 +44,21 @@ static int wait_readable(int fd, uint64_t deadline_ms)
             return n ? 0 : -ETIMEDOUT;
         if (errno != EINTR)
             return -errno;
+    }
+}
+
+/* The same, at most until *cancel is set: -ECANCELED. -ETIMEDOUT after the deadline, also when fd can be read. */
+static int wait_cancellable(int fd, uint64_t deadline_ms, const volatile int *cancel)
+{
+    for (;;) {
+        uint64_t now = clock_now_ms();
+        if (cancel_asked(cancel))
+            return -ECANCELED;
+        if (now >= deadline_ms)
+            return -ETIMEDOUT;
+        int rc = wait_readable(fd, cancel ? GR_MIN(deadline_ms, now + CANCEL_STEP_MS) : deadline_ms);
+        if (rc != -ETIMEDOUT)
+            return rc;
     }
 }
 
@@ -158,14 +174,15 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
 }
 
 /* Read a program's output until it closes it. Keep the first line that contains ": error: ", or else the last: lines
- * after an error may only tell how the program ends. -ETIMEDOUT. */
-static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
+ * after an error may only tell how the program ends. -ETIMEDOUT; -ECANCELED: *cancel was set. */
+static int process_drain(int fd, uint64_t deadline_ms, const volatile int *cancel, char *last, size_t size)
 {
     size_t len = 0;
     bool ended = false; /* a whole line stands in last: the next byte begins a new one */
     for (;;) {
-        if (clock_now_ms() >= deadline_ms || wait_readable(fd, deadline_ms) == -ETIMEDOUT)
-            return -ETIMEDOUT;
+        int rc = wait_cancellable(fd, deadline_ms, cancel);
+        if (rc == -ETIMEDOUT || rc == -ECANCELED)
+            return rc;
         char block[512];
         ssize_t n = read(fd, block, sizeof block);
         if (n < 0 && errno == EINTR)
@@ -201,9 +218,16 @@ static const char *kill_child(pid_t pid)
     return held ? ", nor when it was killed: the kernel holds it" : "";
 }
 
-/* The output is read to its end before waitpid: a program that fills the pipe would never exit. spare: one that does
- * not end in time is not killed. */
-static int run_for(const char *const *argv, uint64_t timeout_ms, bool spare)
+/* Wait until a child has ended; waitpid then returns at once. Errors of wait_cancellable. */
+static int process_await(pid_t pid, uint64_t deadline_ms, const volatile int *cancel)
+{
+    CLEANUP_FD int fd = pidfd_open(pid, 0);
+    return fd < 0 ? 0 : wait_cancellable(fd, deadline_ms, cancel);
+}
+
+/* The output is read to its end before waitpid: a program that fills the pipe would never exit. One that closes its
+ * output and goes on has no longer than others. spare: one that does not end in time is not killed. */
+static int run_for(const char *const *argv, uint64_t timeout_ms, const volatile int *cancel, bool spare)
 {
     int ends[2], status = 0;
     char last[256] = "";
@@ -216,7 +240,12 @@ static int run_for(const char *const *argv, uint64_t timeout_ms, bool spare)
     close(ends[1]);
     if (rc)
         return rc;
-    rc = process_drain(from, clock_now_ms() + timeout_ms, last, sizeof last);
+    const uint64_t deadline_ms = clock_now_ms() + timeout_ms;
+    rc = process_drain(from, deadline_ms, cancel, last, sizeof last);
+    if (!rc)
+        rc = process_await(pid, deadline_ms, cancel);
+    if (rc == -ECANCELED)
+        return error_set(rc, "%s did not end before this process%s", argv[0], kill_child(pid));
     if (rc)
         return error_set(rc, "%s did not end within %llu s%s", argv[0], (unsigned long long)timeout_ms / 1000,
                          spare ? ", and goes on" : kill_child(pid));
@@ -229,12 +258,17 @@ static int run_for(const char *const *argv, uint64_t timeout_ms, bool spare)
 
 int process_run(const char *const *argv, uint64_t timeout_ms)
 {
-    return run_for(argv, timeout_ms, false);
+    return run_for(argv, timeout_ms, NULL, false);
 }
 
 int process_run_sparing(const char *const *argv, uint64_t timeout_ms)
 {
-    return run_for(argv, timeout_ms, true);
+    return run_for(argv, timeout_ms, NULL, true);
+}
+
+int process_run_until(const char *const *argv, uint64_t timeout_ms, const volatile int *cancel)
+{
+    return run_for(argv, timeout_ms, cancel, false);
 }
 
 struct process process_identify(pid_t pid)

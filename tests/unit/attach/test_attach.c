@@ -16,11 +16,11 @@
 #include "attach/control_client.h"
 #include "attach/device/device_internal.h"
 #include "attach/keeper/keeper.h"
-#include "base/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/process.h"
 #include "net/listen.h"
 #include "unit/scratch.h"
 
@@ -289,6 +289,10 @@ static void test_process_run__tells_why_a_program_failed(void **state)
     assert_int_equal(process_run(absent, 60000), -ENOENT);
     assert_non_null(strstr(error_text(), "granary-no-such-program"));
     assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
+    assert_int_equal(run_shell("exec sleep 100 >&- 2>&-", 50), -ETIMEDOUT); /* its output ends before it */
+    const char *const argv[] = {"sleep", "100", NULL};
+    const volatile int cancel = 1;
+    assert_int_equal(process_run_until(argv, 600000, &cancel), -ECANCELED);
 }
 
 static void test_process_run__spares_a_program_that_must_not_be_killed_half_way(void **state)
