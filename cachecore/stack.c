@@ -9,7 +9,8 @@
  *   images    read manifests from the table or the store, verify them; then write the table
  *   threads   stack_start_threads, after the fork of a front end that daemonizes
  *
- * stack_exports.c adds and removes exports later; stack_report.c has counters and health. */
+ * stack_exports.c adds and removes exports later; stack_names.c and stack_follow.c have names that follow tags;
+ * stack_report.c has counters and health. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static int add_image(struct stack *s, const struct stack_image *image, struct re
         rc = stack_export_add_store(s, e);
     if (!rc)
         rc = stack_link(s, e, &there);
-    if (rc == -EEXIST)
+    if (rc == -EEXIST && there)
         return error_set(-EINVAL,
                          "image: two images would be exported as '%s'; give one of them another name with "
                          "image=NAME=STORE/IMAGE",
@@ -45,10 +46,13 @@ static int add_image(struct stack *s, const struct stack_image *image, struct re
 static int check_quotas(const struct stack *s)
 {
     const struct cache_config *cache = &s->config.cache;
+    struct image_ref ref;
     for (size_t i = 0; i < cache->quota_count; i++) {
         bool found = false;
         for (size_t k = 0; k < s->exports.len; k++)
             found |= !strcmp(s->exports.items[k]->ref.name, cache->quotas[i].name);
+        for (size_t k = 0; k < s->config.followed_count; k++)
+            found |= !image_ref_parse(s->config.followed[k].ref, &ref) && !strcmp(ref.name, cache->quotas[i].name);
         if (!found)
             return error_set(-EINVAL, "cache: a quota for '%s', but no image of that name is served",
                              cache->quotas[i].name);
@@ -73,7 +77,9 @@ static int ask_ahead(const struct stack_config *config, struct resolver *resolve
 static int open_all(struct stack *s, struct resolver *resolver)
 {
     const struct stack_config *config = &s->config;
-    int rc = config->image_count > 1 ? ask_ahead(config, resolver) : 0;
+    int rc = stack_keep_names(s);
+    if (!rc && config->image_count > 1)
+        rc = ask_ahead(config, resolver);
     if (rc)
         return rc;
     for (size_t i = 0; i < config->image_count; i++) {
@@ -82,7 +88,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
             return rc;
     }
     /* Before the cache is opened, so a typing error leaves no trace. */
-    rc = config->image_count ? check_quotas(s) : 0;
+    rc = config->image_count || config->followed_count ? check_quotas(s) : 0;
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
     if (!rc && config->readahead && !config->no_completion)
@@ -159,6 +165,10 @@ void stack_close(struct stack *s)
     /* First the threads that use images; the cache after the images that read through it, the stores last. */
     ahead_free(s->ahead);
     slow_names_free(s->names);
+    for (size_t i = 0; i < s->followed.len; i++) {
+        stack_put(s->followed.items[i].to);
+        free(s->followed.items[i].name);
+    }
     for (size_t i = 0; i < s->exports.len; i++)
         stack_put(s->exports.items[i]);
     if (s->cache)
@@ -171,6 +181,7 @@ void stack_close(struct stack *s)
         free(s->stores.items[i].of);
     }
     store_proxies_close(s->proxies);
+    vec_release(&s->followed);
     vec_release(&s->exports);
     vec_release(&s->stores);
     http_slots_release(&s->slots);

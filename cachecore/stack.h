@@ -31,6 +31,8 @@ struct stack_image {
 struct stack_config {
     const struct stack_image *images;
     size_t image_count;
+    const struct stack_image *followed; /* by tag: their names are kept for stack_show, and nothing is opened */
+    size_t followed_count;
     struct store_options store;
     const char *l2[STORE_L2_LISTS_MAX]; /* lists of shared cache proxies (store_proxies_open); all images must then be
                                            in one store */
@@ -84,6 +86,28 @@ size_t stack_count(struct stack *s);
 struct stack_export *stack_connect(struct stack *s, const char *name);
 void stack_disconnect(struct stack_export *e);
 
+/* ---- names that lead to one export after the other ---- */
+
+/* The name of the i-th followed image; NULL: there are no more. Constant for the stack's life. No export has such a
+ * name; stack_get and stack_connect find the export that it leads to. Any thread. */
+const char *stack_followed(const struct stack *s, size_t i);
+/* Return the followed name by which a client that asks for this name gets its export; NULL: it gets the export of that
+ * name itself, always of the same image, or none. Two connections by a followed name may have different images. Any
+ * thread. */
+const char *stack_followed_as(const struct stack *s, const char *name);
+/* Have the i-th name lead to this export from now on, in one step. Clients that are connected keep theirs. Any
+ * thread. */
+void stack_show(struct stack *s, size_t i, struct stack_export *e);
+/* Ask which image a reference by tag names now. *out_from_store false: the store does not answer, and a table beside
+ * the cache did. Errors as for stack_add. */
+GR_MUST_CHECK int stack_ask(struct stack *s, const struct stack_image *image, const volatile int *cancel,
+                            struct digest *out, bool *out_from_store);
+
+/* Have the tables beside the cache know that the store said that the tag names this image, an export's: a start while
+ * the store is away then finds it. The tables have its manifest, or else the store is asked. Errors of
+ * resolver_manifest. */
+GR_MUST_CHECK int stack_note_tag(struct stack *s, const struct stack_image *image, const struct digest *digest);
+
 /* A number that ascends in the order of adding and is never used again in this stack. What the functions below return
  * belongs to the export and is valid as long as the caller's reference. */
 uint64_t stack_export_number(const struct stack_export *e);
@@ -102,11 +126,12 @@ const struct bytes *stack_export_proof(const struct stack_export *e);
 
 /* Add an export. Waits for the store, at most until *cancel (may be NULL) is set. The caller drops *out with
  * stack_put. If the same image is exported under that name already, *out is that export and *out_added is false; with
- * keys, its keys are then replaced by these, while it is read. -EEXIST: another image has the name; -EPERM: one of them
- * has keys of its own and the other has not, or it is to be in cache-only mode and is not; -EDQUOT: the image or the
- * export that is there has another quota or none, too many images have one, or there is no cache directory; -ENOSPC:
- * there are STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys for a store that is not S3, cache-only mode without
- * a cache, or a second store with proxies; otherwise the errors of the resolver. */
+ * keys, its keys are then replaced by these, while it is read. -EEXIST: another image has the name, or it is a followed
+ * one; -ESTALE: the name ends in "@sha256:HEX" and the image has another digest; -EPERM: one of them has keys of its
+ * own and the other has not, or it is to be in cache-only mode and is not; -EDQUOT: the image or the export that is
+ * there has another quota or none, too many images have one, or there is no cache directory; -ENOSPC: there are
+ * STACK_EXPORTS_MAX; -EINVAL: bad name or reference, keys for a store that is not S3, cache-only mode without a cache,
+ * or a second store with proxies; otherwise the errors of the resolver. */
 GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
                             struct stack_export **out, bool *out_added);
 /* The same for many exports without keys of their own: the tables beside the cache are read once, and written once at
@@ -119,7 +144,8 @@ GR_MUST_CHECK int stack_adding_add(struct stack_adding *a, const struct stack_im
 void stack_adding_end(struct stack_adding *a);
 DEFINE_CLEANUP(stack_adding, struct stack_adding *, stack_adding_end)
 
-/* Remove an export; keys of its own are wiped. -ENOENT: no such export; -EBUSY: clients are connected to it. */
+/* Remove an export; keys of its own are wiped. -ENOENT: no such export; -EBUSY: clients are connected to it, or a
+ * followed name leads to it. */
 GR_MUST_CHECK int stack_remove(struct stack *s, const char *name);
 
 /* ---- the whole stack ---- */

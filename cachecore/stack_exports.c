@@ -47,7 +47,7 @@ static struct stack_export *stack_exports_find_locked(struct stack *s, const cha
     for (size_t i = 0; i < s->exports.len; i++)
         if (!strcmp(s->exports.items[i]->name, name))
             return s->exports.items[i];
-    return NULL;
+    return stack_names_find_locked(s, name);
 }
 
 struct stack_export *stack_get(struct stack *s, const char *name)
@@ -116,6 +116,9 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
             *out_there = stack_ref(s->exports.items[i]);
             return -EEXIST;
         }
+    for (size_t i = 0; i < s->followed.len; i++)
+        if (!strcmp(s->followed.items[i].name, e->name))
+            return stack_names_refuse(e->name);
     if (s->exports.len == STACK_EXPORTS_MAX)
         return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
                          STACK_EXPORTS_MAX);
@@ -235,6 +238,8 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
+        rc = stack_names_check(e);
+    if (!rc)
         *out = steal_ptr(&e);
     return rc;
 }
@@ -328,7 +333,7 @@ static int stack_exports_enter(struct stack *s, struct stack_export **e, struct 
     /* The table takes over *e; `mine` becomes the caller's reference. */
     CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
     int rc = stack_link(s, *e, &there);
-    if (rc == -EEXIST && digest_equal(&there->ref.digest, &mine->ref.digest)) {
+    if (rc == -EEXIST && there && digest_equal(&there->ref.digest, &mine->ref.digest)) {
         rc = take_keys(there, mine);
         if (rc)
             return rc;
@@ -336,7 +341,7 @@ static int stack_exports_enter(struct stack *s, struct stack_export **e, struct 
         *out_added = false;
         return 0;
     }
-    if (rc == -EEXIST) {
+    if (rc == -EEXIST && there) {
         char hex[DIGEST_HEX_SIZE];
         return error_set(rc, "the export '%s' is there already, of another image (sha256:%s)", mine->name,
                          digest_hex(&there->ref.digest, hex));
@@ -475,8 +480,12 @@ static void keep_totals_locked(struct stack *s, struct image *img)
 static int unlink_locked(struct stack *s, const char *name, struct stack_export **out)
 {
     struct stack_export *e = *name ? stack_exports_find_locked(s, name) : NULL;
-    if (!e)
+    if (!e || strcmp(e->name, name) != 0)
         return error_set(-ENOENT, "there is no export '%.100s' here", name);
+    for (size_t i = 0; i < s->followed.len; i++)
+        if (s->followed.items[i].to == e)
+            return error_set(-EBUSY, "the export '%.100s' is the version that '%.100s' leads to, which follows a tag",
+                             name, s->followed.items[i].name);
     unsigned clients = stack_export_clients(e);
     if (clients)
         return error_set(-EBUSY, "the export '%.100s' has %u connections open; it can be removed when they are closed",

@@ -39,6 +39,12 @@ struct stack_store {
     char *of;             /* the export that has it; NULL: none */
 };
 
+/* A name that leads to one export after the other. */
+struct stack_name {
+    char *name;
+    struct stack_export *to; /* a reference; NULL: none yet */
+};
+
 /* The sums of the counters of all images, or of all stores. Each shows the same rows in the same order, so rows are
  * added by position. */
 struct stack_sums {
@@ -75,8 +81,9 @@ struct stack {
     pthread_mutex_t lock;
     VEC(struct stack_store) stores; /* grows only: fetches in flight use them */
     VEC(struct stack_export *) exports;
-    uint64_t numbers;          /* exports ever listed */
-    struct stack_sums removed; /* counters of removed images, so that totals never fall */
+    VEC(struct stack_name) followed; /* of config.followed, in that order; only `to` changes */
+    uint64_t numbers;                /* exports ever listed */
+    struct stack_sums removed;       /* counters of removed images, so that totals never fall */
 };
 
 /* A resolver's configuration with the array that it points to. */
@@ -103,9 +110,21 @@ GR_MUST_CHECK int stack_export_add_store(struct stack *s, struct stack_export *e
 void stack_export_leave_store(struct stack_export *e);
 /* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
+/* Keep the names of the followed images. -EINVAL: two of one name, a bad reference, or one by digest. */
+GR_MUST_CHECK int stack_keep_names(struct stack *s);
 /* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;
  * *out_there is a reference to it. -ENOSPC: the table is full; -EDQUOT: as for stack_add. */
 GR_MUST_CHECK int stack_link(struct stack *s, struct stack_export *e, struct stack_export **out_there);
+
+/* ---- stack_names.c ---- */
+
+/* Return the export that a followed name leads to, borrowed; NULL: none. The empty name means the only followed one, if
+ * no image was given besides. */
+struct stack_export *stack_names_find_locked(struct stack *s, const char *name);
+/* Return -EEXIST with a sentence: the name is a followed one. */
+GR_MUST_CHECK int stack_names_refuse(const char *name);
+/* Refuse an export whose name has another digest than its image: -ESTALE. */
+GR_MUST_CHECK int stack_names_check(const struct stack_export *e);
 
 /* ---- stack_quotas.c ---- */
 

@@ -246,6 +246,89 @@ static void test_stack__a_damaged_manifest_is_refused(void **state)
     world_release(&w);
 }
 
+/* Add a version: the image of that reference under NAME@sha256:DIGEST. */
+static int add_version(struct stack *s, const char *ref, const struct digest *digest, struct stack_export **out)
+{
+    char hex[DIGEST_HEX_SIZE], name[128];
+    bool added;
+    snprintf(name, sizeof name, "daily@sha256:%s", digest_hex(digest, hex));
+    return stack_add(s, &(struct stack_image){.ref = ref, .export_name = name}, NULL, out, &added);
+}
+
+static void test_stack__a_followed_name_leads_new_clients_to_the_next_image_and_others_keep_theirs(void **state)
+{
+    struct world w;
+    world_init(&w);
+    struct stack *s = NULL;
+    struct stack_export *faces, *cars, *none = NULL;
+    const struct stack_image followed[] = {{.ref = w.faces_ref, .export_name = "daily"}};
+    struct stack_config config = {.followed = followed, .followed_count = 1, .store = {.timeout_ms = 1}};
+    assert_int_equal(stack_open(&config, &s), 0);
+    assert_int_equal(stack_start_threads(s), 0);
+    assert_string_equal(stack_followed(s, 0), "daily");
+    assert_null(stack_followed(s, 1));
+    assert_null(stack_get(s, "daily")); /* it leads to none yet */
+
+    assert_int_equal(add_version(s, w.faces_ref, &w.faces.digest, &faces), 0);
+    stack_show(s, 0, faces);
+    struct stack_export *early = stack_connect(s, "daily"), *nameless = stack_connect(s, "");
+    assert_ptr_equal(early, faces);
+    assert_ptr_equal(nameless, faces);
+    stack_disconnect(nameless);
+    assert_int_equal(add_version(s, w.cars_ref, &w.cars.digest, &cars), 0);
+    stack_show(s, 0, cars);
+    struct stack_export *late = stack_connect(s, "daily");
+    assert_ptr_equal(late, cars);
+    expect_image(stack_export_image(early), &w.faces);
+    expect_image(stack_export_image(late), &w.cars);
+
+    assert_string_equal(stack_followed_as(s, "daily"), "daily");
+    assert_string_equal(stack_followed_as(s, ""), "daily");
+    assert_null(stack_followed_as(s, stack_export_name(cars)));
+    assert_int_equal(stack_remove(s, stack_export_name(cars)), -EBUSY); /* the name leads there */
+    stack_disconnect(late);
+    assert_int_equal(stack_remove(s, stack_export_name(cars)), -EBUSY);
+    assert_int_equal(stack_remove(s, stack_export_name(faces)), -EBUSY); /* a client has it */
+    assert_int_equal(stack_remove(s, "daily"), -ENOENT);
+    expect_image(stack_export_image(early), &w.faces);
+    stack_disconnect(early);
+    assert_int_equal(stack_remove(s, stack_export_name(faces)), 0);
+
+    /* A name by digest is never another image's; a followed name is no other export's. */
+    assert_int_equal(add_version(s, w.cars_ref, &w.faces.digest, &none), -ESTALE);
+    bool added;
+    const struct stack_image same = {.ref = w.cars_ref, .export_name = "daily"};
+    assert_int_equal(stack_add(s, &same, NULL, &none, &added), -EEXIST);
+    assert_null(none);
+    assert_int_equal(stack_count(s), 1);
+    stack_put(faces);
+    stack_put(cars);
+    stack_close(s);
+    world_release(&w);
+}
+
+static void test_stack__what_cannot_be_followed_is_refused(void **state)
+{
+    struct world w;
+    char hex[DIGEST_HEX_SIZE], pinned[512];
+    struct stack *s = NULL;
+    world_init(&w);
+    snprintf(pinned, sizeof pinned, "%s@sha256:%s", w.cars_ref, digest_hex(&w.cars.digest, hex));
+    const struct stack_image by_digest[] = {{.ref = pinned}}, twice[] = {{.ref = w.faces_ref}, {.ref = w.other_ref}};
+    struct stack_config config = {.followed = by_digest, .followed_count = 1, .store = {.timeout_ms = 1}};
+    assert_int_equal(stack_open(&config, &s), -EINVAL);
+    assert_non_null(strstr(error_text(), "give a tag"));
+    config.followed = twice;
+    config.followed_count = 2;
+    assert_int_equal(stack_open(&config, &s), -EINVAL);
+    assert_non_null(strstr(error_text(), "two images would be exported as 'faces'"));
+    config.images = twice; /* an image that is served besides has the name, too */
+    config.image_count = config.followed_count = 1;
+    assert_true(stack_open(&config, &s) < 0);
+    assert_null(s);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +342,8 @@ int main(void)
         cmocka_unit_test(test_stack__two_owners_of_a_cache_directory_are_refused),
         cmocka_unit_test(test_stack__what_cannot_be_opened_is_said_with_its_name),
         cmocka_unit_test(test_stack__a_damaged_manifest_is_refused),
+        cmocka_unit_test(test_stack__a_followed_name_leads_new_clients_to_the_next_image_and_others_keep_theirs),
+        cmocka_unit_test(test_stack__what_cannot_be_followed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
