@@ -26,10 +26,12 @@
 #include "attach/mount/mountinfo.h"
 #include "base/cancel.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "format/image_ref.h"
+#include "format/json_name.h"
 #include "net/listen.h"
 
 /* ---- the mount point ---- */
@@ -84,22 +86,56 @@ static int join_server(const struct mount_config *c, struct mount_state *s)
     return state_save(s);
 }
 
-/* Have a server, and check that it serves the right image. *out: the config, with the export's actual name. */
-static int have_server(const struct mount_config *c, struct mount_state *s, struct mount_config *out)
+/* Whether a server may have an export of that name. One without a control socket may have any. */
+static bool may_have(const struct mount_state *s, const char *name)
+{
+    CLEANUP_JSON json_t *root = NULL;
+    json_t *export;
+    size_t i;
+    if (!*s->control || control_status(s->control, &root))
+        return !*s->control;
+    json_array_foreach(json_object_get(root, "exports"), i, export)
+    {
+        const char *there = json_string_value(json_object_get(export, "name"));
+        if (there && !strcmp(there, name))
+            return true;
+    }
+    return false;
+}
+
+/* At a server that follows the image's tag (server/followed_exports.c), the image's name leads to another one when the
+ * tag moves, and reads would wait after the next reconnect. So take the export of that version. */
+static void prefer_version(struct export_check *check, const struct mount_config *c, const struct mount_state *s,
+                           char version[STATE_REF_MAX])
+{
+    char hex[DIGEST_HEX_SIZE];
+    struct export_check other = *check;
+    snprintf(version, STATE_REF_MAX, "%s@sha256:%s", c->export_name, digest_hex(&c->digest, hex));
+    other.name = version;
+    if (c->socket && !c->fuse && !c->ublk && may_have(s, version) && !export_check(&other))
+        check->name = version;
+}
+
+/* Have a server, and check that it serves the right image. *out: the config, with the export's actual name, which may
+ * be in `version`. */
+static int have_server(const struct mount_config *c, struct mount_state *s, struct mount_config *out,
+                       char version[STATE_REF_MAX])
 {
     int rc = c->socket ? join_server(c, s) : mount_server_have(c, s);
     *out = *c;
     if (*s->export_name)
         out->export_name = s->export_name;
-    const struct export_check check = {.socket = s->socket,
-                                       .control = c->fuse ? s->control : NULL,
-                                       .name = out->export_name,
-                                       .size = c->size,
-                                       .content_root = c->content_root,
-                                       .server = s->server.pid ? &s->server : NULL,
-                                       .cancel = c->cancel};
+    struct export_check check = {.socket = s->socket,
+                                 .control = c->fuse ? s->control : NULL,
+                                 .name = out->export_name,
+                                 .size = c->size,
+                                 .content_root = c->content_root,
+                                 .server = s->server.pid ? &s->server : NULL,
+                                 .cancel = c->cancel};
     if (rc)
         return rc;
+    prefer_version(&check, c, s, version);
+    out->export_name = check.name;
     if (c->ublk) /* the export is checked at the attach */
         rc = export_check_wait(&check, *s->control ? s->control : s->socket);
     else
@@ -142,10 +178,11 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
 {
     CLEANUP_FD int fd = -1;
     struct mount_config named;
+    char version[STATE_REF_MAX];
     const struct mount_config *c = &named;
     if (config->image_file)
         return mount_direct(config, s);
-    int rc = have_server(config, s, &named);
+    int rc = have_server(config, s, &named, version);
     if (!rc)
         rc = mount_server_warm(c, s);
     if (!rc)

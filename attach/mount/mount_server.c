@@ -333,6 +333,15 @@ static void name_own(const struct mount_config *c, const char *hex, struct mount
              c->fenced ? "-warmed" : "", quota, c->unwarmed ? "-unwarmed" : "");
 }
 
+/* Whether an export is a version of one that follows a tag (server/followed_exports.c) and has the name that the
+ * mount's would have. */
+static bool is_followed(const struct mount_config *c, const char *name)
+{
+    static const char version[] = "@sha256:";
+    size_t len = strlen(c->export_name);
+    return !strncmp(name, c->export_name, len) && !strncmp(name + len, version, sizeof version - 1);
+}
+
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
  * digits of the digest when the name is taken; one with a fence, a quota or no warming always has these, and tells
  * which. With keys of the mount's own: a name that no other mount has. */
@@ -355,6 +364,10 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     {
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
+        if (name && is_followed(c, name)) { /* the server takes it away when no client is connected */
+            taken = true;
+            continue;
+        }
         if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&
             !json_is_true(json_object_get(export, "own_keys")) && own_fits(c, export)) {
             snprintf(s->export_name, sizeof s->export_name, "%s", name);
