@@ -27,6 +27,7 @@ void stack_options_release(struct stack_options *o)
     peer_key_free(o->stack.node.key);
     vec_release(&o->strings);
     vec_release(&o->images);
+    vec_release(&o->followed);
 }
 
 /* Cut `what` down to the name: "cache=" to "cache", "--cache " to "--cache". Return out. */
@@ -58,8 +59,8 @@ static int keep_absolute(struct stack_options *o, const char *what, const char *
     return *out ? 0 : error_no_memory();
 }
 
-/* Add an image. A reference has no '=' before its first '/', which tells NAME=REF from REF. */
-static int set_image(struct stack_options *o, const char *what, const char *value)
+/* Parse an image. A reference has no '=' before its first '/', which tells NAME=REF from REF. */
+static int parse_image(struct stack_options *o, const char *value, struct stack_image *out)
 {
     struct stack_image image = {0};
     size_t name_len = strcspn(value, "=/");
@@ -70,9 +71,33 @@ static int set_image(struct stack_options *o, const char *what, const char *valu
         value += name_len + 1;
     }
     image.ref = stack_options_keep(o, value, strlen(value));
-    if (!image.ref || vec_push(&o->images, image))
+    if (!image.ref)
         return error_no_memory();
+    *out = image;
     return 0;
+}
+
+static int set_image(struct stack_options *o, const char *what, const char *value)
+{
+    struct stack_image image;
+    int rc = parse_image(o, value, &image);
+    return rc ? rc : vec_push(&o->images, image) ? error_no_memory() : 0;
+}
+
+static int set_follow(struct stack_options *o, const char *what, const char *value)
+{
+    struct stack_image image;
+    int rc = parse_image(o, value, &image);
+    return rc ? rc : vec_push(&o->followed, image) ? error_no_memory() : 0;
+}
+
+/* The hook is started by env(1), which would take a path with '=' for a variable. */
+static int set_hook(struct stack_options *o, const char *what, const char *value)
+{
+    if (*value != '/' || strchr(value, '='))
+        return error_set(-EINVAL, "%s%s: write the absolute path of a program, without '='", what, value);
+    o->hook = stack_options_keep(o, value, strlen(value));
+    return o->hook ? 0 : error_no_memory();
 }
 
 /* ---- caches ---- */
@@ -498,7 +523,7 @@ static int check_node(const struct stack_options *o)
 
 int stack_options_complete(struct stack_options *o)
 {
-    if (!o->images.len && !o->exports) /* a server may get all its images later */
+    if (!o->images.len && !o->followed.len && !o->exports) /* a server may get all its images later */
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
     if ((o->console_token || o->console_admin_token) && !o->console)
         return error_set(-EINVAL, "console-token and console-admin-token need console=HOST:PORT");
@@ -515,6 +540,8 @@ int stack_options_complete(struct stack_options *o)
     o->stack.cache.as_stored = o->peer_listen;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
+    o->stack.followed = o->followed.items;
+    o->stack.followed_count = o->followed.len;
     o->stack.store.endpoint = o->endpoint;
     /* A read waits for as long as the store retries. */
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;

@@ -9,7 +9,7 @@
 
 /* The parsed options. Used by one thread until stack_options_complete; must outlive a stack opened from it. */
 struct stack_options {
-    VEC(struct stack_image) images;
+    VEC(struct stack_image) images, followed;
     struct stack_config stack; /* points into this struct's strings */
     char *endpoint;            /* NULL: not given */
     bool warm_metadata;        /* warm metadata from the start */
@@ -22,6 +22,9 @@ struct stack_options {
     char *console_token;       /* absolute paths of files; NULL: not given */
     char *console_admin_token;
     char *exports;       /* absolute path of the file of added exports; NULL: none */
+    char *hook;          /* program to run after each switch; NULL: none */
+    uint64_t poll_ms;    /* how often the tags of followed images are read */
+    unsigned keep;       /* versions of a followed image that are alive, at most */
     VEC(char *) strings; /* owns every string above */
 };
 
@@ -129,7 +132,18 @@ enum stack_option_type {
     OWN(control, NONE, "control", "", "PATH", set_control,                                                             \
         "a unix socket that answers GET /metrics and GET /status, for granary status, cache, warm and trace")          \
     OWN(exports, NONE, "exports", "", "FILE", set_exports,                                                             \
-        "keep there the exports that the control socket adds, and serve them from the start when FILE exists")
+        "keep there the exports that the control socket adds, and serve them from the start when FILE exists")         \
+    OWN(follow, NONE, "follow", "", "[NAME=]STORE/IMAGE:TAG", set_follow,                                              \
+        "(repeatable) an image whose tag is followed: new connections get the version that it names, once its "        \
+        "changes are cached; those that are open keep theirs")                                                         \
+    VALUE(poll, NONE, "poll", "", "TIME",                                                                              \
+          STACK_OPTION_TIME, "1s", "1d", false, "30s", poll_ms,                                                        \
+        "with follow: how often the tag is read")                                                                      \
+    VALUE(keep_versions, NONE, "keep-versions", "", "N",                                                               \
+          STACK_OPTION_COUNT, "2", "16", false, "3", keep,                                                             \
+        "with follow: at most this many versions are alive at once")                                                   \
+    OWN(hook, NONE, "hook", "", "PROGRAM", set_hook,                                                                   \
+        "with follow: run it after each switch, with the version in its environment")
 /* clang-format on */
 
 /* The help text of a VALUE row. */

@@ -44,6 +44,8 @@ static int fuse_serve(void *arg, struct serving *s, const struct front_end_argum
     struct session *session = NULL;
     int rc = open_signals(&signal_fd);
     if (!rc)
+        rc = serving_refuse_follow(s);
+    if (!rc)
         rc = serving_open(s);
     if (!rc)
         rc = session_open(s, w->fd, w->threads, &session);

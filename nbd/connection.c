@@ -101,6 +101,7 @@ static int open_export(void *arg, const char *name, struct handshake_export *out
     const char *store = stack_export_ref(e->export)->store;
     c->store = &c->server->stores[crc32c(store, strlen(store)) % STORE_SHARES];
     describe(c->server, e->export, out);
+    out->single = e->followed;
     return 0;
 }
 
@@ -110,8 +111,16 @@ static int list_exports(void *arg, int (*visit)(void *visit_arg, const struct ha
     const struct connection *c = arg;
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     struct handshake_export described;
+    struct stack *stack = c->server->config.serving->stack;
+    const char *name;
     int rc = 0;
-    while (!rc && (e = stack_next(c->server->config.serving->stack, e))) {
+    for (size_t i = 0; !rc && (name = stack_followed(stack, i)); i++) {
+        CLEANUP(cleanup_stack_export) struct stack_export *to = stack_get(stack, name);
+        describe(c->server, to, &described);
+        described.name = name;
+        rc = visit(visit_arg, &described);
+    }
+    while (!rc && (e = stack_next(stack, e))) {
         describe(c->server, e, &described);
         rc = visit(visit_arg, &described);
     }

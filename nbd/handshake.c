@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "net/nbd_wire.h"
 
-enum { EXPORT_FLAGS = NBD_WIRE_HAS_FLAGS | NBD_WIRE_READ_ONLY | NBD_WIRE_CAN_MULTI_CONN | NBD_WIRE_SEND_CACHE };
 enum {
     ZEROES = 124,
     REQUEST_MIN = 1,
@@ -130,6 +129,13 @@ static int append_text(const struct option *o, uint16_t type, const char *text)
     return rc ? rc : append_reply(o->out, o->number, NBD_WIRE_REP_INFO, data.data, data.len);
 }
 
+/* Return the flags of an export, in the network's order. */
+static uint16_t flags_of(const struct handshake_export *e)
+{
+    return htobe16(NBD_WIRE_HAS_FLAGS | NBD_WIRE_READ_ONLY | NBD_WIRE_SEND_CACHE |
+                   (e->single ? 0 : NBD_WIRE_CAN_MULTI_CONN));
+}
+
 /* Append one kind of info; kinds that the server does not know are left out. */
 static int append_info(const struct option *o, uint16_t type, const struct handshake_export *e)
 {
@@ -154,7 +160,7 @@ static int append_info(const struct option *o, uint16_t type, const struct hands
 static int append_infos(const struct option *o, const uint8_t *asked, unsigned count, const struct handshake_export *e)
 {
     const struct nbd_wire_info_export always = {
-        .type = htobe16(NBD_WIRE_INFO_EXPORT), .size = htobe64(e->size), .flags = htobe16(EXPORT_FLAGS)};
+        .type = htobe16(NBD_WIRE_INFO_EXPORT), .size = htobe64(e->size), .flags = flags_of(e)};
     int rc = append_reply(o->out, o->number, NBD_WIRE_REP_INFO, &always, sizeof always);
     for (uint16_t type = NBD_WIRE_INFO_NAME; !rc && type <= NBD_WIRE_INFO_BLOCK_SIZE; type++) {
         bool wanted = false;
@@ -205,7 +211,7 @@ static int answer_export_name(struct option *o, enum handshake_step *step)
     if (rc)
         return error_set(-EPROTO, "%s", error_text());
     uint64_t size = htobe64(e.size);
-    uint16_t flags = htobe16(EXPORT_FLAGS);
+    uint16_t flags = flags_of(&e);
     rc = bytes_append(o->out, &size, sizeof size);
     if (!rc)
         rc = bytes_append(o->out, &flags, sizeof flags);

@@ -22,6 +22,7 @@ struct handshake_export {
     uint32_t preferred;   /* preferred bytes a request; a power of two */
     uint32_t request_max; /* the most bytes a request */
     const char *name, *description;
+    bool single; /* another connection by the same name may have other bytes */
 };
 
 /* What a handshake needs from the server; `arg` is passed to each. */

@@ -132,6 +132,12 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     char description[SERVING_DESCRIPTION_MAX];
+    const char *name;
+    for (size_t i = 0; (name = stack_followed(serving.stack, i)); i++) {
+        CLEANUP(cleanup_stack_export) struct stack_export *to = stack_get(serving.stack, name);
+        if (nbdkit_add_export(exports, name, serving_describe(to, description)) < 0)
+            return -1;
+    }
     while ((e = stack_next(serving.stack, e)))
         if (nbdkit_add_export(exports, stack_export_name(e), serving_describe(e, description)) < 0)
             return -1;
@@ -141,6 +147,9 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
 /* Return the export for a client that asks for "": the only one, if there is only one. */
 static const char *granary_default_export(int readonly, int is_tls)
 {
+    const char *followed = stack_followed_as(serving.stack, "");
+    if (followed)
+        return followed;
     CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(serving.stack, "");
     return e ? nbdkit_strdup_intern(stack_export_name(e)) : "";
 }
@@ -229,10 +238,17 @@ static int granary_block_size(void *handle, uint32_t *minimum, uint32_t *preferr
     return 0;
 }
 
-/* The export is read-only and all connections see the same bytes, so multi-conn is safe. */
 static int granary_yes(void *handle)
 {
     return 1;
+}
+
+/* The export is read-only and all connections see the same bytes, so multi-conn is safe; not by a name that follows a
+ * tag, since a client's next connection may have the next version. */
+static int granary_can_multi_conn(void *handle)
+{
+    const struct connection *c = handle;
+    return !c->export->followed;
 }
 
 /* NBD_CMD_CACHE is handled by granary_cache, not by a read whose bytes are dropped. */
@@ -332,7 +348,7 @@ static struct nbdkit_plugin registration = {
     .export_description = granary_export_description,
     .get_size = granary_get_size,
     .block_size = granary_block_size,
-    .can_multi_conn = granary_yes,
+    .can_multi_conn = granary_can_multi_conn,
     .can_extents = granary_yes,
     .can_cache = granary_can_cache,
     .pread = granary_pread,

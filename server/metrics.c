@@ -280,13 +280,13 @@ struct follow_metric {
 enum { AGE = sizeof(struct followed_report) };
 
 static const struct follow_metric follow_metrics[] = {
-    {"granary_follow_versions", "Versions of a followed directory that are alive",
+    {"granary_follow_versions", "Versions of a followed directory or export that are alive",
      offsetof(struct followed_report, versions)},
-    {"granary_follow_switches_total", "Times a followed directory has shown another version than before",
+    {"granary_follow_switches_total", "Times a followed directory or export has shown another version than before",
      offsetof(struct followed_report, switches)},
-    {"granary_follow_behind_seconds", "Time for which a followed directory has not shown what its tag names",
+    {"granary_follow_behind_seconds", "Time for which a followed directory or export has not shown what its tag names",
      offsetof(struct followed_report, behind_s)},
-    {"granary_follow_report_age_seconds", "Time since the follower of a directory reported last", AGE},
+    {"granary_follow_report_age_seconds", "Time since the follower of a directory or export reported last", AGE},
 };
 
 /* One metric being written. */

@@ -2,6 +2,7 @@
  *
  *    front_end.c --> serving.c --> added_exports.c   exports that come and go; kept_keys.c: their keys
  *                       |--> start_warm.c            metadata, warmed from the start on
+ *                       |--> followed_exports.c      images whose tag is followed
  *                       |--> metrics.c               the counters, over TCP and for the control socket
  *                       |--> control.c               the control socket: control_internal.h
  *                       `--> console.c               the console: console_internal.h
@@ -98,7 +99,9 @@ struct reports;
 
 enum report_kind { REPORT_FOLLOWED, REPORT_KEPT, REPORT_KINDS };
 
-/* By its follower, of a directory, which is the report's name. */
+/* By its follower, of a directory, which is the report's name; or of a followed image (followed_exports.c), by its
+ * export's name.
+ */
 struct followed_report {
     uint64_t versions; /* that are alive */
     uint64_t switches; /* since the directory was made */
@@ -214,6 +217,21 @@ enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
 /* Return the worst health of all stores, cache directories and proxies; an export that waits for its keys (added; may
  * be NULL) is failing. why becomes a sentence about the first one that bad, or "" when healthy. */
 enum server_health server_health(struct stack *stack, struct added_exports *added, char why[SERVER_HEALTH_WHY_MAX]);
+
+/* ---- images whose tag is followed: followed_exports.c ---- */
+
+/* One thread, which asks for the tags; see docs/internals/follow.md. */
+struct followed_exports;
+struct stack_options;
+
+/* Add the version that each followed tag names now, and have the image's name lead to it. Makes no thread. *out NULL:
+ * no image is followed. The options, stack, added and reports outlive it. Errors of added_exports_put. */
+GR_MUST_CHECK int followed_exports_open(const struct stack_options *options, struct stack *stack,
+                                        struct added_exports *added, struct reports *reports,
+                                        struct followed_exports **out);
+GR_MUST_CHECK int followed_exports_start(struct followed_exports *f);
+/* End the thread and free it. Waits for the chunks in flight, so cancel the stores first. NULL is allowed. */
+void followed_exports_end(struct followed_exports *f);
 
 /* ---- metrics: metrics.c ---- */
 

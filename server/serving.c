@@ -4,8 +4,8 @@
  *     serving_start   starts the threads, in the process that serves
  *
  * The order of closing matters. The control socket and the console go first, since their requests use every other part;
- * then the warming thread; the stack goes last. `ending` is the cancel flag of all stores and is set before anything is
- * joined, so that no thread waits for the retries of a dead store.
+ * then the threads that follow tags and warm; the stack goes last. `ending` is the cancel flag of all stores and is set
+ * before anything is joined, so that no thread waits for the retries of a dead store.
  */
 #include "server/serving.h"
 
@@ -104,6 +104,8 @@ int serving_open(struct serving *s)
         rc = added_exports_open(s->stack, s->options.exports, inherited_keys(), &s->added);
     if (!rc)
         rc = reports_new(&s->reports);
+    if (!rc)
+        rc = followed_exports_open(&s->options, s->stack, s->added, s->reports, &s->follow);
     char text[SERVING_DESCRIPTION_MAX]; /* by content: the log then tells which bytes clients got */
     for (struct stack_export *e = NULL; !rc && (e = stack_next(s->stack, e));)
         log_info("export '%s': %llu bytes, %s", stack_export_name(e),
@@ -119,6 +121,16 @@ int serving_open(struct serving *s)
     if (!rc && s->options.control)
         rc = control_open(s->options.control, s->stack, s->added, s->reports, &s->control);
     return rc;
+}
+
+int serving_refuse_follow(const struct serving *s)
+{
+    if (!s->options.stack.followed_count)
+        return 0;
+    return error_set(-EINVAL,
+                     "follow=%s is for NBD clients, which keep their version; granary mount --follow mounts the "
+                     "versions of a tag",
+                     s->options.stack.followed[0].ref);
 }
 
 /* ---- starting ---- */
@@ -159,7 +171,7 @@ int serving_start(struct serving *s)
         rc = start_warm_begin(s->stack, &s->start_warm);
     if (!rc)
         added_exports_warm(s->added, s->start_warm);
-    return rc;
+    return rc || !s->follow ? rc : followed_exports_start(s->follow);
 }
 
 /* ---- ending ---- */
@@ -180,6 +192,7 @@ void serving_close(struct serving *s)
     serving_stop_fetching(s);
     control_close(s->control);
     console_close(s->console);
+    followed_exports_end(s->follow);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
     takeover_end(s->takeover);
@@ -222,7 +235,8 @@ int serving_connect(struct serving *s, const char *name, struct serving_export *
         stack_disconnect(export);
         return error_no_memory();
     }
-    *e = (struct serving_export){.export = export, .image = stack_export_image(export)};
+    *e = (struct serving_export){
+        .export = export, .image = stack_export_image(export), .followed = stack_followed_as(s->stack, name)};
     *out = e;
     return 0;
 }

@@ -20,6 +20,7 @@ enum { SERVING_DESCRIPTION_MAX = 288 };
 struct serving_export {
     struct stack_export *export;
     struct image *image; /* the export's; lives as long as the connection */
+    bool followed;       /* by a name that may lead to another image for the next connection */
 };
 
 /* A serving process. Front ends use options, stack and failures; the rest is private to serving.c. */
@@ -35,8 +36,9 @@ struct serving {
     struct takeover *takeover;
     struct console *console;
     struct start_warm *start_warm;
-    struct log_limit failures; /* of the errors that clients' requests log */
-    volatile int ending;       /* the stores' cancel flag */
+    struct followed_exports *follow; /* NULL: no image's tag is followed */
+    struct log_limit failures;       /* of the errors that clients' requests log */
+    volatile int ending;             /* the stores' cancel flag */
 };
 
 /* Set every default; continue with stack_options_set. */
@@ -47,6 +49,9 @@ void serving_init(struct serving *s);
  * success. With GRANARY_CHECK in the environment the process exits here with 0, as only the parameters were to be
  * checked. After a failure: serving_close. */
 GR_MUST_CHECK int serving_open(struct serving *s);
+
+/* For a front end whose clients cannot keep a version, before serving_open: -EINVAL if a tag is to be followed. */
+GR_MUST_CHECK int serving_refuse_follow(const struct serving *s);
 
 /* Start the threads, in the process that serves. Under a supervisor (GRANARY_SUPERVISOR) this process dies when the
  * supervisor does, since it holds the caches' locks, which the next server needs. -ECANCELED: the supervisor is gone

@@ -83,6 +83,8 @@ static int ublk_serve(void *arg, struct serving *s, const struct front_end_argum
     struct devices *devices = NULL;
     int rc = getenv("GRANARY_CHECK") ? 0 : begin(s, w, &devices); /* serving_open exits then; there is no socket */
     if (!rc)
+        rc = serving_refuse_follow(s);
+    if (!rc)
         rc = serving_open(s);
     if (!rc)
         rc = serving_start(s);

@@ -27,7 +27,7 @@ _granary_options() {
         sign) echo "--key --trusted-comment --signature --trust --message --endpoint --timeout --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
-        serve) echo "$_granary_server_options --socket --listen --ublk --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
+        serve) echo "$_granary_server_options --follow --poll --keep-versions --hook --socket --listen --ublk --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
         mount) echo "$_granary_server_options --direct --ublk --fuse --mkdir --foreground --follow --poll --keep-versions --hook --noexec --env-file --keys --socket --join --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;

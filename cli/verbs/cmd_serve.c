@@ -31,7 +31,9 @@ struct serve_values {
     const char *socket_mode, *socket_owner, *control_mode, *control_owner;
     const char *tls_certificates, *tls_psk;
     uint64_t threads;
-    bool tls_verify_peer, check;
+    const char *hook;
+    uint64_t poll_s, keep_versions;
+    bool tls_verify_peer, check, follow;
 };
 
 static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
@@ -61,6 +63,13 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "tls-psk", "FILE", AT(tls_psk), "with --listen: only TLS, for clients with a key in FILE"},
     {OPTION_FLAG, 0, "tls-verify-peer", NULL, AT(tls_verify_peer),
      "only clients with a certificate that ca-cert.pem signed"},
+    {OPTION_FLAG, 0, "follow", NULL, AT(follow),
+     "follow the images' tags: new connections get the newest version, open ones keep theirs"},
+    {OPTION_DURATION, 0, "poll", "TIME", AT(poll_s), "with --follow: how often the tags are read (default 30s)"},
+    {OPTION_NUMBER, 0, "keep-versions", "N", offsetof(struct serve_values, keep_versions), 2, FOLLOW_VERSIONS_MAX,
+     "with --follow: at most this many versions of an image are served at once (default 3)"},
+    {OPTION_TEXT, 0, "hook", "PROGRAM", AT(hook),
+     "with --follow: run it after each switch, with the version in its environment"},
     {OPTION_FLAG, 0, "check", NULL, AT(check), "check whether the server accepts the options, and exit"},
     {0},
 };
@@ -159,6 +168,22 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
     return 0;
 }
 
+/* Add the words of --follow, with the images by tag: a front end that starts again asks for the tags again, and the
+ * file of added exports has the versions before. */
+static int add_follow_words(const struct serve_values *v, const struct pin *pins, size_t count, string_list *words)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < count; i++)
+        rc = string_list_add(words, "follow=%s", pins[i].text);
+    if (!rc && v->poll_s)
+        rc = string_list_add(words, "poll=%llu", (unsigned long long)v->poll_s);
+    if (!rc && v->keep_versions)
+        rc = string_list_add(words, "keep-versions=%llu", (unsigned long long)v->keep_versions);
+    if (!rc && v->hook)
+        rc = string_list_add(words, "hook=%s", v->hook);
+    return rc;
+}
+
 /* Make the server's config and run it, or only check it. */
 static int cmd_serve_serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
                            const struct bytes *resolved)
@@ -182,7 +207,9 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
         rc = make_again(inv, pins, &again);
     if (!rc)
         rc = server_options_words(&v->server, SERVER_FOR_FRONT_END, &words);
-    for (size_t i = 0; !rc && i < count; i++)
+    if (!rc && v->follow)
+        rc = add_follow_words(v, pins, count, &words);
+    for (size_t i = 0; !rc && !v->follow && i < count; i++)
         rc = vec_push(&images, pins[i].text);
     config.images = images.items;
     config.image_count = images.len;
@@ -208,7 +235,7 @@ static int check_name(const struct pin *pins, size_t i)
     return 0;
 }
 
-/* For --check: take the references as they are, unresolved. */
+/* For --check and --follow: take the references as they are, unresolved. */
 static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
 {
     int rc = 0;
@@ -273,6 +300,11 @@ static int check(const struct serve_values *v)
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
+    if (!v->follow && (v->poll_s || v->keep_versions || v->hook))
+        return options_wrong("--%s needs --follow", v->poll_s ? "poll" : v->keep_versions ? "keep-versions" : "hook");
+    if (v->follow && (v->fuse || v->ublk))
+        return options_exclude("--follow", v->fuse ? "--fuse" : "--ublk",
+                               "only NBD clients keep a version; granary mount --follow mounts the versions of a tag");
     if ((v->socket_mode || v->socket_owner) && v->listen)
         return options_exclude(v->socket_mode ? "--socket-mode" : "--socket-owner", "--listen", "there is no socket");
     if (parse_access(v, &unused))
@@ -303,7 +335,7 @@ static int cmd_serve_run(const struct invocation *inv)
     if (!pins)
         return error_no_memory();
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    int rc = v->check ? cmd_serve_parse(inv, pins) : resolve(v, inv, pins, &resolved);
+    int rc = v->check || v->follow ? cmd_serve_parse(inv, pins) : resolve(v, inv, pins, &resolved);
     if (!rc && !v->check)
         rc = server_options_choose_cache(&v->server, &chosen);
     return rc ? rc : cmd_serve_serve(v, inv, pins, &resolved);
