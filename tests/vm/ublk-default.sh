@@ -87,6 +87,7 @@ grep "no ublk: .*io_uring may be off" /err.txt
 gone
 echo 0 >/proc/sys/kernel/io_uring_disabled
 
+# Later kernels of 6.12 count unprivileged devices alone against the limit; before, the server raises it.
 echo "== more devices than the driver allows by itself"
 [ "$(cat /sys/module/ublk_drv/parameters/ublks_max)" = 64 ]
 granary serve --ublk /u.sock file:///store/perl --cache /cache:64M >/serve.log 2>&1 &
@@ -97,7 +98,7 @@ for i in $(seq 66); do
     granary mount --ublk file:///store/perl /many/$i --socket /u.sock >/dev/null
 done
 cat /serve.log
-[ "$(cat /sys/module/ublk_drv/parameters/ublks_max)" = 4096 ]
+grep -Ex "64|4096" /sys/module/ublk_drv/parameters/ublks_max
 few_same /many/66
 for i in $(seq 66); do granary umount /many/$i; done
 until_true '! ls /dev/ublkc* >/dev/null 2>&1'
