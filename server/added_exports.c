@@ -292,6 +292,18 @@ static bool drop_quota(int rc, struct stack_image *image)
     return true;
 }
 
+/* Refuse to start when a followed name is that of an added export: mounts would get other images by it, and the list
+ * would forget the export. */
+static int check_followed(const struct added_exports *a, const struct added *noted)
+{
+    if (!stack_followed_as(a->stack, noted->name))
+        return 0;
+    return error_set(-EEXIST,
+                     "'%s' cannot follow a tag here: mounts or users have added an export of that name (%s); start the "
+                     "server without following, and unmount or remove it, or follow the tag by another server",
+                     noted->name, a->file);
+}
+
 /* Serve an export with keys of its own again, with the keys that the process before has kept. Their proof makes a
  * request to the store needless. Without keys it is only noted. */
 static int restore_with_keys(struct added_exports *a, const struct restoring *r, const struct added *noted)
@@ -335,9 +347,12 @@ static int restore(struct added_exports *a, const struct restoring *r, const str
     struct stack_image image = image_of(noted);
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     bool added;
+    int rc = check_followed(a, noted);
+    if (rc)
+        return rc;
     if (noted->own_keys)
         return restore_with_keys(a, r, noted);
-    int rc = stack_adding_add(r->adding, &image, &e, &added);
+    rc = stack_adding_add(r->adding, &image, &e, &added);
     if (drop_quota(rc, &image))
         rc = stack_adding_add(r->adding, &image, &e, &added);
     if (!rc) /* not added: given at this start too, so it is no added export */

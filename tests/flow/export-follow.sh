@@ -245,6 +245,10 @@ refused_by() {
 }
 refused_by "give a tag" follow="$W/store/faces@${DIGESTS[3]}"
 refused_by "two images would be exported as 'faces'" follow="$W/store/faces:daily" follow="$W/store/faces:v1"
+printf 'granary added exports 1\nmounts\0faces\0%s\0' "$W/store/faces@${DIGESTS[1]}" >"$W/taken"
+cp "$W/taken" "$W/taken.before"
+refused_by "'faces' cannot follow a tag here" follow="$W/store/faces:daily" exports="$W/taken"
+cmp "$W/taken" "$W/taken.before" || fail "the mounts' export is forgotten"
 refused_by "absolute path" follow="$W/store/faces:daily" hook=no
 refused 2 "needs --follow" "$GRANARY" serve --poll 1s "$W/store/faces:daily" --socket "$W/no"
 refused 2 "only NBD clients keep a version" "$GRANARY" serve --follow --fuse "$W/no" "$W/store/faces:daily"
