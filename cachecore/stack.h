@@ -95,9 +95,9 @@ const char *stack_followed(const struct stack *s, size_t i);
  * name itself, always of the same image, or none. Two connections by a followed name may have different images. Any
  * thread. */
 const char *stack_followed_as(const struct stack *s, const char *name);
-/* Have the i-th name lead to this export from now on, in one step. Clients that are connected keep theirs. Any
- * thread. */
-void stack_show(struct stack *s, size_t i, struct stack_export *e);
+/* Have the i-th name lead to this export from now on, in one step. Clients that are connected keep theirs. -ENOENT: the
+ * export has been removed. Any thread. */
+GR_MUST_CHECK int stack_show(struct stack *s, size_t i, struct stack_export *e);
 /* Ask which image a reference by tag names now. *out_from_store false: the store does not answer, and a table beside
  * the cache did. Errors as for stack_add. */
 GR_MUST_CHECK int stack_ask(struct stack *s, const struct stack_image *image, const volatile int *cancel,

@@ -1,18 +1,31 @@
 /* What a server does for an image whose tag is followed: ask for the tag, and have its name lead to a version
  * (stack_names.c). */
+#include <errno.h>
+
 #include "base/error.h"
 #include "stack_internal.h"
 
+static bool is_listed_locked(const struct stack *s, const struct stack_export *e)
+{
+    for (size_t i = 0; i < s->exports.len; i++)
+        if (s->exports.items[i] == e)
+            return true;
+    return false;
+}
+
 /* The reference before is dropped without the lock: it may be the last one. */
-void stack_show(struct stack *s, size_t i, struct stack_export *e)
+int stack_show(struct stack *s, size_t i, struct stack_export *e)
 {
     struct stack_export *before;
     {
         SCOPED_LOCK(&s->lock);
+        if (!is_listed_locked(s, e))
+            return error_set(-ENOENT, "the export '%s' has just been removed", e->name);
         before = s->followed.items[i].to;
         s->followed.items[i].to = stack_ref(e);
     }
     stack_put(before);
+    return 0;
 }
 
 int stack_ask(struct stack *s, const struct stack_image *image, const volatile int *cancel, struct digest *out,

@@ -270,13 +270,15 @@ static void note_tag(const struct followed_exports *f, const struct followed *w)
         log_warning("a start without the store would not know what %s names: %s", w->image->ref, error_text());
 }
 
-/* Have the name lead to a version; log it and run the hook. */
-static void show(struct followed_exports *f, struct followed *w, struct stack_export *e)
+/* Have the name lead to a version; log it and run the hook. -ENOENT: the version has just been removed. */
+static int show(struct followed_exports *f, struct followed *w, struct stack_export *e)
 {
     char text[DIGEST_NAME_MAX];
     const struct digest before = w->shown;
     bool first = digest_is_zero(&before), other = !digest_equal(&before, &w->wanted);
-    stack_show(f->stack, (size_t)(w - f->images), e);
+    int rc = stack_show(f->stack, (size_t)(w - f->images), e);
+    if (rc)
+        return rc;
     w->shown = w->wanted;
     w->behind_ms = 0;
     *w->reason = 0;
@@ -286,6 +288,7 @@ static void show(struct followed_exports *f, struct followed *w, struct stack_ex
         log_info("export '%s' leads to %s, %s now", w->name, w->image->ref, digest_name(&w->shown, text));
     if (other && !first)
         run_hook(f, w, "switched", &before);
+    return 0;
 }
 
 /* Bring the name to what the tag names. */
@@ -312,8 +315,7 @@ static int catch_up(struct followed_exports *f, struct followed *w)
         return error_set(-ECANCELED, "the tag has moved on");
     if (other)
         note_tag(f, w);
-    show(f, w, e);
-    return 0;
+    return show(f, w, e);
 }
 
 /* Keep the thread's sentence as the reason why the name stays. The hook is told of the first one only. */
@@ -383,9 +385,7 @@ static int show_first(struct followed_exports *f, struct followed *w)
         rc = have_version(f, w, &e);
     if (!rc && from_store)
         note_tag(f, w);
-    if (!rc)
-        show(f, w, e);
-    return rc;
+    return rc ? rc : show(f, w, e);
 }
 
 int followed_exports_open(const struct stack_options *options, struct stack *stack, struct added_exports *added,

@@ -270,13 +270,13 @@ static void test_stack__a_followed_name_leads_new_clients_to_the_next_image_and_
     assert_null(stack_get(s, "daily")); /* it leads to none yet */
 
     assert_int_equal(add_version(s, w.faces_ref, &w.faces.digest, &faces), 0);
-    stack_show(s, 0, faces);
+    assert_int_equal(stack_show(s, 0, faces), 0);
     struct stack_export *early = stack_connect(s, "daily"), *nameless = stack_connect(s, "");
     assert_ptr_equal(early, faces);
     assert_ptr_equal(nameless, faces);
     stack_disconnect(nameless);
     assert_int_equal(add_version(s, w.cars_ref, &w.cars.digest, &cars), 0);
-    stack_show(s, 0, cars);
+    assert_int_equal(stack_show(s, 0, cars), 0);
     struct stack_export *late = stack_connect(s, "daily");
     assert_ptr_equal(late, cars);
     expect_image(stack_export_image(early), &w.faces);
@@ -293,6 +293,10 @@ static void test_stack__a_followed_name_leads_new_clients_to_the_next_image_and_
     expect_image(stack_export_image(early), &w.faces);
     stack_disconnect(early);
     assert_int_equal(stack_remove(s, stack_export_name(faces)), 0);
+    assert_int_equal(stack_show(s, 0, faces), -ENOENT); /* no client could know what it is connected to */
+    late = stack_connect(s, "daily");
+    assert_ptr_equal(late, cars);
+    stack_disconnect(late);
 
     /* A name by digest is never another image's; a followed name is no other export's. */
     assert_int_equal(add_version(s, w.cars_ref, &w.faces.digest, &none), -ESTALE);
