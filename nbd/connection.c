@@ -116,6 +116,8 @@ static int list_exports(void *arg, int (*visit)(void *visit_arg, const struct ha
     int rc = 0;
     for (size_t i = 0; !rc && (name = stack_followed(stack, i)); i++) {
         CLEANUP(cleanup_stack_export) struct stack_export *to = stack_get(stack, name);
+        if (!to) /* it leads nowhere yet */
+            continue;
         describe(c->server, to, &described);
         described.name = name;
         rc = visit(visit_arg, &described);

@@ -135,6 +135,8 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
     const char *name;
     for (size_t i = 0; (name = stack_followed(serving.stack, i)); i++) {
         CLEANUP(cleanup_stack_export) struct stack_export *to = stack_get(serving.stack, name);
+        if (!to) /* it leads nowhere yet */
+            continue;
         if (nbdkit_add_export(exports, name, serving_describe(to, description)) < 0)
             return -1;
     }

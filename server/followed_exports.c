@@ -237,7 +237,7 @@ static void run_hook(const struct followed_exports *f, const struct followed *w,
                                     {"IMAGE", w->image->ref},
                                     {"DIGEST", digest_name(&w->wanted, now)},
                                     {"BEFORE", digest_name(before, then)},
-                                    {"VERSION", version_name(w, &w->wanted, version)},
+                                    {"VERSION", digest_is_zero(&w->wanted) ? "" : version_name(w, &w->wanted, version)},
                                     {"REASON", w->reason}};
     const char *argv[GR_ARRAY_SIZE(words) + 3] = {"env"};
     char *owned[GR_ARRAY_SIZE(words)] = {0};
@@ -388,6 +388,19 @@ static int show_first(struct followed_exports *f, struct followed *w)
     return rc ? rc : show(f, w, e);
 }
 
+/* A start after the first serves the versions of before by their own names, whatever became of the tag: clients have
+ * them. The name leads nowhere until a round shows what the tag names. */
+static int go_without(struct followed_exports *f, struct followed *w, int rc)
+{
+    if (!rc || rc == -ENOMEM || !count_versions(f, w))
+        return rc;
+    log_warning("export '%s' leads nowhere yet, and its versions are served by their own names only: %s", w->name,
+                error_text());
+    w->wanted = (struct digest){{0}};
+    w->behind_ms = clock_now_ms();
+    return 0;
+}
+
 int followed_exports_open(const struct stack_options *options, struct stack *stack, struct added_exports *added,
                           struct reports *reports, struct followed_exports **out)
 {
@@ -406,7 +419,7 @@ int followed_exports_open(const struct stack_options *options, struct stack *sta
     int rc = f->images ? 0 : error_no_memory();
     for (size_t i = 0; !rc && i < n; i++) {
         f->images[i] = (struct followed){.image = &options->stack.followed[i], .name = stack_followed(stack, i)};
-        rc = show_first(f, &f->images[i]);
+        rc = go_without(f, &f->images[i], show_first(f, &f->images[i]));
     }
     return rc;
 }

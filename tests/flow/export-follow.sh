@@ -13,6 +13,7 @@ echo "\$GRANARY_EVENT \$GRANARY_EXPORT \$GRANARY_DIGEST \$GRANARY_BEFORE \$GRANA
 HOOK
 chmod +x "$W/hook"
 : >"$W/hooked"
+: >"$W/server.err"
 declare -A DIGESTS SUMS
 # make N: another version, as tag vN; DIGESTS and SUMS have what it is
 make() {
@@ -30,7 +31,8 @@ WORDS=(follow="$W/store/faces:daily" poll=1s keep-versions=2 hook="$W/hook" cach
     control="$W/control" exports="$W/exports" timeout=2s)
 serve() {
     rm -f "$W/sock"
-    serve_unix "$W/sock" "${WORDS[@]}" 2>>"$W/server.err"
+    cat "$W/server.err" >>"$W/servers.err"
+    serve_unix "$W/sock" "${WORDS[@]}" 2>"$W/server.err"
 }
 killed() {
     kill -9 "$SERVER_PID"
@@ -176,6 +178,19 @@ copied 5 "faces@${DIGESTS[5]}"
 nbdinfo --size "$(uri "faces@${DIGESTS[6]}")" >"$W/null" || fail "version 6 is gone"
 mv "$W/away" "$W/store"
 
+echo "== killed, and the tag is gone at the start: all versions are there, and the name leads nowhere until it is back"
+killed
+tag=$(find "$W/store" -type f -name 'daily*')
+[ -f "$tag" ] || fail "not one tag: $tag"
+mv "$tag" "$W/tag"
+serve
+says "leads nowhere yet" || fail "$(tail "$W/server.err")"
+! nbdinfo --size "$(uri faces)" 2>"$W/null" || fail "the name leads somewhere"
+copied 5 "faces@${DIGESTS[5]}"
+nbdinfo --list "$(uri '')" | grep -F "export=\"faces@${DIGESTS[6]}\":" >"$W/null" || fail "version 6 is not listed"
+mv "$W/tag" "$tag"
+wait_for 60 shows 5
+
 echo "== an end does not wait for a hook"
 echo '[ "$GRANARY_EVENT" = waiting ] || exec sleep 600' >>"$W/hook"
 publish 7
@@ -183,7 +198,7 @@ wait_for 90 grep -q "^switched faces ${DIGESTS[7]}" "$W/hooked"
 kill "$SERVER_PID"
 wait "$SERVER_PID" || fail "exit $?: $(tail "$W/server.err")"
 says "did not end before this process" || fail "the hook's 60 seconds were waited for: $(tail "$W/server.err")"
-! grep -E "wrong|corrupt" "$W/server.err" || fail "the log above"
+! grep -hE "wrong|corrupt" "$W/servers.err" "$W/server.err" || fail "the log above"
 
 echo "== the same by granary serve: two names, each its own tag; the front end is killed"
 sed -i '$d' "$W/hook"
@@ -235,9 +250,18 @@ mv "$W/store" "$W/away"
 serve
 shows 2 || fail "$(named)"
 copied 1 "faces@${DIGESTS[1]}"
+mv "$W/away" "$W/store"
+
+echo "== the same, and the tag names a version at the start that the key has not signed"
+killed
+move 3
+serve
+says "leads nowhere yet" || fail "$(tail "$W/server.err")"
+copied 2 "faces@${DIGESTS[2]}"
+signed
+wait_for 60 shows 3
 kill "$SERVER_PID"
 wait "$SERVER_PID" || fail "exit $?: $(tail "$W/server.err")"
-mv "$W/away" "$W/store"
 
 echo "== what is refused"
 refused_by() {
