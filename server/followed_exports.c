@@ -227,10 +227,12 @@ static int fetch_changes(struct followed_exports *f, const struct followed *w, s
 
 /* ---- a round ---- */
 
-/* Run the program with what happened in its environment: env(1) sets it, since other threads read this process's. */
+/* Run the program with what happened in its environment: env(1) sets it, since other threads read this process's. What
+ * the supervisor told this process is not for the hook: a server that it starts would believe it, too. */
 static void run_hook(const struct followed_exports *f, const struct followed *w, const char *event,
                      const struct digest *before)
 {
+    enum { WORDS_AT = 7 };
     char now[DIGEST_NAME_MAX], then[DIGEST_NAME_MAX], version[STACK_EXPORT_NAME_MAX + 1];
     const char *const words[][2] = {{"EVENT", event},
                                     {"EXPORT", w->name},
@@ -239,14 +241,15 @@ static void run_hook(const struct followed_exports *f, const struct followed *w,
                                     {"BEFORE", digest_name(before, then)},
                                     {"VERSION", digest_is_zero(&w->wanted) ? "" : version_name(w, &w->wanted, version)},
                                     {"REASON", w->reason}};
-    const char *argv[GR_ARRAY_SIZE(words) + 3] = {"env"};
+    const char *argv[WORDS_AT + GR_ARRAY_SIZE(words) + 2] = {"env",        "-u", "GRANARY_SUPERVISOR", "-u",
+                                                             KEPT_KEYS_FD, "-u", "GRANARY_RESOLVED"};
     char *owned[GR_ARRAY_SIZE(words)] = {0};
     bool whole = f->options->hook;
     for (size_t i = 0; whole && i < GR_ARRAY_SIZE(words); i++) {
         whole = asprintf(&owned[i], "GRANARY_%s=%s", words[i][0], words[i][1]) >= 0;
-        argv[1 + i] = owned[i];
+        argv[WORDS_AT + i] = owned[i];
     }
-    argv[1 + GR_ARRAY_SIZE(words)] = f->options->hook;
+    argv[WORDS_AT + GR_ARRAY_SIZE(words)] = f->options->hook;
     if (whole && process_run_until(argv, HOOK_MS, &f->ending))
         log_warning("the hook %s: %s", f->options->hook, error_text());
     for (size_t i = 0; i < GR_ARRAY_SIZE(words); i++)

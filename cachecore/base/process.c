@@ -206,12 +206,12 @@ static int process_drain(int fd, uint64_t deadline_ms, const volatile int *cance
     }
 }
 
-/* Kill a child and take its end, but do not wait for one that the kernel holds: init, or whoever reaps all children,
- * does when it is let go. Returns a clause that says how that went. */
-static const char *kill_child(pid_t pid)
+/* Kill a child, with its group if it leads one, and take its end, but do not wait for one that the kernel holds: init,
+ * or whoever reaps all children, does when it is let go. Returns a clause that says how that went. */
+static const char *kill_child(pid_t pid, bool group)
 {
     CLEANUP_FD int pidfd = pidfd_open(pid, 0);
-    kill(pid, SIGKILL);
+    kill(group ? -pid : pid, SIGKILL);
     bool held = pidfd >= 0 && wait_readable(pidfd, clock_now_ms() + KILL_WAIT_MS);
     while (waitpid(pid, NULL, held ? WNOHANG : 0) < 0 && errno == EINTR)
         ;
@@ -235,7 +235,7 @@ static int run_for(const char *const *argv, uint64_t timeout_ms, const volatile 
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     CLEANUP_FD int from = ends[0];
-    struct process_spec spec = {.argv = argv, .output = ends[1], .listen_fd = -1, .session = spare};
+    struct process_spec spec = {.argv = argv, .output = ends[1], .listen_fd = -1, .session = spare || cancel};
     int rc = process_spawn(&spec, &pid);
     close(ends[1]);
     if (rc)
@@ -245,10 +245,10 @@ static int run_for(const char *const *argv, uint64_t timeout_ms, const volatile 
     if (!rc)
         rc = process_await(pid, deadline_ms, cancel);
     if (rc == -ECANCELED)
-        return error_set(rc, "%s did not end before this process%s", argv[0], kill_child(pid));
+        return error_set(rc, "%s did not end before this process%s", argv[0], kill_child(pid, true));
     if (rc)
         return error_set(rc, "%s did not end within %llu s%s", argv[0], (unsigned long long)timeout_ms / 1000,
-                         spare ? ", and goes on" : kill_child(pid));
+                         spare ? ", and goes on" : kill_child(pid, cancel));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (!WIFEXITED(status) || WEXITSTATUS(status))

@@ -43,7 +43,7 @@ GR_MUST_CHECK int process_spawn(const struct process_spec *spec, pid_t *out);
 GR_MUST_CHECK int process_run(const char *const *argv, uint64_t timeout_ms);
 /* The same for a program that must not be killed half-way: -ETIMEDOUT: it goes on. */
 GR_MUST_CHECK int process_run_sparing(const char *const *argv, uint64_t timeout_ms);
-/* The same, at most until *cancel is set: -ECANCELED, and it was killed. */
+/* The same, until *cancel is set: -ECANCELED, killed with its children. It inherits no descriptors from 3 on. */
 GR_MUST_CHECK int process_run_until(const char *const *argv, uint64_t timeout_ms, const volatile int *cancel);
 
 /* Return the process that has this number now; pid 0 when there is none. A zombie counts as none. */

@@ -2,6 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,9 +291,32 @@ static void test_process_run__tells_why_a_program_failed(void **state)
     assert_non_null(strstr(error_text(), "granary-no-such-program"));
     assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
     assert_int_equal(run_shell("exec sleep 100 >&- 2>&-", 50), -ETIMEDOUT); /* its output ends before it */
-    const char *const argv[] = {"sleep", "100", NULL};
-    const volatile int cancel = 1;
-    assert_int_equal(process_run_until(argv, 600000, &cancel), -ECANCELED);
+}
+
+/* The program's child sets the flag, in a file, when it holds a lock; it keeps the lock for its life. */
+static void test_process_run__ends_with_a_flag_and_so_do_the_programs_children(void **state)
+{
+    char flag[SCRATCH_MAX + 64], script[3 * SCRATCH_MAX + 256], fd_script[128];
+    snprintf(flag, sizeof flag, "%s", path_of("flag"));
+    assert_int_equal(io_write_file_atomic(flag, "\0\0\0", sizeof(int), false), 0);
+    int fd = open(flag, O_RDONLY | O_CLOEXEC);
+    volatile int *cancel = mmap(NULL, sizeof *cancel, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal((void *)cancel, MAP_FAILED);
+    close(fd);
+    snprintf(script, sizeof script, "flock %s sh -c 'printf 1 1<>%s; exec sleep 600'; :", path_of("lock"), flag);
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    assert_int_equal(process_run_until(argv, 600000, cancel), -ECANCELED);
+    const char *const lock[] = {"flock", path_of("lock"), "true", NULL};
+    assert_int_equal(process_run(lock, 60000), 0);
+
+    const volatile int never = 0; /* what the caller has open is not the program's */
+    fd = fcntl(STDIN_FILENO, F_DUPFD, 10);
+    assert_true(fd >= 10);
+    snprintf(fd_script, sizeof fd_script, "! [ -e /proc/self/fd/%d ]", fd);
+    const char *const looks[] = {"sh", "-c", fd_script, NULL};
+    assert_int_equal(process_run_until(looks, 60000, &never), 0);
+    close(fd);
+    munmap((void *)cancel, sizeof *cancel);
 }
 
 static void test_process_run__spares_a_program_that_must_not_be_killed_half_way(void **state)
@@ -554,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_control_get__an_nbd_socket_is_no_control_socket),
         cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
         cmocka_unit_test(test_process_run__tells_why_a_program_failed),
+        cmocka_unit_test(test_process_run__ends_with_a_flag_and_so_do_the_programs_children),
         cmocka_unit_test(test_process_run__spares_a_program_that_must_not_be_killed_half_way),
         cmocka_unit_test(test_process_end__waits_and_insists),
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
