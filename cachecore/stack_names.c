@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "stack_internal.h"
 
+/* Between an export's name and the digest that it always has. */
+static const char key[] = "@sha256:";
+
 /* Add a name that nobody has yet. */
 static int keep_name(struct stack *s, const struct stack_image *image)
 {
@@ -20,6 +23,9 @@ static int keep_name(struct stack *s, const struct stack_image *image)
         return error_set(-EINVAL, "follow=%s: give a tag, e.g. %s:latest; a digest always names the same image",
                          image->ref, ref.name);
     const char *name = image->export_name ? image->export_name : ref.name;
+    if (strlen(name) > STACK_EXPORT_NAME_MAX - sizeof key - DIGEST_HEX_SIZE)
+        return error_set(-EINVAL,
+                         "follow: the name '%.100s...' is too long for NAME@sha256:DIGEST; choose a shorter one", name);
     for (size_t i = 0; i < s->followed.len; i++)
         if (!strcmp(s->followed.items[i].name, name))
             return error_set(-EINVAL,
@@ -71,9 +77,10 @@ int stack_names_refuse(const char *name)
 
 int stack_names_check(const struct stack_export *e)
 {
-    static const char key[] = "@sha256:";
-    const char *at = strstr(e->name, key);
+    const char *at = NULL;
     struct digest digest;
+    for (const char *p = e->name; (p = strstr(p, key)); p++)
+        at = p;
     if (!at || digest_parse(at + sizeof key - 1, strlen(at + sizeof key - 1), &digest) ||
         digest_equal(&digest, &e->ref.digest))
         return 0;

@@ -269,7 +269,8 @@ static void restoring_release(struct restoring *r)
 /* Is this error the same at the next start? */
 static bool lasts(int rc)
 {
-    return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -EPERM || rc == -EKEYREJECTED;
+    return rc == -ESTALE || rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -EPERM ||
+           rc == -EKEYREJECTED;
 }
 
 static struct stack_image image_of(const struct added *noted)

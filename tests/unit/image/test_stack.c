@@ -298,9 +298,13 @@ static void test_stack__a_followed_name_leads_new_clients_to_the_next_image_and_
     assert_ptr_equal(late, cars);
     stack_disconnect(late);
 
-    /* A name by digest is never another image's; a followed name is no other export's. */
+    /* A name by digest is never another image's, whatever stands before it; a followed name is no other export's. */
     assert_int_equal(add_version(s, w.cars_ref, &w.faces.digest, &none), -ESTALE);
     bool added;
+    char hex[DIGEST_HEX_SIZE], twice[256];
+    snprintf(twice, sizeof twice, "a@sha256:b@sha256:%s", digest_hex(&w.faces.digest, hex));
+    const struct stack_image other = {.ref = w.cars_ref, .export_name = twice};
+    assert_int_equal(stack_add(s, &other, NULL, &none, &added), -ESTALE);
     const struct stack_image same = {.ref = w.cars_ref, .export_name = "daily"};
     assert_int_equal(stack_add(s, &same, NULL, &none, &added), -EEXIST);
     assert_null(none);
@@ -326,6 +330,14 @@ static void test_stack__what_cannot_be_followed_is_refused(void **state)
     config.followed_count = 2;
     assert_int_equal(stack_open(&config, &s), -EINVAL);
     assert_non_null(strstr(error_text(), "two images would be exported as 'faces'"));
+    char long_name[STACK_EXPORT_NAME_MAX + 1] = "";
+    memset(long_name, 'n', sizeof long_name - 60);
+    const struct stack_image too_long[] = {{.ref = w.faces_ref, .export_name = long_name}};
+    config.followed = too_long;
+    config.followed_count = 1;
+    assert_int_equal(stack_open(&config, &s), -EINVAL);
+    assert_non_null(strstr(error_text(), "too long"));
+    config.followed = twice;
     config.images = twice; /* an image that is served besides has the name, too */
     config.image_count = config.followed_count = 1;
     assert_true(stack_open(&config, &s) < 0);
