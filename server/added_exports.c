@@ -72,12 +72,14 @@ static struct added *find_locked(struct added_exports *a, const char *name)
     return NULL;
 }
 
-/* Drop an entry; the last one takes its place, so the order changes. */
+/* Drop an entry. The order stays: after a restart the oldest version of a followed image is still the first. */
 static void forget_locked(struct added_exports *a, struct added *e)
 {
+    size_t after = (size_t)(a->list.items + a->list.len - e) - 1;
     free(e->name);
     free(e->ref);
-    *e = a->list.items[--a->list.len];
+    memmove(e, e + 1, after * sizeof *e);
+    a->list.len--;
 }
 
 /* Put a copy of an entry on the list. */
@@ -463,7 +465,7 @@ void added_exports_close(struct added_exports *a)
     if (!a)
         return;
     while (a->list.len)
-        forget_locked(a, &a->list.items[0]);
+        forget_locked(a, &a->list.items[a->list.len - 1]);
     vec_release(&a->list);
     pthread_mutex_destroy(&a->writing);
     pthread_mutex_destroy(&a->lock);

@@ -106,7 +106,9 @@ static int make_room(struct followed_exports *f, const struct followed *w, size_
         if (!is_version(w, e) || digest_equal(d, &w->shown) || digest_equal(d, &w->wanted))
             continue;
         int rc = added_exports_remove(f->added, stack_export_name(e), ADDED_FOR_USER, &removed);
-        if (rc && rc != -EBUSY)
+        if (rc && removed)
+            log_warning("an old version is removed, but a restart brings it back: %s", error_text());
+        else if (rc && rc != -EBUSY)
             log_warning("an old version stays: %s", error_text());
         n -= removed;
     }
