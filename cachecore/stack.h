@@ -115,6 +115,7 @@ const char *stack_export_name(const struct stack_export *e);
 struct image *stack_export_image(const struct stack_export *e);
 const struct image_ref *stack_export_ref(const struct stack_export *e); /* by digest */
 unsigned stack_export_clients(const struct stack_export *e);
+uint64_t stack_export_left_ms(const struct stack_export *e); /* when a client left last, clock_now_ms; 0: none has */
 struct s3_keys *stack_export_keys(const struct stack_export *e); /* of its own; NULL: it has none */
 bool stack_export_fenced(const struct stack_export *e);          /* in cache-only mode of its own */
 uint64_t stack_export_quota(const struct stack_export *e);       /* its own, in bytes; 0: none */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "format/export_table.h"
@@ -70,6 +71,7 @@ struct stack_export *stack_connect(struct stack *s, const char *name)
 
 void stack_disconnect(struct stack_export *e)
 {
+    atomic_store(&e->left_ms, clock_now_ms()); /* before: who sees no client sees when the last one left */
     atomic_fetch_sub(&e->clients, 1);
     stack_put(e);
 }
@@ -163,6 +165,11 @@ const struct image_ref *stack_export_ref(const struct stack_export *e)
 unsigned stack_export_clients(const struct stack_export *e)
 {
     return atomic_load(&e->clients);
+}
+
+uint64_t stack_export_left_ms(const struct stack_export *e)
+{
+    return atomic_load(&e->left_ms);
 }
 
 struct s3_keys *stack_export_keys(const struct stack_export *e)

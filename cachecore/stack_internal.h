@@ -17,6 +17,7 @@ struct stack_export {
     _Atomic unsigned refs;    /* the table holds one */
     _Atomic unsigned clients; /* connected clients; each has a reference too; grows only under the lock, while the
                                  export is listed */
+    _Atomic uint64_t left_ms; /* stack_export_left_ms */
     uint64_t number;          /* ascending in the table; constant once listed, like all members below */
     char *name;
     struct image_ref ref; /* by digest */

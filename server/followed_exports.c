@@ -25,7 +25,9 @@
 #include "server/server_internal.h"
 #include "stack_options.h"
 
-/* COME_BACK_MS: after a start, clients of the process before have this long to connect to their versions again. */
+/* COME_BACK_MS: clients whose connection ended have this long to connect to their versions again; so have, after a
+ * start, those of the process before.
+ * MOVED_PAUSE_MS: a tag that moves all the time does not fill the log and the file of exports. */
 enum {
     STORE_TIMEOUT_MS = 30000,
     HOOK_MS = 60000,
@@ -96,6 +98,14 @@ static size_t count_versions(struct followed_exports *f, const struct followed *
 }
 
 /* Remove versions that nobody uses, the oldest first, until `keep` are left. -EBUSY: more stay. */
+/* May the clients of a version be about to connect again? Devices of the kernel and of virtual machines do when they
+ * lose a connection. */
+static bool may_come_back(const struct stack_export *e)
+{
+    uint64_t left_ms = stack_export_left_ms(e);
+    return left_ms && clock_now_ms() < left_ms + COME_BACK_MS;
+}
+
 static int make_room(struct followed_exports *f, const struct followed *w, size_t keep)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
@@ -103,7 +113,7 @@ static int make_room(struct followed_exports *f, const struct followed *w, size_
     while (n > keep && clock_now_ms() >= f->room_at_ms && (e = stack_next(f->stack, e))) {
         const struct digest *d = &stack_export_ref(e)->digest;
         bool removed = false;
-        if (!is_version(w, e) || digest_equal(d, &w->shown) || digest_equal(d, &w->wanted))
+        if (!is_version(w, e) || digest_equal(d, &w->shown) || digest_equal(d, &w->wanted) || may_come_back(e))
             continue;
         int rc = added_exports_remove(f->added, stack_export_name(e), ADDED_FOR_USER, &removed);
         if (rc && removed)
@@ -416,7 +426,6 @@ int followed_exports_open(const struct stack_options *options, struct stack *sta
     if (!f)
         return error_no_memory();
     *f = (struct followed_exports){.options = options, .stack = stack, .added = added, .reports = reports, .count = n};
-    f->room_at_ms = clock_now_ms() + COME_BACK_MS;
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->changed);
     *out = f; /* followed_exports_end frees it, also after a failure */
@@ -442,6 +451,7 @@ void followed_exports_end(struct followed_exports *f)
         return;
     {
         SCOPED_LOCK(&f->lock);
+    f->room_at_ms = clock_now_ms() + COME_BACK_MS; /* opening may have waited for stores */
         __atomic_store_n(&f->ending, 1, __ATOMIC_RELAXED);
         pthread_cond_signal(&f->changed);
     }
