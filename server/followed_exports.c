@@ -148,12 +148,16 @@ static int version_ref(const struct followed_exports *f, const struct followed *
 }
 
 /* Have the version that is wanted among the exports. A tag that has moved again is refused (-ESTALE): the export's name
- * has another digest. *out: stack_put it. */
+ * has another digest; and so is an export that somebody added with keys or a fence (-EEXIST): not all clients can read
+ * it. *out: stack_put it. */
 static int have_version(struct followed_exports *f, const struct followed *w, struct stack_export **out)
 {
     char name[STACK_EXPORT_NAME_MAX + 1], ref[IMAGE_REF_MAX];
     const struct stack_image image = {.ref = ref, .export_name = version_name(w, &w->wanted, name)};
-    *out = stack_get(f->stack, name);
+    CLEANUP(cleanup_stack_export) struct stack_export *there = stack_get(f->stack, name);
+    if (there && (stack_export_keys(there) || stack_export_fenced(there)))
+        return error_set(-EEXIST, "the export '%s' is there with keys or a fence of its own; remove it", name);
+    *out = steal_ptr(&there);
     if (*out)
         return 0;
     int rc = version_ref(f, w, ref);
