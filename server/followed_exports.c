@@ -33,6 +33,7 @@ enum {
     HOOK_MS = 60000,
     COME_BACK_MS = 30000,
     REPORT_MS = 30000,
+    MOVED_PAUSE_MS = 1000,
     DIGEST_NAME_MAX = DIGEST_HEX_SIZE + 8
 };
 
@@ -329,6 +330,8 @@ static int catch_up(struct followed_exports *f, struct followed *w)
     if (!rc && other)
         rc = ask(f, w, &now); /* fetching may take hours */
     if (rc)
+    if (rc == -ESTALE)
+        return error_set(-ECANCELED, "the tag has moved on");
         return rc;
     if (!digest_equal(&now, &w->wanted))
         return error_set(-ECANCELED, "the tag has moved on");
@@ -351,7 +354,7 @@ static void note_reason(struct followed_exports *f, struct followed *w)
         run_hook(f, w, "waiting", &w->shown);
 }
 
-/* One round. Returns false if it is to be repeated at once: the tag has moved on. */
+/* One round. Returns false if it is to be repeated soon: the tag has moved on. */
 static bool round_of(struct followed_exports *f, struct followed *w)
 {
     int rc = catch_up(f, w);
@@ -383,8 +386,7 @@ static void *followed_exports_run(void *arg)
     struct followed_exports *f = arg;
     bool done = true;
     while (!cancel_asked(&f->ending)) {
-        if (done)
-            pause_for(f, f->options->poll_ms);
+        pause_for(f, done ? f->options->poll_ms : GR_MIN(f->options->poll_ms, (uint64_t)MOVED_PAUSE_MS));
         done = true;
         for (size_t i = 0; i < f->count && !cancel_asked(&f->ending); i++)
             done &= round_of(f, &f->images[i]);
