@@ -57,7 +57,9 @@ int stack_note_tag(struct stack *s, const struct stack_image *image, const struc
         return rc;
     ref.by_digest = true;
     ref.digest = *digest;
-    rc = resolver_new(stack_resolving(s, NULL, NULL, &resolving), &resolver);
+    (void)stack_resolving(s, NULL, NULL, &resolving);
+    resolving.config.resolved = 0; /* now, and not when the supervisor started */
+    rc = resolver_new(&resolving.config, &resolver);
     if (!rc)
         rc = resolver_manifest(resolver, &ref, &manifest);
     if (rc)

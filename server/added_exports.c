@@ -95,11 +95,26 @@ static int note_locked(struct added_exports *a, const struct added *e)
     return error_no_memory();
 }
 
+/* Is it the name of a version of a followed image? */
+static bool is_version(const struct added_exports *a, const char *name)
+{
+    const char *followed;
+    for (size_t i = 0; (followed = stack_followed(a->stack, i)); i++)
+        if (text_begins_with(name, followed) && text_begins_with(name + strlen(followed), "@sha256:"))
+            return true;
+    return false;
+}
+
 /* Put an export on the list, or change what it is there for: a user's claim replaces a mount's, never the reverse.
  * -EBUSY: the stack does not have the export any more. */
 static int list(struct added_exports *a, const struct stack_export *export, enum added_for purpose)
 {
     char ref[IMAGE_REF_MAX];
+    struct image_ref noted = *stack_export_ref(export);
+    /* A version of a followed image may be an older one: restoring it must not tell the tables that the tag names it.
+     */
+    if (is_version(a, stack_export_name(export)))
+        *noted.tag = 0;
     SCOPED_LOCK(&a->lock);
     CLEANUP(cleanup_stack_export) struct stack_export *now = stack_get(a->stack, stack_export_name(export));
     if (now != export)
@@ -114,7 +129,7 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
     }
     return note_locked(a, &(struct added){.purpose = purpose,
                                           .name = (char *)stack_export_name(export),
-                                          .ref = image_ref_text(stack_export_ref(export), ref),
+                                          .ref = image_ref_text(&noted, ref),
                                           .own_keys = stack_export_keys(export),
                                           .fenced = stack_export_fenced(export),
                                           .unwarmed = stack_export_unwarmed(export),

@@ -98,7 +98,6 @@ static size_t count_versions(struct followed_exports *f, const struct followed *
     return n;
 }
 
-/* Remove versions that nobody uses, the oldest first, until `keep` are left. -EBUSY: more stay. */
 /* May the clients of a version be about to connect again? Devices of the kernel and of virtual machines do when they
  * lose a connection. */
 static bool may_come_back(const struct stack_export *e)
@@ -107,6 +106,7 @@ static bool may_come_back(const struct stack_export *e)
     return left_ms && clock_now_ms() < left_ms + COME_BACK_MS;
 }
 
+/* Remove versions that nobody uses, the oldest first, until `keep` are left. -EBUSY: more stay. */
 static int make_room(struct followed_exports *f, const struct followed *w, size_t keep)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
@@ -148,6 +148,13 @@ static int version_ref(const struct followed_exports *f, const struct followed *
     return rc;
 }
 
+/* Have a start without the store lead the name to this version. */
+static void note_tag(const struct followed_exports *f, const struct followed *w, const struct digest *version)
+{
+    if (stack_note_tag(f->stack, w->image, version))
+        log_warning("a start without the store would not know what %s names: %s", w->image->ref, error_text());
+}
+
 /* Have the version that is wanted among the exports. A tag that has moved again is refused (-ESTALE): the export's name
  * has another digest; and so is an export that somebody added with keys or a fence (-EEXIST): not all clients can read
  * it. *out: stack_put it. */
@@ -164,7 +171,12 @@ static int have_version(struct followed_exports *f, const struct followed *w, st
     int rc = version_ref(f, w, ref);
     if (!rc && !digest_is_zero(&w->shown))
         rc = make_room(f, w, f->options->keep - 1);
-    return rc ? rc : added_exports_put(f->added, &image, ADDED_FOR_USER, &f->ending, out);
+    if (!rc)
+        rc = added_exports_put(f->added, &image, ADDED_FOR_USER, &f->ending, out);
+    /* By tag, adding has told the tables that the tag names it, and nothing of it is cached yet. */
+    if (!rc && f->options->stack.trust.count && !digest_is_zero(&w->shown))
+        note_tag(f, w, &w->shown);
+    return rc;
 }
 
 /* ---- the metrics ---- */
@@ -283,13 +295,6 @@ static int ask(struct followed_exports *f, const struct followed *w, struct dige
     return rc;
 }
 
-/* The store said that the tag names what is wanted: have a start without the store know it. */
-static void note_tag(const struct followed_exports *f, const struct followed *w)
-{
-    if (stack_note_tag(f->stack, w->image, &w->wanted))
-        log_warning("a start without the store would not know what %s names: %s", w->image->ref, error_text());
-}
-
 /* Have the name lead to a version; log it and run the hook. -ENOENT: the version has just been removed. */
 static int show(struct followed_exports *f, struct followed *w, struct stack_export *e)
 {
@@ -325,18 +330,18 @@ static int catch_up(struct followed_exports *f, struct followed *w)
         w->behind_ms = clock_now_ms();
     report(f, w);
     rc = have_version(f, w, &e);
+    if (rc == -ESTALE)
+        return error_set(-ECANCELED, "the tag has moved on");
     if (!rc && other)
         rc = fetch_changes(f, w, e);
     if (!rc && other)
         rc = ask(f, w, &now); /* fetching may take hours */
     if (rc)
-    if (rc == -ESTALE)
-        return error_set(-ECANCELED, "the tag has moved on");
         return rc;
     if (!digest_equal(&now, &w->wanted))
         return error_set(-ECANCELED, "the tag has moved on");
     if (other)
-        note_tag(f, w);
+        note_tag(f, w, &w->wanted);
     return show(f, w, e);
 }
 
@@ -405,7 +410,7 @@ static int show_first(struct followed_exports *f, struct followed *w)
     if (!rc)
         rc = have_version(f, w, &e);
     if (!rc && from_store)
-        note_tag(f, w);
+        note_tag(f, w, &w->wanted);
     return rc ? rc : show(f, w, e);
 }
 
@@ -446,6 +451,7 @@ int followed_exports_open(const struct stack_options *options, struct stack *sta
 
 int followed_exports_start(struct followed_exports *f)
 {
+    f->room_at_ms = clock_now_ms() + COME_BACK_MS; /* opening may have waited for stores */
     int rc = thread_start(&f->thread, followed_exports_run, f);
     f->started = !rc;
     return rc;
@@ -457,7 +463,6 @@ void followed_exports_end(struct followed_exports *f)
         return;
     {
         SCOPED_LOCK(&f->lock);
-    f->room_at_ms = clock_now_ms() + COME_BACK_MS; /* opening may have waited for stores */
         __atomic_store_n(&f->ending, 1, __ATOMIC_RELAXED);
         pthread_cond_signal(&f->changed);
     }

@@ -45,10 +45,11 @@ static bool same_name(const struct image_ref *a, const struct image_ref *b)
 
 const struct export_entry *export_table_find_tag(const struct export_table *t, const struct image_ref *ref)
 {
+    const struct export_entry *newest = NULL; /* of equal times the first, which was put last */
     for (size_t i = 0; i < t->entries.len && ref->tag[0]; i++)
-        if (same_name(&t->entries.items[i].ref, ref))
-            return &t->entries.items[i];
-    return NULL;
+        if (same_name(&t->entries.items[i].ref, ref) && (!newest || t->entries.items[i].resolved > newest->resolved))
+            newest = &t->entries.items[i];
+    return newest;
 }
 
 const struct export_entry *export_table_find_image(const struct export_table *t, const char *store,

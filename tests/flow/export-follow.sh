@@ -253,6 +253,17 @@ copied 1 "faces@${DIGESTS[1]}"
 mv "$W/away" "$W/store"
 
 echo "== the same, and the tag names a version at the start that the key has not signed"
+echo "== the same after going back"
+move 1
+signed
+wait_for 90 shows 1
+killed
+mv "$W/store" "$W/away"
+serve
+shows 1 || fail "the tables lead to another version than before: $(named)"
+copied 2 "faces@${DIGESTS[2]}"
+mv "$W/away" "$W/store"
+
 killed
 move 3
 serve
