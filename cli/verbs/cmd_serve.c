@@ -236,7 +236,7 @@ static int check_name(const struct pin *pins, size_t i)
 }
 
 /* For --check and --follow: take the references as they are, unresolved. */
-static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
+static int cmd_serve_parse(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
 {
     int rc = 0;
     for (size_t i = 0; !rc && i < inv->operand_count; i++) {
@@ -245,6 +245,8 @@ static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
         snprintf(pins[i].text, sizeof pins[i].text, "%s", inv->operands[i]);
         if (!rc)
             rc = check_name(pins, i);
+        if (!rc && v->follow && pins[i].ref.by_digest)
+            rc = options_wrong("--follow %s: give a tag; a digest always names the same image", pins[i].given);
     }
     return rc;
 }
@@ -302,6 +304,8 @@ static int check(const struct serve_values *v)
     }
     if (!v->follow && (v->poll_s || v->keep_versions || v->hook))
         return options_wrong("--%s needs --follow", v->poll_s ? "poll" : v->keep_versions ? "keep-versions" : "hook");
+    if (v->hook && (*v->hook != '/' || strchr(v->hook, '=')))
+        return options_wrong("--hook %s: give the absolute path of a program, without '='", v->hook);
     if (v->follow && (v->fuse || v->ublk))
         return options_exclude("--follow", v->fuse ? "--fuse" : "--ublk",
                                "only NBD clients keep a version; granary mount --follow mounts the versions of a tag");
@@ -331,11 +335,13 @@ static int cmd_serve_run(const struct invocation *inv)
         v->server.warm = "metadata";
     if (check(v))
         return CLI_USAGE;
+    if (v->follow && !inv->operand_count)
+        return options_wrong("--follow needs an image, e.g. granary serve --follow s3://bucket/images/faces:daily");
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count + 1, sizeof *pins);
     if (!pins)
         return error_no_memory();
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    int rc = v->check || v->follow ? cmd_serve_parse(inv, pins) : resolve(v, inv, pins, &resolved);
+    int rc = v->check || v->follow ? cmd_serve_parse(v, inv, pins) : resolve(v, inv, pins, &resolved);
     if (!rc && !v->check)
         rc = server_options_choose_cache(&v->server, &chosen);
     return rc ? rc : cmd_serve_serve(v, inv, pins, &resolved);

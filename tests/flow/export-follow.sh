@@ -287,3 +287,6 @@ cmp "$W/taken" "$W/taken.before" || fail "the mounts' export is forgotten"
 refused_by "absolute path" follow="$W/store/faces:daily" hook=no
 refused 2 "needs --follow" "$GRANARY" serve --poll 1s "$W/store/faces:daily" --socket "$W/no"
 refused 2 "only NBD clients keep a version" "$GRANARY" serve --follow --fuse "$W/no" "$W/store/faces:daily"
+refused 2 "--follow needs an image" "$GRANARY" serve --follow --socket "$W/no"
+refused 2 "give a tag" "$GRANARY" serve --check --follow "$W/store/faces@${DIGESTS[3]}"
+refused 2 "absolute path" "$GRANARY" serve --follow --hook ./no "$W/store/faces:daily" --socket "$W/no"
