@@ -191,7 +191,6 @@ mkdir "$W/small"
 truncate -s 100M "$W/disk" && mkfs.ext4 -q "$W/disk" && mount -o loop "$W/disk" "$W/small"
 MOUNTS+=("$W/small")
 CACHE=$W/small/cache RESIDENT=$W/small/cache/resident
-tight() { "$GRANARY" mount --direct --cache "$CACHE:64M" --disk-timeout "$DISK_TIMEOUT" "$@" >"$W/out" 2>"$W/err"; }
 "$GRANARY" mount --cache "$CACHE:64M" "$W/store/set" "$W/mnt" >"$W/out" 2>"$W/err"
 head -c 90M /dev/zero >"$W/small/others" 2>"$W/null" || true
 background env "$GRANARY" warm "$W/mnt" --resident -q 2>"$W/full.err"
