@@ -258,90 +258,6 @@ static void test_nbd__threads_do_not_grow_with_clients(void **state)
     world_release();
 }
 
-/* ---- small reads together ---- */
-
-static void count_disk_reads(void *arg, const struct histogram_row *row)
-{
-    for (size_t i = 0; !strcmp(row->name, "granary_cache_disk_read_seconds") && i <= HISTOGRAM_BOUNDS; i++)
-        *(uint64_t *)arg += row->counts[i];
-}
-
-/* How often the cache went to its disk: once for reads that are done together. */
-static uint64_t disk_reads(void)
-{
-    uint64_t n = 0;
-    cache_histograms(stack_cache(w.serving.stack), count_disk_reads, &n);
-    return n;
-}
-
-enum { SMALL_READS = CHUNKS + CHUNKS / 2, SMALL_READ = 4096 };
-
-/* Send all requests at once, each for the middle of a chunk, in turns of the whole image. Receive the replies in any
- * order; returns how many failed. */
-static unsigned read_many(int fd)
-{
-    struct nbd_wire_request asked[SMALL_READS];
-    uint8_t got[SMALL_READ], want[SMALL_READ];
-    unsigned failed = 0;
-    for (uint64_t k = 0; k < SMALL_READS; k++)
-        asked[k] = (struct nbd_wire_request){.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
-                                             .command = htobe16(NBD_WIRE_READ),
-                                             .cookie = k,
-                                             .offset = htobe64(k % CHUNKS * CHUNK + 8 * SMALL_READ),
-                                             .len = htobe32(SMALL_READ)};
-    transmit(fd, asked, sizeof asked);
-    for (unsigned i = 0; i < SMALL_READS; i++) {
-        struct nbd_wire_simple_reply r;
-        receive(fd, &r, sizeof r);
-        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && r.cookie < SMALL_READS && asked[r.cookie].cookie == r.cookie,
-             "no reply");
-        asked[r.cookie].cookie = SMALL_READS; /* answered */
-        failed += r.error != 0;
-        if (r.error)
-            continue;
-        receive(fd, got, sizeof got);
-        image_fake_bytes(&w.img, be64toh(asked[r.cookie].offset), want, sizeof want);
-        must(!memcmp(got, want, sizeof want), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
-    }
-    return failed;
-}
-
-static void test_nbd__small_reads_are_done_together(void **state)
-{
-    world_init(at_most(THREADS));
-    cache_all();
-    int fd = attach();
-    uint64_t before = disk_reads();
-    assert_int_equal(read_many(fd), 0);
-    assert_in_range(disk_reads() - before, 1, SMALL_READS / 2);
-    close(fd);
-    wait_for_clients(0);
-    assert_int_equal(stats().memory, 0);
-    world_release();
-}
-
-/* Half of them are cached. The others are fetched, and once the packs are gone, fail alone. */
-static void test_nbd__small_reads_that_are_not_cached_leave_the_others_alone(void **state)
-{
-    char path[SCRATCH_MAX + 16];
-    world_init(at_most(THREADS));
-    cache_range(0, CHUNKS / 2 * CHUNK);
-    snprintf(path, sizeof path, "%s/packs", w.dir);
-    scratch_remove(path);
-    int fd = attach();
-    assert_int_equal(read_many(fd), CHUNKS / 2); /* the second turn does not reach those that are missing */
-    close(fd);
-    wait_for_clients(0);
-    assert_int_equal(stats().memory, 0);
-    world_release();
-    world_init(at_most(THREADS));
-    cache_range(0, CHUNKS / 2 * CHUNK);
-    fd = attach();
-    assert_int_equal(read_many(fd), 0);
-    close(fd);
-    world_release();
-}
-
 /* ---- clients that take nothing ---- */
 
 enum { MEMORY = 4 << 20, HOARDERS_MAX = 40, ASKED = 16, HOARDED = MEMORY / 4, PAGE = 4096 };
@@ -658,8 +574,6 @@ int main(void)
         cmocka_unit_test(test_nbd__eight_clients_that_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__many_clients_that_take_nothing_harm_nobody),
         cmocka_unit_test(test_nbd__a_client_that_does_not_take_a_large_reply_harms_nobody),
-        cmocka_unit_test(test_nbd__small_reads_are_done_together),
-        cmocka_unit_test(test_nbd__small_reads_that_are_not_cached_leave_the_others_alone),
         cmocka_unit_test(test_nbd__of_a_large_read_only_the_missing_part_is_read_twice),
         cmocka_unit_test(test_nbd__a_reply_whose_rest_cannot_be_read_ends_the_connection),
         cmocka_unit_test(test_nbd__little_is_read_ahead_of_what_a_client_takes),

@@ -1,0 +1,186 @@
+/* Small reads of one client that the NBD server does together: in one turn at the disk, and over a store that says
+ * nothing, what is cached is answered all the same. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "store/store.h"
+#include "unit/nbd_world.h"
+
+enum { READ_LEN = 4096 };
+
+static struct nbd_wire_request read_at(uint64_t off, uint64_t cookie)
+{
+    return (struct nbd_wire_request){.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
+                                     .command = htobe16(NBD_WIRE_READ),
+                                     .cookie = cookie,
+                                     .offset = htobe64(off),
+                                     .len = htobe32(READ_LEN)};
+}
+
+static void expect_bytes(int fd, uint64_t off)
+{
+    uint8_t got[READ_LEN], want[READ_LEN];
+    receive(fd, got, sizeof got);
+    image_fake_bytes(&w.img, off, want, sizeof want);
+    must(!memcmp(got, want, sizeof want), "wrong byte in the read at %llu", (unsigned long long)off);
+}
+
+static void end(int fd)
+{
+    close(fd);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+/* ---- many reads ---- */
+
+static void count_disk_reads(void *arg, const struct histogram_row *row)
+{
+    for (size_t i = 0; !strcmp(row->name, "granary_cache_disk_read_seconds") && i <= HISTOGRAM_BOUNDS; i++)
+        *(uint64_t *)arg += row->counts[i];
+}
+
+/* How often the cache went to its disk: once for reads that are done together. */
+static uint64_t disk_reads(void)
+{
+    uint64_t n = 0;
+    cache_histograms(stack_cache(w.serving.stack), count_disk_reads, &n);
+    return n;
+}
+
+enum { READS = CHUNKS + CHUNKS / 2 };
+
+/* Send all requests at once, each for the middle of a chunk, in turns of the whole image. Receive the replies in any
+ * order; returns how many failed. */
+static unsigned read_many(int fd)
+{
+    struct nbd_wire_request asked[READS];
+    unsigned failed = 0;
+    for (uint64_t k = 0; k < READS; k++)
+        asked[k] = read_at(k % CHUNKS * CHUNK + 8 * READ_LEN, k);
+    transmit(fd, asked, sizeof asked);
+    for (unsigned i = 0; i < READS; i++) {
+        struct nbd_wire_simple_reply r;
+        receive(fd, &r, sizeof r);
+        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && r.cookie < READS && asked[r.cookie].cookie == r.cookie,
+             "no reply");
+        asked[r.cookie].cookie = READS; /* answered */
+        failed += r.error != 0;
+        if (!r.error)
+            expect_bytes(fd, be64toh(asked[r.cookie].offset));
+    }
+    return failed;
+}
+
+static void test_nbd_together__one_turn_at_the_disk_serves_many(void **state)
+{
+    world_init(at_most(THREADS));
+    cache_all();
+    int fd = attach();
+    uint64_t before = disk_reads();
+    assert_int_equal(read_many(fd), 0);
+    assert_in_range(disk_reads() - before, 1, READS / 2);
+    end(fd);
+}
+
+/* Half of them are cached. The others are fetched, and once the packs are gone, fail alone. */
+static void test_nbd_together__reads_that_are_not_cached_leave_the_others_alone(void **state)
+{
+    char path[SCRATCH_MAX + 16];
+    world_init(at_most(THREADS));
+    cache_range(0, CHUNKS / 2 * CHUNK);
+    snprintf(path, sizeof path, "%s/packs", w.dir);
+    scratch_remove(path);
+    int fd = attach();
+    assert_int_equal(read_many(fd), CHUNKS / 2); /* the second turn does not reach those that are missing */
+    end(fd);
+    world_init(at_most(THREADS));
+    cache_range(0, CHUNKS / 2 * CHUNK);
+    fd = attach();
+    assert_int_equal(read_many(fd), 0);
+    end(fd);
+}
+
+/* ---- over a store that says nothing ---- */
+
+static atomic_bool silent;
+
+int __real_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+int __wrap_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+
+/* Chunks do not come while the store is silent. */
+int __wrap_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    while (silent)
+        sleep_ms(1);
+    return __real_store_get(s, key, off, len, sink, arg);
+}
+
+enum { CACHED = CHUNKS / 2, MISSES = 8, KINDS = 3, HITS = 6, HOLE = 3 };
+
+static bool is_hole(uint64_t chunk)
+{
+    return chunk == HOLE;
+}
+
+/* The place of a read that needs nothing from the store: within a chunk, over its end, in a hole. */
+static uint64_t place_of_hit(uint64_t k)
+{
+    static const uint64_t places[KINDS] = {CHUNK + READ_LEN, 2 * CHUNK - READ_LEN / 2, HOLE * CHUNK + READ_LEN};
+    return places[k % KINDS];
+}
+
+/* Send reads of the first `misses` chunks that are not cached, and then the hits, all at once. */
+static void ask_all(int fd, uint64_t off[MISSES + HITS])
+{
+    struct nbd_wire_request asked[MISSES + HITS];
+    for (uint64_t k = 0; k < MISSES + HITS; k++) {
+        off[k] = k < MISSES ? (CACHED + 2 * k) * CHUNK : place_of_hit(k - MISSES);
+        asked[k] = read_at(off[k], k);
+    }
+    transmit(fd, asked, sizeof asked);
+}
+
+/* Receive n replies, in any order, to requests from `first` on. */
+static void expect_replies(int fd, const uint64_t *off, unsigned n, uint64_t first)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct nbd_wire_simple_reply r;
+        receive(fd, &r, sizeof r);
+        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie >= first && r.cookie < MISSES + HITS,
+             "no reply");
+        expect_bytes(fd, off[r.cookie]);
+    }
+}
+
+/* They are taken together with reads of more missing chunks than threads may wait for the store, which come first. */
+static void test_nbd_together__what_needs_no_store_is_answered(void **state)
+{
+    uint64_t off[MISSES + HITS];
+    w.img.hole = is_hole;
+    world_init(at_most(THREADS));
+    cache_range(0, (uint64_t)CACHED * CHUNK);
+    int fd = attach();
+    ask(fd, NBD_WIRE_READ, 0, SIZE - READ_LEN, READ_LEN); /* now something of the leaf was missed */
+    must(!receive_error(fd, 0), "an error");
+    expect_bytes(fd, SIZE - READ_LEN);
+    silent = true;
+    ask_all(fd, off);
+    expect_replies(fd, off, HITS, MISSES);
+    silent = false;
+    expect_replies(fd, off, MISSES, 0);
+    end(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nbd_together__one_turn_at_the_disk_serves_many),
+        cmocka_unit_test(test_nbd_together__reads_that_are_not_cached_leave_the_others_alone),
+        cmocka_unit_test(test_nbd_together__what_needs_no_store_is_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
