@@ -1,68 +1,9 @@
 /* The cache on disks that fail, hang and lie while it runs: its readers see right bytes and wait for no disk longer
  * than they must, what happens is counted, and the directory comes back by itself.
  */
-#include "unit/cache_world.h"
+#include "unit/faulty_world.h"
 
-#include "base/clock.h"
-#include "fake/disk_fake.h"
 #include "unit/scratch.h"
-
-#define K 1024u
-static const uint32_t lens[] = {128 * K, 64 * K, 5000, 300 * K}; /* each in a slab of its own */
-
-enum { CHUNKS = 24, SOON_MS = 100 };
-
-/* A cache whose disk is the fake one, with two or three directories when others are given. */
-static void faulty_world_of(struct world *w, const char *second, const char *third)
-{
-    struct cache_test_hooks hooks = {.no_uring = true, .calls = disk_fake_calls()};
-    world_init(w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    w->config.dirs[1].path = second;
-    w->config.dirs[2].path = third;
-    w->config.dirs[1].size = w->config.dirs[2].size = 32 << 20;
-    w->config.dir_count = third ? 3 : second ? 2 : 1;
-    world_open_hooks(w, &hooks);
-}
-
-static void faulty_world(struct world *w, const char *second)
-{
-    faulty_world_of(w, second, NULL);
-}
-
-/* Short deadlines are for disks that hang here, and for nothing else: a real disk may be busy for longer. */
-static uint32_t set_timeout(struct world *w, uint32_t ms)
-{
-    return atomic_exchange(&w->cache->disk_timeout_ms, ms);
-}
-
-/* Read a chunk of a directory that hangs, until that is found out. */
-static void find_out(struct world *w, unsigned chunk)
-{
-    uint32_t before = set_timeout(w, SOON_MS);
-    while (!count_of(w, "reading_down"))
-        world_expect(w, chunk);
-    set_timeout(w, before);
-}
-
-static void faulty_release(struct world *w)
-{
-    disk_fake_reset();
-    world_check(w);
-    world_release(w);
-}
-
-static uint64_t now_hits(struct world *w)
-{
-    return count_of(w, "hits_total");
-}
-
-/* All are hits: nothing was lost. */
-static void expect_all_hits(struct world *w)
-{
-    uint64_t before = now_hits(w);
-    world_expect_all(w);
-    assert_int_equal(now_hits(w) - before, CHUNKS);
-}
 
 static void test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_comes_back(void **state)
 {
@@ -317,82 +258,6 @@ static void test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set
     faulty_release(&w);
 }
 
-/* ---- at the start ---- */
-
-/* What is at the gate waits until it is opened. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open;
-    unsigned waiting;
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-
-static void wait_at_gate(void)
-{
-    SCOPED_LOCK(&gate.lock);
-    gate.waiting++;
-    while (!gate.open)
-        pthread_cond_wait(&gate.opened, &gate.lock);
-    gate.waiting--;
-}
-
-static unsigned count_at_gate(void)
-{
-    SCOPED_LOCK(&gate.lock);
-    return gate.waiting;
-}
-
-static void open_gate(bool open)
-{
-    SCOPED_LOCK(&gate.lock);
-    gate.open = open;
-    pthread_cond_broadcast(&gate.opened);
-}
-
-static void test_cache_health__a_disk_that_hangs_while_it_is_opened_is_left_out(void **state)
-{
-    struct world w;
-    struct cache_dir_report reports[CACHE_DIRS_MAX];
-    struct cache_test_hooks hooks = {.opening = wait_at_gate, .open_timeout_ms = 1};
-    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    open_gate(false);
-    world_open_hooks(&w, &hooks);
-    assert_int_equal(count_of(&w, "directories_absent"), 1);
-    assert_int_equal(cache_dir_reports(w.cache, reports), 1);
-    assert_string_equal(reports[0].reading, "absent");
-    world_expect_all(&w);
-    world_close(&w);
-    open_gate(true); /* what was left behind opens it now, and gives it back */
-    char records[128];
-    snprintf(records, sizeof records, "%s/records", w.dir);
-    while (access(records, F_OK) || cache_open(&w.config, &w.cache) == -EBUSY)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(count_of(&w, "directories"), 1);
-    assert_int_equal(cache_start_threads(w.cache), 0);
-    world_warm(&w);
-    expect_all_hits(&w);
-    world_release(&w);
-}
-
-static void test_cache_health__a_disk_that_hangs_while_it_is_loaded_is_down(void **state)
-{
-    struct world w;
-    faulty_world(&w, NULL);
-    world_warm(&w);
-    world_close(&w);
-    struct cache_test_hooks hooks = {.no_uring = true, .calls = disk_fake_calls(), .load_timeout_ms = 1};
-    disk_fake_reads(w.dir, DISK_HANG, 0);
-    world_open_hooks(&w, &hooks);
-    assert_int_equal(count_of(&w, "reading_down"), 1);
-    world_expect_all(&w);
-    assert_int_equal(now_hits(&w), 0);
-    disk_fake_reset();
-    world_wait_until_back(&w);
-    world_warm(&w);
-    expect_all_hits(&w);
-    faulty_release(&w);
-}
-
 static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -425,89 +290,6 @@ static void test_cache_health__a_disk_that_lies_is_found_out_by_its_probe(void *
     world_warm(&w);
     expect_all_hits(&w);
     faulty_release(&w);
-}
-
-static void test_cache_health__the_cache_closes_although_its_disk_hangs(void **state)
-{
-    struct world w;
-    faulty_world(&w, NULL);
-    world_warm(&w);
-    disk_fake_reads(w.dir, DISK_HANG, 0);
-    disk_fake_writes(w.dir, DISK_HANG, 0);
-    set_timeout(&w, SOON_MS);
-    find_out(&w, 0);
-    world_close(&w); /* what hangs stays behind */
-    disk_fake_reset();
-    disk_fake_wait_hanging(0);
-    world_open(&w);
-    world_expect_all(&w);
-    assert_int_equal(now_hits(&w), CHUNKS);
-    world_release(&w);
-}
-
-static ssize_t write_through_gate(int fd, const void *data, size_t len, off_t off)
-{
-    wait_at_gate();
-    return pwrite(fd, data, len, off);
-}
-
-static bool is_late(struct fill *f)
-{
-    SCOPED_LOCK(&f->lock);
-    return f->stopping && clock_now_ms() > f->stop_ms;
-}
-
-static void *open_gate_late(void *arg)
-{
-    while (!is_late(arg))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    open_gate(true);
-    return NULL;
-}
-
-static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_slow_disk(void **state)
-{
-    struct world w;
-    pthread_t opener;
-    open_gate(false);
-    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    world_open_hooks(&w, &(struct cache_test_hooks){.no_uring = true, .calls.pwrite = write_through_gate});
-    world_expect_all(&w);
-    while (!count_at_gate()) /* it keeps the cache from closing until the gate is open */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    set_timeout(&w, SOON_MS); /* of the closing: the writes at the gate have theirs */
-    assert_int_equal(pthread_create(&opener, NULL, open_gate_late, &w.cache->fill), 0);
-    cache_close(w.cache);
-    pthread_join(opener, NULL);
-    world_open(&w);
-    assert_true(count_of(&w, "entries") <= FILL_THREADS);
-    world_expect_all(&w);
-    world_release(&w);
-}
-
-static void test_cache_health__what_came_before_the_last_is_written_and_nothing_after(void **state)
-{
-    struct world w;
-    open_gate(false);
-    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    world_open_hooks(&w, &(struct cache_test_hooks){.no_uring = true, .calls.pwrite = write_through_gate});
-    size_t bytes = 0;
-    for (unsigned i = 0; i < CHUNKS / 2; i++) {
-        world_expect(&w, i);
-        bytes += w.refs[i].plain_len;
-    }
-    while (cache_unwritten(w.cache) < bytes) /* they are queued behind their readers' backs */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    cache_keep_no_more(w.cache);
-    assert_int_equal(cache_unwritten(w.cache), bytes);
-    world_expect_all(&w); /* reads go on */
-    open_gate(true);
-    while (cache_unwritten(w.cache))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);
-    world_expect_all(&w);
-    assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);
-    world_release(&w);
 }
 
 static void test_cache_health__a_directory_deleted_under_it_serves_on(void **state)
@@ -592,13 +374,8 @@ int main(void)
         cmocka_unit_test(test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take),
         cmocka_unit_test(test_cache_health__reads_go_on_while_writes_hang),
         cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set_aside),
-        cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_is_opened_is_left_out),
-        cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_is_loaded_is_down),
         cmocka_unit_test(test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing),
         cmocka_unit_test(test_cache_health__a_disk_that_lies_is_found_out_by_its_probe),
-        cmocka_unit_test(test_cache_health__the_cache_closes_although_its_disk_hangs),
-        cmocka_unit_test(test_cache_health__closing_does_not_write_all_that_is_queued_to_a_slow_disk),
-        cmocka_unit_test(test_cache_health__what_came_before_the_last_is_written_and_nothing_after),
         cmocka_unit_test(test_cache_health__a_directory_deleted_under_it_serves_on),
         cmocka_unit_test(test_cache_health__readers_in_a_storm_of_faults_read_right),
     };
