@@ -8,7 +8,6 @@
  *
  * Under a supervisor SIGTERM ends it at once, like SIGKILL: clients lose their connection, which mounts survive.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -58,7 +57,6 @@ static int nbd_serve(void *arg, struct serving *s, const struct front_end_argume
     struct nbd_server *server = NULL;
     sigset_t ends;
     int number;
-    (void)fcntl(w->fd, F_SETFD, FD_CLOEXEC); /* hooks do not inherit it */
     block_signals(&ends);
     allow_descriptors();
     int rc = tls->certificates || tls->psk ? tls_new(tls, &config.tls) : 0;

@@ -54,7 +54,7 @@ struct task {
     struct task *next;
     struct connection *connection;
     struct request request;
-    bool alone; /* it could not be read together with others, and is taken by itself */
+    bool alone; /* it was put back once: it is not read together with others */
     struct nbd_wire_simple_reply head;
     size_t head_len;   /* 0: data only, of a handshake */
     struct buf *data;  /* a part of the reply's data, or all */

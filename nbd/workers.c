@@ -127,14 +127,13 @@ static void begin_work_locked(const struct task *t, unsigned threads)
     c->store->memory += t->memory;
 }
 
-/* Take the next task for an ordinary thread. Tasks known to be missing go first: only ordinary threads may take them,
- * and one at a time (*missing). */
-static struct task *next_of_any_locked(struct nbd_server *s, bool *missing)
+/* Take the next task for an ordinary thread. Tasks known to be missing go first: only ordinary threads may take them.
+ */
+static struct task *next_of_any_locked(struct nbd_server *s)
 {
     if (s->busy >= s->config.threads - s->reserve)
         return NULL;
     struct task *t = next_locked(s, WAITING_MISSING, false);
-    *missing = t;
     if (!t)
         t = next_locked(s, WAITING_UNSORTED, false);
     if (t)
@@ -190,6 +189,7 @@ static void put_back_locked(struct task *t, enum waiting which)
 {
     struct connection *c = t->connection;
     task_give_memory_locked(t);
+    t->alone = true; /* it must not hold up others, nor wait for them */
     if (c->dead)
         task_free_locked(t);
     else
@@ -283,7 +283,6 @@ static void work_together_locked(struct task *const *tasks, size_t n)
     for (size_t i = 0; i < n; i++) {
         end_work_locked(tasks[i], false, i == 0);
         if (!tasks[i]->data) {
-            tasks[i]->alone = true;
             put_back_locked(tasks[i], WAITING_UNSORTED);
             continue;
         }
@@ -319,12 +318,11 @@ void *workers_run(void *arg)
     pthread_mutex_lock(&s->lock);
     s->starting--;
     while (!s->ending) {
-        bool missing = false;
-        struct task *t = next_of_any_locked(s, &missing);
+        struct task *t = next_of_any_locked(s);
         bool reserve = !t;
         if (!t)
             t = next_cached_locked(s);
-        if (!t && (t = next_of_any_locked(s, &missing))) /* one was put back, or came, while the lock was released */
+        if (!t && (t = next_of_any_locked(s))) /* one was put back, or came, while the lock was released */
             reserve = false;
         if (!t && !s->ending) {
             pool_idle_locked(w);
@@ -333,7 +331,7 @@ void *workers_run(void *arg)
         if (!t)
             break;
         struct task *tasks[TOGETHER_MAX] = {t};
-        size_t n = !reserve && !missing && is_small(t) ? take_more_locked(tasks) : 1;
+        size_t n = !reserve && is_small(t) ? take_more_locked(tasks) : 1;
         pool_wake_locked(s);
         if (n > 1) {
             work_together_locked(tasks, n);
