@@ -206,8 +206,8 @@ static int process_drain(int fd, uint64_t deadline_ms, const volatile int *cance
     }
 }
 
-/* Kill a child, with its group if it leads one, and take its end, but do not wait for one that the kernel holds: init,
- * or whoever reaps all children, does when it is let go. Returns a clause that says how that went. */
+/* Kill a child, with its group if it leads one, and take its end, but do not wait for one that the kernel holds: init
+ * or another reaper does, once the kernel lets it go. Returns a clause that says how that went. */
 static const char *kill_child(pid_t pid, bool group)
 {
     CLEANUP_FD int pidfd = pidfd_open(pid, 0);

@@ -1,4 +1,4 @@
-/* Starts, watches and ends the programs that serving and mounting consist of. */
+/* Starts, watches and ends other programs. */
 #ifndef GRANARY_BASE_PROCESS_H
 #define GRANARY_BASE_PROCESS_H
 

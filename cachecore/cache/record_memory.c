@@ -118,7 +118,7 @@ static struct record_key key_of(struct record_memory *m, const struct digest *di
     struct stripe *s = &m->stripes[bits % STRIPES];
     struct record_key k = {.stripe = s,
                            .set = s->cells + (bits / STRIPES & s->set_mask) * WAYS,
-                           .tag = bits >> TAG_SHIFT << TAG_SHIFT,
+                           .tag = bits & ~PLACE_MASK,
                            .head = {.len = len}};
     memcpy(k.head.key, digest->b, sizeof k.head.key);
     return k;
@@ -142,7 +142,7 @@ static uint8_t *find_locked(const struct record_key *k, uint64_t **cell)
             least = place;
             *cell = &k->set[i];
         }
-        if (!place || k->set[i] >> TAG_SHIFT << TAG_SHIFT != k->tag)
+        if (!place || (k->set[i] & ~PLACE_MASK) != k->tag)
             continue;
         uint8_t *at = k->stripe->log + place % k->stripe->log_size;
         if (memcmp(at, k->head.key, sizeof k->head.key) != 0)

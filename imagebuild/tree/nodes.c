@@ -2,8 +2,9 @@
  * neighbours in path order share most: of the head its changed words, where the rank is expected to be the next one; of
  * the path the end, from where it differs.
  *
- *   | u32 len of the rest | flags | struct head, packed | [content] | rest of path | validator | target | xattrs | next
- * ... shared, rest, validator_len ... say how long each part is
+ *   | u32 len of the rest | flags | struct head, packed | [content] | rest of path | validator | target | xattrs |
+ *
+ * The head says how long each part is: shared, rest, validator_len ...
  *
  * A directory that was not listed has its head in full, because its mtime is set later, and the next node does not
  * build on it. The bytes never outlive the process, so they are in native order.

@@ -28,12 +28,6 @@ const uint8_t *unpack_number(const uint8_t *p, uint32_t *out)
     return p;
 }
 
-/* Copy len bytes to p, which may be none from NULL. */
-static uint8_t *put(uint8_t *p, const uint8_t *from, size_t len)
-{
-    return len ? mempcpy(p, from, len) : p;
-}
-
 uint8_t *pack_changes(uint8_t *p, const void *now, size_t len, const void *before, size_t before_len)
 {
     const uint8_t *a = now, *b = before;
@@ -50,7 +44,7 @@ uint8_t *pack_changes(uint8_t *p, const void *now, size_t len, const void *befor
         bits[i / 8] |= (uint8_t)(1U << i % 8);
         p = mempcpy(p, &x, WORD);
     }
-    return len > words * WORD ? put(p, a + words * WORD, len - words * WORD) : p;
+    return len > words * WORD ? mempcpy(p, a + words * WORD, len - words * WORD) : p;
 }
 
 const uint8_t *unpack_changes(const uint8_t *p, void *bytes, size_t len, size_t before_len)
@@ -66,7 +60,7 @@ const uint8_t *unpack_changes(const uint8_t *p, void *bytes, size_t len, size_t 
         }
     }
     if (len > words * WORD) /* `bytes` may be NULL without */
-        (void)put(to + words * WORD, p, len - words * WORD);
+        memcpy(to + words * WORD, p, len - words * WORD);
     return p + (len - words * WORD);
 }
 

@@ -121,15 +121,16 @@ static int plan_leaf(void *arg, struct erofs_inode *i, const struct node *n)
     return rc ? rc : plan(w, i);
 }
 
-static int compare_links(const void *key, const void *item)
+/* Compare items that begin with their rank, or such an item with a rank. */
+static int compare_ranks(const void *a, const void *b)
 {
-    uint32_t rank = *(const uint32_t *)key, other = ((const struct erofs_linked *)item)->rank;
-    return (rank > other) - (rank < other);
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
 }
 
 static struct erofs_linked *find_link(const struct erofs_plan *p, uint32_t rank)
 {
-    return p->links.len ? bsearch(&rank, p->links.items, p->links.len, sizeof *p->links.items, compare_links) : NULL;
+    return p->links.len ? bsearch(&rank, p->links.items, p->links.len, sizeof *p->links.items, compare_ranks) : NULL;
 }
 
 /* Count a further name. */
@@ -175,12 +176,6 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
-static int compare_placed(const void *key, const void *item)
-{
-    uint32_t a = *(const uint32_t *)key, b = ((const struct erofs_placed *)item)->rank;
-    return (a > b) - (a < b);
-}
-
 /* Place all inodes, and number their blocks after them. */
 static int erofs_plan_place(struct planner *w)
 {
@@ -204,8 +199,8 @@ static int erofs_plan_place(struct planner *w)
         if (blocks > UINT32_MAX)
             return erofs_too_large();
     }
-    if (w->plan->blocks.len) /* the rank is their first field */
-        qsort(w->plan->blocks.items, w->plan->blocks.len, sizeof *w->plan->blocks.items, compare_placed);
+    if (w->plan->blocks.len)
+        qsort(w->plan->blocks.items, w->plan->blocks.len, sizeof *w->plan->blocks.items, compare_ranks);
     w->plan->inodes_end = GR_ALIGN_UP(w->plan->end, (uint64_t)EROFS_BLOCK);
     w->plan->end = w->plan->inodes_end + blocks * EROFS_BLOCK;
     return rc;
@@ -313,7 +308,7 @@ static int fs_erofs_emit(struct erofs *e, uint64_t at, const void *data, size_t 
 static uint64_t block_position(const struct erofs *e, uint32_t rank, uint64_t number)
 {
     const struct erofs_placed *placed =
-        bsearch(&rank, e->plan.blocks.items, e->plan.blocks.len, sizeof *e->plan.blocks.items, compare_placed);
+        bsearch(&rank, e->plan.blocks.items, e->plan.blocks.len, sizeof *e->plan.blocks.items, compare_ranks);
     assert(placed); /* the plan counted its blocks */
     return e->plan.inodes_end + (placed->block + number) * EROFS_BLOCK;
 }
