@@ -137,9 +137,10 @@ struct cache_piece {
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
-/* Read those of n <= CACHE_HITS_MAX pieces that are cached in memory, or uncompressed in a directory that is well and
- * not slow, in one disk submission. Never fetches, and counts nothing for the others but faults. out_got[i]: piece i is
- * at its dst; false: it is none of those, proved bad or was late. Blocks for the disks, as one read. */
+/* Read those of n <= CACHE_HITS_MAX pieces that are cached in memory, or uncompressed in a healthy directory that is
+ * not slow, in one disk submission. Never fetches, and counts only disk errors for the others. out_got[i]: piece i is
+ * at its dst; false: it is not cached that way, its bytes were bad, or the disk was too slow. Blocks for the disks, as
+ * one read. */
 enum { CACHE_HITS_MAX = 64 };
 void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
 

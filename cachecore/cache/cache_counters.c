@@ -53,8 +53,7 @@ static struct gauges read_gauges(struct cache *c)
 
 static void show(const struct view *v, const struct counter_row *rows, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        v->visit(v->arg, &rows[i]);
+    counter_show(rows, n, v->visit, v->arg);
 }
 
 /* Hits of the memory tier count as hits of the cache. */

@@ -136,22 +136,26 @@ static bool is_slow(const struct cache *c, unsigned dir)
     return c->tiered && c->space.dirs[dir].media == CACHE_MEDIA_HDD;
 }
 
-/* Return the slot to read the piece from, or SPACE_NONE. A piece whose reference gives another length than the slot
- * is a miss: the fetch then refuses a false reference. A slot that cannot take another pin is a miss too, which does
- * no harm. A chunk whose directory is down counts as bypassed. */
-static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
+/* May the piece be read from the slot of its chunk? A piece whose reference gives another length than the slot is a
+ * miss: the fetch then refuses a false reference. A slot that cannot take another pin is a miss too, which does no
+ * harm. A chunk whose directory is down counts as bypassed. */
+static bool is_hit_locked(struct cache *c, const struct cache_piece *p, uint32_t id)
 {
-    uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
-    if (id == SPACE_NONE)
-        return id;
     const struct slot *slot = space_slot_at(&c->space, id);
     bool hit = slot->state == SLOT_READY && slot->plain_len == p->ref.plain_len &&
                (uint64_t)p->offset + p->len <= slot->plain_len && space_can_pin(&c->space, id);
     if (hit && !cache_dir_reads(c->dirs[space_dir_of(&c->space, id)])) {
         counter_add(&c->stats.bypassed, 1);
-        return SPACE_NONE;
+        return false;
     }
-    return hit ? id : SPACE_NONE;
+    return hit;
+}
+
+/* Return the slot to read the piece from, or SPACE_NONE. */
+static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
+    return id != SPACE_NONE && is_hit_locked(c, p, id) ? id : SPACE_NONE;
 }
 
 /* Tell the eviction policy of one medium that a chunk was missed. */
@@ -254,13 +258,12 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
     }
 }
 
-/* May the piece be read together with others, which wait for it then? Not one of a compressed chunk, which is decoded
+/* May a chunk be read together with others, which wait for it then? Not one of a compressed chunk, which is decoded
  * whole, nor one on a slow disk. A hit of a directory that fails would be counted here and where it is read once more.
  */
-static bool is_quick_locked(const struct cache *c, const struct cache_piece *p)
+static bool is_quick_locked(const struct cache *c, uint32_t id)
 {
-    uint32_t id = space_find(&c->space, &p->ref.digest);
-    if (id == SPACE_NONE || space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
+    if (space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
         return false;
     unsigned dir = space_dir_of(&c->space, id);
     return !is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
@@ -278,8 +281,8 @@ void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n
     if (c->dir_count) {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++) {
-            uint32_t id = !out_got[i] && is_quick_locked(c, &pieces[i]) ? hit_slot_locked(c, &pieces[i]) : SPACE_NONE;
-            if (id != SPACE_NONE)
+            uint32_t id = out_got[i] ? SPACE_NONE : space_find(&c->space, &pieces[i].ref.digest);
+            if (id != SPACE_NONE && is_quick_locked(c, id) && is_hit_locked(c, &pieces[i], id))
                 add_hit_locked(c, &w, &pieces[i], id);
         }
     }

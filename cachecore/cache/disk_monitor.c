@@ -190,12 +190,12 @@ static bool yield_one(struct cache *c, unsigned dir, const char *why)
         first = !c->space.dirs[dir].yielded;
         slab = space_yield(&c->space, dir);
         if (slab != SPACE_NONE)
-            atomic_store(&c->dirs[dir]->owed, slab + 1); /* before anybody counts it as given back */
+            atomic_store(&c->dirs[dir]->owed, slab + 1); /* before residents_given counts it */
     }
     if (slab == SPACE_NONE)
         return false;
     if (first)
-        log_warning("cache: %s: %s; giving some back", c->dirs[dir]->path, why);
+        log_warning("cache: %s: %s; giving some of its slots back", c->dirs[dir]->path, why);
     return punch_owed(c, dir);
 }
 
@@ -225,10 +225,17 @@ static bool regain_one(struct cache *c, unsigned dir)
     return true;
 }
 
+/* Bytes on disk of a slab and its records. */
+static uint64_t slab_bytes(const struct cache_dir *d)
+{
+    uint64_t slab = d->geometry.slab_size;
+    return slab + slab / CACHE_REGION_SHARE;
+}
+
 /* How many slabs the directory goes without for the whole images beside them. */
 static uint32_t slabs_for_residents(const struct cache_dir *d)
 {
-    uint64_t slab = d->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
+    uint64_t whole = slab_bytes(d);
     uint64_t bytes = GR_MAX(atomic_load(&d->resident), atomic_load(&d->claimed));
     return (uint32_t)GR_MIN((bytes + whole - 1) / whole, (uint64_t)d->geometry.slab_count);
 }
@@ -264,7 +271,7 @@ bool residents_given(struct cache *c, unsigned dir, uint32_t *out_yielded)
 /* Estimates the filesystem's use as slabs come and go; the next call measures it again. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
 {
-    uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
+    uint64_t whole = slab_bytes(c->dirs[dir]);
     uint64_t low = total / 100 * marks->low;
     if (used > total / 100 * marks->high)
         for (unsigned n = 0; used > low && n < SLABS_A_TICK && yield_one(c, dir, "its filesystem is short of space");

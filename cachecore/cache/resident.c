@@ -161,11 +161,14 @@ int resident_open(const char *dir, const struct resident_id *id, char out_path[P
         rc = resident_file_open(dir_fd, place, name, O_RDONLY, &fd);
     if (rc)
         return rc;
-    if (fstat(fd, &st) || snprintf(out_path, PATH_MAX, "%s/%s", place, name) >= PATH_MAX)
+    if (fstat(fd, &st))
+        return error_set(-errno, "cannot look at %s/%s: %s", place, name, strerror(errno));
+    if (snprintf(out_path, PATH_MAX, "%s/%s", place, name) >= PATH_MAX)
         return error_set(-ENAMETOOLONG, "%s/%s cannot be used: its path is too long", place, name);
     if ((uint64_t)st.st_size != id->size) {
         rc = resident_rename_bad(dir_fd, fd, name);
-        return error_set(-EBADMSG, "%s has not the size of its image%s", out_path, rc ? "" : ", and is not used again");
+        return error_set(-EBADMSG, "%s does not have the size of its image%s", out_path,
+                         rc ? "" : ", and is not used again");
     }
     set_immutable(fd, false); /* its time does not change otherwise */
     (void)futimens(fd, NULL);
@@ -176,11 +179,17 @@ int resident_open(const char *dir, const struct resident_id *id, char out_path[P
 
 /* ---- filling ---- */
 
+/* The file's name until it is complete. */
+static void filling_name(const struct resident_filling *f, char out[2 * NAME_MAX])
+{
+    snprintf(out, 2 * NAME_MAX, "%s%s", f->name, filling_suffix);
+}
+
 /* Open the file and lock it. A writer that was killed has left it with its bytes, of which nothing is known. */
 static int lock_filling(struct resident_filling *f)
 {
     char name[2 * NAME_MAX];
-    snprintf(name, sizeof name, "%s%s", f->name, filling_suffix);
+    filling_name(f, name);
     int rc = resident_file_open(f->dir_fd, f->dir, name, O_RDWR | O_CREAT, &f->fd);
     if (rc)
         return error_prefix(rc, "%s", f->dir);
@@ -195,7 +204,6 @@ int resident_begin(const char *dir, const struct resident_id *id, struct residen
 {
     struct stat st;
     *out = (struct resident_filling)RESIDENT_FILLING_NONE;
-    out->content_root = id->content_root;
     name_of(id, out->name);
     int rc = resident_dir_open(dir, true, out->dir, &out->dir_fd);
     if (rc)
@@ -217,7 +225,7 @@ int resident_write(const struct resident_filling *f, uint64_t off, const void *d
 int resident_finish(struct resident_filling *f)
 {
     char name[2 * NAME_MAX];
-    snprintf(name, sizeof name, "%s%s", f->name, filling_suffix);
+    filling_name(f, name);
     if (fchmod(f->fd, 0400) || fsync(f->fd) || renameat2(f->dir_fd, name, f->dir_fd, f->name, RENAME_NOREPLACE) ||
         fsync(f->dir_fd))
         return error_set(-errno, "cannot complete %s/%s: %s", f->dir, f->name, strerror(errno));
@@ -229,7 +237,7 @@ int resident_finish(struct resident_filling *f)
 void resident_release(struct resident_filling *f)
 {
     char name[2 * NAME_MAX];
-    snprintf(name, sizeof name, "%s%s", f->name, filling_suffix);
+    filling_name(f, name);
     if (f->fd >= 0) {
         (void)unlinkat(f->dir_fd, name, 0);
         close(f->fd);
@@ -263,13 +271,13 @@ int resident_each(const char *dir, resident_visit *visit, void *arg)
     int rc = resident_dir_open(dir, false, place, &fd);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
-    int listed = dup(fd);
-    DIR *all = listed < 0 ? NULL : fdopendir(listed);
+    DIR *all = fdopendir(fd);
     if (!all)
         return error_set(-errno, "cannot list %s: %s", place, strerror(errno));
+    (void)steal_fd(&fd); /* closedir closes it */
     for (struct dirent *e; !rc && (e = readdir(all));) {
         struct resident_entry entry;
-        if (!look(fd, place, e->d_name, &entry))
+        if (!look(dirfd(all), place, e->d_name, &entry))
             rc = visit(arg, &entry);
     }
     closedir(all);

@@ -20,7 +20,7 @@
 #include "base/digest.h"
 
 #define RESIDENT_DIR "resident"
-/* Whole images take at most so much of a cache directory, as pins do. */
+/* Whole images take at most this percentage of a cache directory's budget, as pins do. */
 enum { RESIDENT_SHARE_PERCENT = 75 };
 
 /* Which image. */
@@ -45,7 +45,6 @@ GR_MUST_CHECK int resident_open(const char *dir, const struct resident_id *id, c
 struct resident_filling {
     int dir_fd, fd;
     char name[NAME_MAX + 1], dir[PATH_MAX];
-    struct digest content_root;
 };
 #define RESIDENT_FILLING_NONE                                                                                          \
     {                                                                                                                  \

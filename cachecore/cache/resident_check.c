@@ -40,8 +40,9 @@ static int read_root(int fd, const struct resident_id *id, const struct resident
             return got < 0 ? (int)got : -EIO;
         for (size_t at = 0; at < want; at += id->chunk_size) {
             size_t len = GR_MIN(want - at, (size_t)id->chunk_size);
-            const struct digest digest = digest_of(data + at, len);
-            content_root_add(root, chunk_all_zero(data + at, len) ? NULL : &digest);
+            const struct digest digest =
+                chunk_all_zero(data + at, len) ? (struct digest){{0}} : digest_of(data + at, len);
+            content_root_add(root, &digest);
         }
         if (check->progress)
             check->progress(check->arg, off + want, id->size);

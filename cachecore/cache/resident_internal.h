@@ -11,7 +11,7 @@ GR_MUST_CHECK int resident_dir_open(const char *dir, bool make, char out_path[PA
 /* safe_file_open of a file there. */
 GR_MUST_CHECK int resident_file_open(int dir_fd, const char *place, const char *name, int flags, int *out_fd);
 
-/* Whether somebody else has an open file open, too. */
+/* Is the file open elsewhere, too? */
 bool resident_in_use(int fd);
 
 /* Take a complete file, open as fd, out of use. If the name is another file's by now, that one stays. 0 or -errno,

@@ -17,25 +17,28 @@ static uint64_t most_of(const struct cache_dir *d)
     return d->geometry.budget / 100 * RESIDENT_SHARE_PERCENT;
 }
 
-/* Find the first fast directory that is well and whose files can be mounted, as one that could hold the image goes
- * before those that could not. -ENODEV; -ENOTSUP: only those whose files cannot be mounted. */
-static int choose(struct cache *c, uint64_t size, struct cache_dir **out)
+/* Find the first healthy fast directory whose files can be mounted; one that is large enough for the image comes before
+ * the others. -ENODEV; -ENOTSUP: only those whose files cannot be mounted. */
+static int choose(struct cache *c, uint64_t size, unsigned *out)
 {
-    struct cache_dir *found = NULL;
+    bool found = false;
     int unfit = 0;
-    for (size_t i = 0; i < c->dir_count; i++) {
-        struct cache_dir *d = c->dirs[i];
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        const struct cache_dir *d = c->dirs[i];
         if (d->media == CACHE_MEDIA_HDD || !cache_dir_fills(d))
             continue;
         int rc = resident_check_place(d->path);
-        unfit = rc ? rc : unfit;
-        if (!rc && most_of(d) >= size) {
-            *out = d;
-            return 0;
+        if (rc) {
+            unfit = rc;
+            continue;
         }
-        found = found || rc ? found : d;
+        bool fits = most_of(d) >= size;
+        if (fits || !found)
+            *out = i;
+        found = true;
+        if (fits)
+            return 0;
     }
-    *out = found;
     if (!found && !unfit)
         return error_set(-ENODEV, "this server keeps nothing on a fast disk; give --cache DIR:SIZE");
     return found ? 0 : unfit;
@@ -52,13 +55,10 @@ static int say_small(const struct cache_dir *d, uint64_t size, uint64_t others)
 }
 
 /* Wait until the monitor has given back what was claimed. */
-static int wait_for_slabs(struct cache *c, const struct cache_dir *d, const volatile int *cancel)
+static int wait_for_slabs(struct cache *c, unsigned dir, const volatile int *cancel)
 {
-    unsigned dir = 0;
     uint32_t before = 0;
     uint64_t since = clock_now_ms();
-    while (c->dirs[dir] != d)
-        dir++;
     for (;;) {
         uint32_t yielded;
         if (residents_given(c, dir, &yielded))
@@ -70,7 +70,7 @@ static int wait_for_slabs(struct cache *c, const struct cache_dir *d, const vola
             return error_set(-ENOSPC,
                              "%s: pinned chunks and index nodes leave too little room for the whole image; unpin some, "
                              "or give a larger cache",
-                             d->path);
+                             c->dirs[dir]->path);
         if (!cancel_sleep_until(clock_now_us() + LOOK_US, cancel))
             return cancel_check(cancel);
     }
@@ -79,11 +79,12 @@ static int wait_for_slabs(struct cache *c, const struct cache_dir *d, const vola
 int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                          const char **out_dir)
 {
-    struct cache_dir *d;
+    unsigned dir;
     uint64_t left = 0, none = 0;
-    int rc = choose(c, id->size, &d);
+    int rc = choose(c, id->size, &dir);
     if (rc)
         return rc;
+    struct cache_dir *d = c->dirs[dir];
     if (most_of(d) < id->size)
         return say_small(d, id->size, 0);
     char path[PATH_MAX];
@@ -102,7 +103,7 @@ int cache_resident_begin(struct cache *c, const struct resident_id *id, const vo
         rc = say_small(d, id->size, left);
     if (!rc) {
         atomic_store(&d->claimed, left + id->size);
-        rc = wait_for_slabs(c, d, cancel);
+        rc = wait_for_slabs(c, dir, cancel);
     }
     if (rc)
         atomic_store(&d->claimed, 0);

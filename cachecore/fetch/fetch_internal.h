@@ -168,7 +168,8 @@ struct hedge {
     struct hedge_get *silent; /* list of the GETs that have delivered nothing yet */
 };
 
-/* A demand GET of so many chunks begins. Earns percent/100 of a hedged request; the budget is capped at 10 requests. */
+/* A demand GET of `chunks` chunks begins. Earns percent/100 of a hedged request; the budget is capped at 10 requests.
+ */
 void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, size_t chunks, uint64_t now_ms);
 /* The GET has delivered its first chunk (good) or failed. Further calls do nothing. */
 void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_ms);

@@ -43,7 +43,7 @@ static struct hedge_times *times_of(struct hedge *h, const struct store *store)
     return NULL;
 }
 
-/* Return which times a GET of so many chunks belongs to: 1, 2, 3 to 4, 5 to 8, more. */
+/* Return which times a GET of `chunks` chunks belongs to: 1, 2, 3 to 4, 5 to 8, more. */
 static unsigned length_of(size_t chunks)
 {
     unsigned length = 0;

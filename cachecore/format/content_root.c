@@ -68,8 +68,7 @@ static void add(struct content_root *c, unsigned level, const struct digest *has
 
 void content_root_add(struct content_root *c, const struct digest *chunk)
 {
-    static const struct digest hole;
-    add(c, 0, chunk ? chunk : &hole);
+    add(c, 0, chunk);
 }
 
 struct digest content_root_finish(struct content_root *c)

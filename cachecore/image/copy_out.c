@@ -61,7 +61,7 @@ static void window_leave(struct copying *c, size_t i, int rc)
     c->pieces[i % WINDOW].ready = true;
     for (struct piece_digests *p; !c->failed && (p = &c->pieces[c->next % WINDOW])->ready; c->next++) {
         for (size_t k = 0; k < p->count; k++)
-            content_root_add(c->root, digest_is_zero(&p->digests[k]) ? NULL : &p->digests[k]);
+            content_root_add(c->root, &p->digests[k]);
         p->ready = false;
     }
     pthread_cond_broadcast(&c->moved);
@@ -124,8 +124,6 @@ static int copy_span(struct copying *c, const struct span *span, uint64_t first,
     uint64_t chunks[COPY_CHUNKS_MAX];
     size_t n = span->leaf ? collect(c, span, first, end, data, pieces, chunks) : 0;
     int rc = n ? cache_read(c->img->config.cache, pieces, n, NULL, 0, PRIORITY_WARM) : 0;
-    if (rc == -ENODATA)
-        rc = error_set(-EIO, "the image is in cache-only mode (fence=warmed), and not all of it is cached");
     for (size_t i = 0; !rc && i < n; i++)
         rc = hand_out(c, &pieces[i], chunks[i], &out[chunks[i] - first]);
     return rc;
@@ -140,14 +138,16 @@ static int copy_chunks(struct copying *c, uint64_t first, uint64_t end, struct d
         struct span span;
         rc = span_locate(c->img->nodes, at, SPAN_FETCHED, &span);
         if (rc)
-            return rc == -ENODATA ? error_set(-EIO, "the image's index is not cached") : rc;
+            break;
         stop = GR_MIN(end, span.end);
         rc = copy_span(c, &span, at, stop, data, out + (at - first));
         node_unref(span.leaf);
         if (!rc)
             counter_add(&c->done, GR_MIN(stop * m->chunk_size, m->size) - at * m->chunk_size);
     }
-    return rc;
+    return rc == -ENODATA ? error_set(-EIO, "not all of the image is cached, and it is in cache-only mode "
+                                            "(fence=warmed); 'granary warm' caches it")
+                          : rc;
 }
 
 static int copy_piece(void *arg, size_t i)

@@ -62,7 +62,7 @@ WATCH=$!
 fallocate -l $((size / 100 * 24)) "$W/ssd/others"
 wait_for 60 yields
 wait_for 60 few
-wait_for 60 grep -q 'giving some back' "$W/err"
+wait_for 60 grep -q 'giving some of its slots back' "$W/err"
 [ "$(taken)" -lt $((budget * 9 / 10)) ] || fail "$(taken) bytes are held"
 same_bytes
 
