@@ -163,7 +163,7 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_exp
 const char *stack_store_health(struct stack *s, size_t i, char of[STACK_EXPORT_NAME_MAX + 1], struct store_health *out);
 
 /* Return the store in front of which the proxies are, or NULL: there are no proxies, or no export yet. Borrowed; it
- * lives as long as the stack. For answering other nodes, who are the proxies then. */
+ * lives as long as the stack. For answering other nodes, which are the proxies then. */
 struct store *stack_peer_store(struct stack *s);
 /* Is the server one of the nodes that are each other's cache (stack_config.node)? */
 bool stack_is_node(const struct stack *s);

@@ -71,7 +71,8 @@ struct stack_export *stack_connect(struct stack *s, const char *name)
 
 void stack_disconnect(struct stack_export *e)
 {
-    atomic_store(&e->left_ms, clock_now_ms()); /* before: who sees no client sees when the last one left */
+    atomic_store(&e->left_ms,
+                 clock_now_ms()); /* first: a thread that sees no client then sees when the last one left */
     atomic_fetch_sub(&e->clients, 1);
     stack_put(e);
 }
@@ -118,9 +119,8 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
             *out_there = stack_ref(s->exports.items[i]);
             return -EEXIST;
         }
-    for (size_t i = 0; i < s->followed.len; i++)
-        if (!strcmp(s->followed.items[i].name, e->name))
-            return stack_names_refuse(e->name);
+    if (stack_followed_as(s, e->name))
+        return error_set(-EEXIST, "the export '%s' is there already: it follows a tag; choose another name", e->name);
     if (s->exports.len == STACK_EXPORTS_MAX)
         return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
                          STACK_EXPORTS_MAX);

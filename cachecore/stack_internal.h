@@ -111,19 +111,17 @@ GR_MUST_CHECK int stack_export_add_store(struct stack *s, struct stack_export *e
 void stack_export_leave_store(struct stack_export *e);
 /* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
-/* Keep the names of the followed images. -EINVAL: two of one name, a bad reference, or one by digest. */
-GR_MUST_CHECK int stack_keep_names(struct stack *s);
 /* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;
  * *out_there is a reference to it. -ENOSPC: the table is full; -EDQUOT: as for stack_add. */
 GR_MUST_CHECK int stack_link(struct stack *s, struct stack_export *e, struct stack_export **out_there);
 
 /* ---- stack_names.c ---- */
 
+/* Keep the names of the followed images. -EINVAL: two of one name, a bad reference, or one by digest. */
+GR_MUST_CHECK int stack_keep_names(struct stack *s);
 /* Return the export that a followed name leads to, borrowed; NULL: none. The empty name means the only followed one, if
  * no image was given besides. */
 struct stack_export *stack_names_find_locked(struct stack *s, const char *name);
-/* Return -EEXIST with a sentence: the name is a followed one. */
-GR_MUST_CHECK int stack_names_refuse(const char *name);
 /* Refuse an export whose name has another digest than its image: -ESTALE. */
 GR_MUST_CHECK int stack_names_check(const struct stack_export *e);
 

@@ -70,11 +70,6 @@ const char *stack_followed_as(const struct stack *s, const char *name)
     return meant ? meant->name : NULL;
 }
 
-int stack_names_refuse(const char *name)
-{
-    return error_set(-EEXIST, "the export '%s' is there already: it follows a tag; choose another name", name);
-}
-
 int stack_names_check(const struct stack_export *e)
 {
     const char *at = NULL;

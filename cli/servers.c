@@ -201,7 +201,7 @@ static bool find_beside(const char *target, char *out, size_t size)
 {
     struct stat st;
     char beside[PATH_MAX];
-    snprintf(beside, sizeof beside, "%s.control", target);
+    control_beside(target, beside);
     if (stat(beside, &st) || !S_ISSOCK(st.st_mode))
         return false;
     snprintf(out, size, "%s", beside);

@@ -100,7 +100,7 @@ static bool is_version(const struct added_exports *a, const char *name)
 {
     const char *followed;
     for (size_t i = 0; (followed = stack_followed(a->stack, i)); i++)
-        if (text_begins_with(name, followed) && text_begins_with(name + strlen(followed), "@sha256:"))
+        if (image_ref_is_version(name, followed))
             return true;
     return false;
 }

@@ -261,7 +261,7 @@ static int fetch_changes(struct followed_exports *f, const struct followed *w, s
 static void run_hook(const struct followed_exports *f, const struct followed *w, const char *event,
                      const struct digest *before)
 {
-    enum { WORDS_AT = 7 };
+    enum { WORDS_AT = 9 }; /* after env and four times -u NAME */
     char now[DIGEST_NAME_MAX], then[DIGEST_NAME_MAX], version[STACK_EXPORT_NAME_MAX + 1];
     const char *const words[][2] = {{"EVENT", event},
                                     {"EXPORT", w->name},
@@ -270,8 +270,8 @@ static void run_hook(const struct followed_exports *f, const struct followed *w,
                                     {"BEFORE", digest_name(before, then)},
                                     {"VERSION", digest_is_zero(&w->wanted) ? "" : version_name(w, &w->wanted, version)},
                                     {"REASON", w->reason}};
-    const char *argv[WORDS_AT + GR_ARRAY_SIZE(words) + 2] = {"env",        "-u", "GRANARY_SUPERVISOR", "-u",
-                                                             KEPT_KEYS_FD, "-u", "GRANARY_RESOLVED"};
+    const char *argv[WORDS_AT + GR_ARRAY_SIZE(words) + 2] = {
+        "env", "-u", "GRANARY_SUPERVISOR", "-u", KEPT_KEYS_FD, "-u", "GRANARY_RESOLVED", "-u", "GRANARY_LOG"};
     char *owned[GR_ARRAY_SIZE(words)] = {0};
     bool whole = f->options->hook;
     for (size_t i = 0; whole && i < GR_ARRAY_SIZE(words); i++) {

@@ -143,8 +143,8 @@ GR_MUST_CHECK int reports_each(struct reports *r, enum report_kind kind, uint64_
 
 struct peers;
 
-/* Listen at node->address. Who asks must have node->key and a certificate
- * of node->tls, but for what is NULL. Errors of listen_tcp; -ENOMEM. */
+/* Listen at node->address. Clients must have node->key and a certificate of node->tls; either is not asked for when it
+ * is NULL. Errors of listen_tcp; -ENOMEM. */
 GR_MUST_CHECK int peers_open(const struct store_node *node, struct stack *stack, struct peers **out);
 /* Start the threads; once, after any fork. Errors of peer_tls_begin; -EIO; errors of thread_start. Call peers_close
  * also after a failure. */

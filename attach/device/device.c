@@ -35,6 +35,14 @@ enum {
     LOOP_STEP_US = 20000
 };
 
+bool device_kernel_older(unsigned major, unsigned minor, struct utsname *out)
+{
+    unsigned is_major, is_minor;
+    if (uname(out) || sscanf(out->release, "%u.%u", &is_major, &is_minor) != 2)
+        return false;
+    return is_major < major || (is_major == major && is_minor < minor);
+}
+
 bool device_attribute(const char *device, const char *name, struct bytes *out)
 {
     char path[96];

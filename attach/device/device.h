@@ -3,6 +3,8 @@
 #ifndef GRANARY_ATTACH_DEVICE_DEVICE_H
 #define GRANARY_ATTACH_DEVICE_DEVICE_H
 
+#include <sys/utsname.h>
+
 #include "base/digest.h"
 #include "base/process.h"
 #include "format/trace.h"
@@ -51,6 +53,10 @@ GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root
  * mark). -EBUSY: something is mounted from it; cut: detach all the same, so that its readers get EIO. -ETIMEDOUT: the
  * kernel does not answer (see deadline_call). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
+
+/* Whether the kernel is older than that version; false where it does not tell its own. *out: its names, for a sentence.
+ */
+bool device_kernel_older(unsigned major, unsigned minor, struct utsname *out);
 
 /* Load the ublk module if it is missing. -ENODEV, with a remedy. */
 GR_MUST_CHECK int device_ublk_available(void);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/device/device_internal.h"
@@ -50,9 +49,7 @@ static int check_kernel(void)
 {
     enum { MAJOR = 6, MINOR = 12 };
     struct utsname kernel;
-    unsigned major, minor;
-    if (uname(&kernel) || sscanf(kernel.release, "%u.%u", &major, &minor) != 2 || major > MAJOR ||
-        (major == MAJOR && minor >= MINOR))
+    if (!device_kernel_older(MAJOR, MINOR, &kernel))
         return 0;
     return error_set(-ENODEV, "this kernel (%s) is older than Linux %d.%d, which mounts by ublk need", kernel.release,
                      MAJOR, MINOR);
@@ -191,14 +188,16 @@ int device_ublk_keep(const struct export_check *check, int fd)
 
 /* ---- the device ---- */
 
-/* Return the N of /dev/ublkbN. */
-static int device_ublk_number(const char *device, const char **out)
+/* Return the N of /dev/ublkbN, as text and as a number. out_number: NULL if it is not wanted. */
+static int device_ublk_number(const char *device, const char **out, uint64_t *out_number)
 {
     static const char prefix[] = "/dev/ublkb";
     uint64_t n;
     *out = device + strlen(prefix);
     if (!text_begins_with(device, prefix) || text_parse_uint(device, *out, 0, NUMBER_MAX - 1, &n))
         return error_set(-EINVAL, "%s is no ublk device", device);
+    if (out_number)
+        *out_number = n;
     return 0;
 }
 
@@ -208,7 +207,7 @@ void device_ublk_mark(const char *device, char out[DEVICE_MARK_MAX])
     CLEANUP_BYTES text = BYTES_INIT(DEVICE_ATTRIBUTE_MAX);
     const char *number;
     *out = 0;
-    if (!device_ublk_number(device, &number) && device_attribute(device, "diskseq", &text))
+    if (!device_ublk_number(device, &number, NULL) && device_attribute(device, "diskseq", &text))
         snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
 }
 
@@ -218,7 +217,7 @@ int device_ublk_fail(const char *socket, const char *device, uint64_t wait_ms)
     const char *number;
     CLEANUP_FD int fd = -1;
     const struct export_check check = {.socket = socket};
-    int rc = device_ublk_number(device, &number);
+    int rc = device_ublk_number(device, &number, NULL);
     while (!rc && fd < 0) {
         rc = listen_connect_unix(socket, CONNECT_S, &fd);
         if (rc && clock_now_ms() < deadline) {
@@ -243,9 +242,7 @@ int device_ublk_await_removal(const char *device)
     const uint64_t deadline = clock_now_ms() + REMOVING_MS;
     const char *name;
     uint64_t number;
-    int rc = device_ublk_number(device, &name);
-    if (!rc)
-        rc = text_parse_uint(device, name, 0, NUMBER_MAX - 1, &number);
+    int rc = device_ublk_number(device, &name, &number);
     CLEANUP_FD int control = rc ? -1 : open(CONTROL, O_RDWR | O_CLOEXEC);
     while (control >= 0 && is_being_removed(control, number)) {
         if (clock_now_ms() >= deadline)
@@ -263,7 +260,7 @@ int device_ublk_remove(const char *device, const char *mark)
     char now[DEVICE_MARK_MAX];
     const char *number;
     CLEANUP_FREE char *program = NULL;
-    int rc = device_ublk_number(device, &number);
+    int rc = device_ublk_number(device, &number, NULL);
     if (!rc) /* a further one would only wait for it */
         rc = device_ublk_await_removal(device);
     if (rc)

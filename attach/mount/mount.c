@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/attach_internal.h"
@@ -92,8 +91,10 @@ static bool may_have(const struct mount_state *s, const char *name)
     CLEANUP_JSON json_t *root = NULL;
     json_t *export;
     size_t i;
-    if (!*s->control || control_status(s->control, &root))
-        return !*s->control;
+    if (!*s->control)
+        return true;
+    if (control_status(s->control, &root))
+        return false;
     json_array_foreach(json_object_get(root, "exports"), i, export)
     {
         const char *there = json_string_value(json_object_get(export, "name"));
@@ -103,17 +104,17 @@ static bool may_have(const struct mount_state *s, const char *name)
     return false;
 }
 
-/* At a server that follows the image's tag (server/followed_exports.c), the image's name leads to another one when the
- * tag moves, and reads would wait after the next reconnect. So take the export of that version. */
-static void prefer_version(struct export_check *check, const struct mount_config *c, const struct mount_state *s,
-                           char version[STATE_REF_MAX])
+/* Does the server have that version of the image as an export, as one does that follows the image's tag
+ * (server/followed_exports.c)? There the image's own name leads to another one when the tag moves, and reads would wait
+ * after the next reconnect. */
+static bool has_version(const struct export_check *check, const struct mount_config *c, const struct mount_state *s,
+                        char version[STATE_REF_MAX])
 {
     char hex[DIGEST_HEX_SIZE];
     struct export_check other = *check;
     snprintf(version, STATE_REF_MAX, "%s@sha256:%s", c->export_name, digest_hex(&c->digest, hex));
     other.name = version;
-    if (c->socket && !c->fuse && !c->ublk && may_have(s, version) && !export_check(&other))
-        check->name = version;
+    return c->socket && !c->fuse && !c->ublk && may_have(s, version) && !export_check(&other);
 }
 
 /* Have a server, and check that it serves the right image. *out: the config, with the export's actual name, which may
@@ -125,17 +126,19 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
     *out = *c;
     if (*s->export_name)
         out->export_name = s->export_name;
-    struct export_check check = {.socket = s->socket,
-                                 .control = c->fuse ? s->control : NULL,
-                                 .name = out->export_name,
-                                 .size = c->size,
-                                 .content_root = c->content_root,
-                                 .server = s->server.pid ? &s->server : NULL,
-                                 .cancel = c->cancel};
+    const struct export_check check = {.socket = s->socket,
+                                       .control = c->fuse ? s->control : NULL,
+                                       .name = out->export_name,
+                                       .size = c->size,
+                                       .content_root = c->content_root,
+                                       .server = s->server.pid ? &s->server : NULL,
+                                       .cancel = c->cancel};
     if (rc)
         return rc;
-    prefer_version(&check, c, s, version);
-    out->export_name = check.name;
+    if (has_version(&check, c, s, version)) {
+        out->export_name = version;
+        return 0;
+    }
     if (c->ublk) /* the export is checked at the attach */
         rc = export_check_wait(&check, *s->control ? s->control : s->socket);
     else
@@ -148,9 +151,7 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
 bool mount_erofs_fits(void)
 {
     struct utsname kernel;
-    unsigned major = 0, minor = 0;
-    return sysconf(_SC_PAGESIZE) == 4096 || uname(&kernel) || sscanf(kernel.release, "%u.%u", &major, &minor) != 2 ||
-           major > 6 || (major == 6 && minor >= 4);
+    return sysconf(_SC_PAGESIZE) == 4096 || !device_kernel_older(6, 4, &kernel);
 }
 
 /* Mount the device, and let umount(8) know of us. */
@@ -255,10 +256,8 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     int rc = resolve_dir(c->dir, &dir);
     if (!rc)
         rc = mount_check_mount_point(dir);
-    if (!rc && !c->image_file && c->ublk)
-        rc = device_ublk_available();
-    else if (!rc && !c->image_file && !c->fuse)
-        rc = device_nbd_available();
+    if (!rc && !c->image_file && !c->fuse)
+        rc = c->ublk ? device_ublk_available() : device_nbd_available();
     if (rc)
         return rc;
     state_name(dir, out);

@@ -28,6 +28,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "format/image_ref.h"
 #include "net/http.h"
 #include "net/listen.h"
 
@@ -195,7 +196,7 @@ bool mount_server_answers(const struct mount_state *s)
 
 /* ---- joining ---- */
 
-/* Warn when mounts with other options, or by another front, have a server: this mount will not share its cache. */
+/* Warn when mounts with other options, or by another front end, have a server: this mount will not share its cache. */
 static void warn_of_others(const struct mount_state *s)
 {
     DIR *root = opendir(STATE_ROOT);
@@ -206,9 +207,9 @@ static void warn_of_others(const struct mount_state *s)
         if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(dir, s->server_dir))
             p = server_dir_alive(dir);
         if (p.pid) {
-            log_warning("the server of other mounts (process %d) has other options, or another front: this mount has a "
-                        "server of "
-                        "its own, and shares no cache with them; give the same options to share",
+            log_warning("the server of other mounts (process %d) has other options, or another front end (nbd, ublk, "
+                        "fuse): this mount has a server of its own, and shares no cache with them; give the same "
+                        "options to share",
                         (int)p.pid);
             break;
         }
@@ -332,15 +333,6 @@ static void name_own(const struct mount_config *c, const char *hex, struct mount
              c->fenced ? "-warmed" : "", quota, c->unwarmed ? "-unwarmed" : "");
 }
 
-/* Whether an export is a version of one that follows a tag (server/followed_exports.c) and has the name that the
- * mount's would have. */
-static bool is_followed(const struct mount_config *c, const char *name)
-{
-    static const char version[] = "@sha256:";
-    size_t len = strlen(c->export_name);
-    return !strncmp(name, c->export_name, len) && !strncmp(name + len, version, sizeof version - 1);
-}
-
 /* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
  * digits of the digest when the name is taken; one with a fence, a quota or no warming always has these, and tells
  * which. With keys of the mount's own: a name that no other mount has. */
@@ -363,8 +355,8 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     {
         const char *name = json_string_value(json_object_get(export, "name"));
         const char *digest = json_string_value(json_object_get(export, "digest"));
-        if (name && is_followed(c, name)) { /* the server takes it away when no client is connected */
-            taken = true;
+        if (name && image_ref_is_version(name, c->export_name)) {
+            taken = true; /* the server follows a tag, and removes this when no client is connected */
             continue;
         }
         if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex) &&

@@ -38,8 +38,8 @@ enum server_kind { SERVER_NBD, SERVER_FUSE, SERVER_UBLK };
 /* Find the program. GRANARY_NBD, GRANARY_FUSE and GRANARY_UBLK name it; else it is beside this program, or its bare
  * name. free *out. */
 GR_MUST_CHECK int server_program(enum server_kind kind, char **out);
-/* Return the part of a line of such a program's after its own prefix ("granary: error: "), which would be repeated by
- * whoever quotes it; the whole line when it has none. */
+/* Return what follows the program's own prefix ("granary: error: ") in a line of its log, for a sentence that quotes
+ * it; the whole line when there is no prefix. */
 const char *server_program_sentence(const char *line);
 
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store occupies one */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 static const char *const schemes[] = {"file", "s3", "http", "https", "hdfs", "swebhdfs"};
 static const char *const form = "write STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, for instance "
@@ -204,4 +205,9 @@ int image_ref_parse_store(const char *text, struct image_ref *out)
     if (!rc)
         *out = ref;
     return rc;
+}
+
+bool image_ref_is_version(const char *name, const char *followed)
+{
+    return text_begins_with(name, followed) && text_begins_with(name + strlen(followed), "@sha256:");
 }

@@ -31,6 +31,9 @@ GR_MUST_CHECK int image_ref_parse(const char *text, struct image_ref *out);
 /* Write a reference in full; parsing it gives the same reference again. Returns out. */
 char *image_ref_text(const struct image_ref *ref, char out[IMAGE_REF_MAX]);
 
+/* Whether an export's name is that of a version of an export that follows a tag: FOLLOWED@sha256:... */
+bool image_ref_is_version(const char *name, const char *followed);
+
 /* Return advice on what to write instead of an unknown kind of store ("gs://...") or an S3 address without a bucket, as
  * half a sentence; NULL: there is none. */
 const char *image_ref_advice(const char *url);

@@ -61,8 +61,9 @@ static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
     {OPTION_SWITCH, 0, "direct", NULL, AT(direct),
      "from a file with the whole image, without a server (Linux 6.12 and later); the first mount writes it"},
-    {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk), "ublk, or nothing; no: kernel nbd, else FUSE, also where ublk is there"},
-    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has ublk or nbd"},
+    {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk),
+     "by ublk, or fail; no: by kernel nbd, else FUSE, even if the kernel has ublk"},
+    {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "by FUSE and a loop device, even if the kernel has ublk or nbd"},
     {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
@@ -109,7 +110,7 @@ static void own_keys_release(struct own_keys *k)
 #define CLEANUP_OWN_KEYS CLEANUP(own_keys_release) struct own_keys
 
 /* Mount, print, and stay if asked to. A process that stays with the mount does not keep the keys. */
-static int attach(struct mount_values *v, const struct invocation *inv, struct mount_resolved *image,
+static int attach(struct mount_values *v, const struct invocation *inv, const struct mount_resolved *image,
                   struct own_keys *keys, const string_list *words)
 {
     struct mount_state state;
@@ -207,7 +208,7 @@ static int resolve_and_attach(struct mount_values *v, const struct invocation *i
         rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
     if (!rc)
         rc = resolver_hand(pinner.resolver, &resolved);
-    struct mount_resolved image = {
+    const struct mount_resolved image = {
         .pin = &pin, .manifest = &manifest, .table = &resolved, .keys = keys->keys ? &keys->text : NULL};
     return rc ? rc : attach(v, inv, &image, keys, words);
 }

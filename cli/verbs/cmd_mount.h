@@ -32,6 +32,9 @@ struct mount_values {
     bool unwarmed;                   /* likewise: --warm none */
 };
 
+/* Read the section [mount] of the configuration file. CLI_USAGE, with a sentence. */
+GR_MUST_CHECK int mount_read_config(const struct config *c, struct mount_values *out);
+
 /* Whether any of them was given. */
 bool keep_times_given(const struct keep_times *t);
 
@@ -41,6 +44,9 @@ bool keep_times_given(const struct keep_times *t);
  * first that this machine has; a line of the log says why it is FUSE. Options and settings of kernel nbd ask for that.
  * words: the options of the server that would be started. Errors of what was asked for. */
 GR_MUST_CHECK int mount_choose_method(struct mount_values *v, const string_list *words);
+
+/* Let the file's settings of kernel nbd fill in what the command line does not say, if the mount is by kernel nbd. */
+void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
 
 /* ---- from an image to a mount (mount_make.c) ---- */
 
@@ -67,8 +73,8 @@ GR_MUST_CHECK int mount_print(const struct mount_values *v, const struct mount_s
  * in the background ask that server to write the file, for the next mount. -ENOTSUP, -EINVAL and the like, with
  * --direct: neither is possible here; where only the configuration file asks for it, a line of the log says so, and a
  * server serves the mount. */
-GR_MUST_CHECK int mount_make_direct(struct mount_values *v, struct mount_resolved *image, const string_list *words,
-                                    const char *dir, struct mount_state *out);
+GR_MUST_CHECK int mount_make_direct(struct mount_values *v, const struct mount_resolved *image,
+                                    const string_list *words, const char *dir, struct mount_state *out);
 
 /* ---- --follow (mount_follow.c) ---- */
 

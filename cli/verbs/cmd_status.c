@@ -414,16 +414,20 @@ static void show_direct(const struct mount_state *s, json_t *json)
     putchar('\n');
 }
 
+/* The mounts of files that were shown. */
+struct direct_shown {
+    json_t *json; /* NULL: they are printed */
+    bool any;
+};
+
 static int visit_direct(void *arg, const struct mount_state *s)
 {
-    if (mount_is_direct(s))
-        show_direct(s, arg);
+    struct direct_shown *d = arg;
+    if (!mount_is_direct(s))
+        return 0;
+    show_direct(s, d->json);
+    d->any = true;
     return 0;
-}
-
-static int find_direct(void *arg, const struct mount_state *s)
-{
-    return mount_is_direct(s);
 }
 
 /* Nothing can be out of order between a file and its readers that the kernel would not tell these. */
@@ -445,13 +449,12 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
         int health = show_or_complain(&n->found.items[i], NULL, v, all);
         worst = GR_MAX(worst, health);
     }
-    json_t *direct = v->json ? json_array() : NULL;
-    bool some = mount_each(find_direct, NULL) > 0;
-    (void)!mount_each(visit_direct, direct);
-    int rc = all ? print_json(json_pack("{s:o,s:o}", "servers", all, "direct", direct)) : 0;
+    struct direct_shown direct = {.json = v->json ? json_array() : NULL};
+    (void)!mount_each(visit_direct, &direct);
+    int rc = all ? print_json(json_pack("{s:o,s:o}", "servers", all, "direct", direct.json)) : 0;
     if (rc)
         return rc;
-    if (!n->found.len && !some)
+    if (!n->found.len && !direct.any)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",

@@ -12,7 +12,6 @@ bool keep_times_given(const struct keep_times *t)
     return t->timeout_s != UINT64_MAX || t->dead_s != UINT64_MAX;
 }
 
-/* Settings of kernel nbd hold for it alone: other mounts go without. */
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file)
 {
     if (v->ublk == SWITCH_YES || v->fuse == SWITCH_YES)
@@ -34,7 +33,7 @@ static const char *needs_nbd(const struct mount_values *v)
                                          : NULL;
 }
 
-/* Return the front of the server that this mount is to share or join; NULL: none is there. */
+/* Return the method ("nbd", "ublk", "fuse") of the server that this mount is to share or join; NULL: none is there. */
 static const char *method_there(const struct mount_values *v, const string_list *words)
 {
     const struct mount_config config = {.server_options = (const char *const *)words->items,

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -25,11 +24,9 @@
 static int check_possible(const struct mount_values *v, const struct manifest *m)
 {
     struct utsname kernel;
-    unsigned major, minor;
     if (m->fs != MANIFEST_EROFS)
         return error_set(-EINVAL, "--direct is for erofs, and this image is ext4: leave it out");
-    if (!uname(&kernel) && sscanf(kernel.release, "%u.%u", &major, &minor) == 2 &&
-        (major < 6 || (major == 6 && minor < 12)))
+    if (device_kernel_older(6, 12, &kernel))
         return error_set(-ENOTSUP, "--direct needs Linux 6.12, and this is %s: leave it out", kernel.release);
     if (server_options_no_cache(&v->server))
         return error_set(-EINVAL, "--direct needs a cache on disk, which has the whole image beside it; give --cache "
@@ -87,14 +84,19 @@ static int start_filling(const struct mount_state *s)
     return rc ? rc : process_spawn(&spec, &pid);
 }
 
+static int mount_by_server(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
+                           const char *dir, struct mount_state *out)
+{
+    int rc = mount_choose_method(v, words);
+    return rc ? rc : mount_make(v, image, words, dir, out);
+}
+
 /* Mount by a server, and begin with the file. */
 static int mount_and_fill(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
                           const char *dir, struct mount_state *out)
 {
     char size[TEXT_SIZE_MAX];
-    int rc = mount_choose_method(v, words);
-    if (!rc)
-        rc = mount_make(v, image, words, dir, out);
+    int rc = mount_by_server(v, image, words, dir, out);
     if (rc)
         return rc;
     if (!*out->control || start_filling(out)) {
@@ -118,17 +120,11 @@ static bool is_files_fault(int rc)
     return false;
 }
 
-static int mount_instead(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
-                         const char *dir, struct mount_state *out)
-{
-    int rc = mount_choose_method(v, words);
-    return rc ? rc : mount_make(v, image, words, dir, out);
-}
-
 /* fd is open until the file is mounted: so long it is not removed. */
-int mount_make_direct(struct mount_values *v, struct mount_resolved *image, const string_list *words, const char *dir,
-                      struct mount_state *out)
+int mount_make_direct(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
+                      const char *dir, struct mount_state *out)
 {
+    struct mount_resolved direct = *image;
     char path[PATH_MAX];
     CLEANUP_FD int fd = -1;
     int rc = check_possible(v, image->manifest);
@@ -136,14 +132,13 @@ int mount_make_direct(struct mount_values *v, struct mount_resolved *image, cons
         rc = find_file(v, image->manifest, path, &fd);
         if (rc == -ENOENT)
             return mount_and_fill(v, image, words, dir, out);
-        image->file = path;
+        direct.file = path;
         if (!rc)
-            rc = mount_make(v, image, words, dir, out);
-        image->file = NULL;
+            rc = mount_make(v, &direct, words, dir, out);
         if (is_files_fault(rc)) {
             log_warning("%s; 'granary cache resident DIR --check' looks for damage; mounting by a server",
                         error_text());
-            return mount_instead(v, image, words, dir, out);
+            return mount_by_server(v, image, words, dir, out);
         }
         if (!rc || (rc != -ENOTSUP && rc != -ENODEV))
             return rc;
@@ -151,5 +146,5 @@ int mount_make_direct(struct mount_values *v, struct mount_resolved *image, cons
     if (v->direct_must)
         return rc;
     log_info("%s: mounting by a server", error_text());
-    return mount_instead(v, image, words, dir, out);
+    return mount_by_server(v, image, words, dir, out);
 }

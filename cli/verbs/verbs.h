@@ -22,11 +22,6 @@ extern const struct verb verb_cache_fsck, verb_cache_resident, verb_cache_simula
  * a sentence. */
 extern const struct option_row mount_config_rows[];
 GR_MUST_CHECK int mount_check_config(const struct config *c);
-/* The values of the verb (verb_mount.values_size bytes). Read that section into them: CLI_USAGE, with a sentence. Then
- * let its settings of kernel nbd fill in what the command line does not say, unless the mount is by FUSE. */
-struct mount_values;
-GR_MUST_CHECK int mount_read_config(const struct config *c, struct mount_values *out);
-void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
 
 /* Check that root runs the verb; -EPERM names the remedy, before anything else fails: mount(2) and nbd need
  * CAP_SYS_ADMIN. */

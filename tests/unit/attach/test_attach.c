@@ -458,7 +458,7 @@ static void test_deadline_call__answers_or_is_given_up(void **state)
     assert_int_equal(deadline_call(wait_for_ever, NULL, 10), -ETIMEDOUT);
 }
 
-/* Who reads our output to its end would wait for a child that the kernel keeps, too. */
+/* A process that reads our output to its end would wait for a child that the kernel keeps, too. */
 static void test_deadline_call__what_does_it_has_nothing_of_ours(void **state)
 {
     int ends[2], output = dup(STDOUT_FILENO);

@@ -1,4 +1,4 @@
-/* Who asks for an upgrade is not waited for: the supervisor has other things to do. */
+/* The supervisor does not wait for the client that asks for an upgrade: the supervisor has other things to do. */
 #include "unit/cmocka_all.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/io.h"
-#include "cli/verbs/verbs.h"
+#include "cli/verbs/cmd_mount.h"
 #include "unit/scratch.h"
 
 /* Return a value by its option's name. */

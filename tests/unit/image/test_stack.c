@@ -340,7 +340,8 @@ static void test_stack__what_cannot_be_followed_is_refused(void **state)
     config.followed = twice;
     config.images = twice; /* an image that is served besides has the name, too */
     config.image_count = config.followed_count = 1;
-    assert_true(stack_open(&config, &s) < 0);
+    assert_int_equal(stack_open(&config, &s), -EEXIST);
+    assert_non_null(strstr(error_text(), "follows a tag"));
     assert_null(s);
     world_release(&w);
 }

@@ -343,7 +343,7 @@ static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void *
     close(fd);
     assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &first), 0);
 
-    /* Who takes the path over keeps it when the old server ends. */
+    /* A server that takes the path over keeps it when the old server ends. */
     assert_int_equal(unlink(w.path), 0);
     assert_int_equal(control_open(w.path, w.stack, NULL, NULL, &second), 0);
     control_close(first);
