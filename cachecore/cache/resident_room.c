@@ -79,7 +79,7 @@ static int wait_for_slabs(struct cache *c, unsigned dir, const volatile int *can
 int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                          const char **out_dir)
 {
-    unsigned dir;
+    unsigned dir = 0;
     uint64_t left = 0, none = 0;
     int rc = choose(c, id->size, &dir);
     if (rc)
