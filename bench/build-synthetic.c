@@ -1,6 +1,6 @@
 /* Peak memory, temporary space, time and CPU of a build of very many files: a source that makes up its listing, so that
  * no such tree need exist. Names and versions look like those of a bucket; they come in no order at all; one file in a
- * thousand has 1,000 bytes, the others none (a body costs the same memory whatever their number).
+ * thousand has 1,000 bytes, the others none (file data costs the same memory, whatever the number of files).
  *
  * build-synthetic FILES STORE TMPDIR
  */
@@ -49,14 +49,14 @@ static int build_synthetic_list(struct source *s, source_visit *visit, void *arg
     return rc;
 }
 
-static int read_body(struct source *s, const struct source_read *r)
+static int read_data(struct source *s, const struct source_read *r)
 {
     for (uint64_t i = 0; i < r->len; i++)
         r->dst[i] = (uint8_t)(r->path[r->path_len - 5 - i % 9] + i * r->offset);
     return 0;
 }
 
-static const struct source_ops ops = {.list = build_synthetic_list, .read = read_body};
+static const struct source_ops ops = {.list = build_synthetic_list, .read = read_data};
 
 /* ------------------------------------------------------------------ what it takes */
 
@@ -155,9 +155,8 @@ int main(int argc, char **argv)
     }
     watch.over = true;
     pthread_join(watcher, NULL);
-    printf("%llu files: %.1f s, %.1f s of CPU, memory at most %.0f MiB, temporary files at most %.0f MiB (%.0f bytes a "
-           "file), "
-           "uploaded %.0f MiB\n",
+    printf("%llu files: %.1f s, %.1f s of CPU, memory at most %.0f MiB, temporary files at most %.0f MiB "
+           "(%.0f bytes a file), uploaded %.0f MiB\n",
            (unsigned long long)s.files, result.seconds, cpu_seconds(), status_mib("VmHWM:"), watch.temporary,
            watch.temporary * 1048576 / (double)s.files, (double)result.bytes_uploaded / 1048576);
     store_close(store);

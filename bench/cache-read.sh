@@ -73,15 +73,6 @@ for name in $contenders; do
     esac
 done
 
-# Clock ticks a server has used.
-ticks() {
-    local stat
-    stat=$(cat "/proc/${SERVER[$1]}/stat")
-    # shellcheck disable=SC2086
-    set -- ${stat##*) }
-    echo $((${12} + ${13}))
-}
-
 # turn ROUND CONTENDER SIZE DEPTH CONNECTIONS: one line in $W/results
 turn() {
     local name=$2 before=0 after=0 engine
@@ -90,12 +81,12 @@ turn() {
     else
         engine=(--ioengine=nbd "--uri=$(uri "$name")")
         [ "$name" != file ] || cat "$W/image" >/dev/null # other programs may have pushed it out
-        before=$(ticks "$name")
+        before=$(ticks "${SERVER[$name]}")
     fi
     "${PREFIX[@]}" fio --name=x "${engine[@]}" --rw=randread "--bs=$3" "--iodepth=$4" "--numjobs=$5" --group_reporting --time_based \
         "--runtime=$each" --norandommap --randrepeat=0 --output-format=json >"$W/fio.json" 2>"$W/fio.err" ||
         { cat "$W/fio.err" >&2; exit 1; }
-    [ "$name" = raw ] || after=$(ticks "$name")
+    [ "$name" = raw ] || after=$(ticks "${SERVER[$name]}")
     python3 "$BENCH/cache_read.py" line "$W/fio.json" $((after - before)) "$@" >>"$W/results"
 }
 

@@ -42,22 +42,6 @@ mount_it
 sync
 "$GRANARY" umount "$W/mnt"
 
-# ticks PID...: clock ticks of CPU they have used
-ticks() {
-    local pid sum=0 # of none: 0
-    for pid in "$@"; do sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
-    echo $sum
-}
-
-mount_loop() { # FILE
-    local loop
-    loop=$(losetup -r --direct-io=on -f --show "$1")
-    echo 4096 >"/sys/block/${loop#/dev/}/queue/read_ahead_kb"
-    echo 1024 >"/sys/block/${loop#/dev/}/queue/max_sectors_kb"
-    mount -t erofs -o ro,nodev,nosuid "$loop" "$W/mnt"
-    losetup -d "$loop"
-}
-
 mount_nbdfuse() { # NBDKIT-ARGUMENT...
     background "${PREFIX[@]}" nbdkit -f -r -t 4 --unix "$W/sock" "$@"
     SERVERS=("$BACKGROUND_PID")
@@ -65,7 +49,7 @@ mount_nbdfuse() { # NBDKIT-ARGUMENT...
     background "${PREFIX[@]}" nbdfuse -r -C 64 "$W/front/image" --unix "$W/sock"
     SERVERS+=("$BACKGROUND_PID")
     wait_for 20 test -s "$W/front/image"
-    mount_loop "$W/front/image"
+    mount_image "$W/front/image"
 }
 
 start() {
@@ -82,7 +66,7 @@ start() {
             ;;
         nbdfuse) mount_nbdfuse "$PLUGIN" "image=$image" "cache=$CACHE" "${options[@]}" ;;
         file) mount_nbdfuse file "$W/image" ;;
-        loop) mount_loop "$W/image" ;;
+        loop) mount_image "$W/image" ;;
         *) echo "fronts.sh: no contender '$1'" >&2; exit 1 ;;
     esac
 }

@@ -9,19 +9,26 @@ image=file://$W/store/joined
 
 extra_cleanup() { ! mountpoint -q "$W/mnt" || "$GRANARY" umount "$W/mnt"; }
 
+# step NAME MEASURE COMMAND...: what MEASURE prints of the command; a failure ends the run
+step() {
+    local took
+    took=$("${@:2}")
+    echo "$1: $took"
+}
+
 mkdir "$W/tmp" "$W/mnt"
 "${PREFIX[@]}" "$GRANARY_BUILD/bench/build-synthetic" "$files" "$W/store" "$W/tmp"
 at=()
 for part in $(seq 0 $((parts - 1))); do at+=(--at "part-$part=file://$W/store/synthetic"); done
-echo "join: $(used "${PREFIX[@]}" "$GRANARY" join "${at[@]}" --tmpdir "$W/tmp" "$image" --quiet)"
+step join used "${PREFIX[@]}" "$GRANARY" join "${at[@]}" --tmpdir "$W/tmp" "$image" --quiet
 du -sm "$W/store"
-echo "verify: $(used "${PREFIX[@]}" "$GRANARY" verify "$image" --quiet)"
+step verify used "${PREFIX[@]}" "$GRANARY" verify "$image" --quiet
 dir=part-$((parts - 1))/train/class-000000
-echo "ls of one directory: $(used "${PREFIX[@]}" "$GRANARY" ls "$image" "$dir")"
-echo "mount: $(seconds "${PREFIX[@]}" "$GRANARY" mount --fuse --cache "$W/cache:4G" "$image" "$W/mnt") s"
-echo "warm: $(used "${PREFIX[@]}" "$GRANARY" warm --path "/$dir/*" "$W/mnt" --quiet)"
+step "ls of one directory" used "${PREFIX[@]}" "$GRANARY" ls "$image" "$dir"
+step "mount, seconds" seconds "${PREFIX[@]}" "$GRANARY" mount --fuse --cache "$W/cache:4G" "$image" "$W/mnt"
+step warm used "${PREFIX[@]}" "$GRANARY" warm --path "/$dir/*" "$W/mnt" --quiet
 find_one() { [ "$(find "$W/mnt/$1" | wc -l)" -gt 1 ]; }
 for where in "$dir" "part-0/${dir#*/}"; do
     drop_caches
-    echo "find $where: $(seconds find_one "$where") s"
+    step "find $where, seconds" seconds find_one "$where"
 done

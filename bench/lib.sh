@@ -74,6 +74,24 @@ seconds() {
     awk -v a="$start" -v b="$end" 'BEGIN { printf "%.2f\n", b - a }'
 }
 
+# ticks PID...: clock ticks of CPU that these processes have used; one that is gone counts as 0
+ticks() {
+    local pid sum=0
+    for pid in "$@"; do [ ! -e "/proc/$pid/stat" ] || sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
+    echo $sum
+}
+
+# mount_image FILE: on $W/mnt, as granary mounts one: a loop device with direct I/O, its queue set as granary sets it,
+# which goes when its mount goes
+mount_image() {
+    local device
+    device=$(losetup -r --direct-io=on -f --show "$1")
+    echo 4096 >"/sys/block/${device#/dev/}/queue/read_ahead_kb"
+    echo 1024 >"/sys/block/${device#/dev/}/queue/max_sectors_kb"
+    mount -t erofs -o ro,nodev,nosuid "$device" "$W/mnt"
+    losetup -d "$device"
+}
+
 # median NUMBER...
 median() { printf '%s\n' "$@" | sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 

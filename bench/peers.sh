@@ -49,12 +49,6 @@ node_nginx() {
     nginxes+=("$BACKGROUND_PID")
 }
 
-ticks() {
-    local pid sum=0
-    for pid in "$@"; do [ ! -e "/proc/$pid/stat" ] || sum=$((sum + $(sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'))); done
-    echo $sum
-}
-
 # An epoch: every node reads its part of one shuffle; prints the seconds until the last has ended.
 epoch() {
     local n pids=()

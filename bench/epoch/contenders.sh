@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what is set here is used by who sources it
+# shellcheck shell=bash disable=SC2034 # the scripts that source this use what it sets
 # Sourced by epoch.sh and accelerators.sh: the data, and how each contender is started over the data of $SET (files or
 # extra) with a cache of $BUDGET bytes, such that $ROOT can be read; stop_contender takes any of them down.
 #
@@ -73,15 +73,9 @@ contender_pss() {
     { [ ${#files[@]} = 0 ] || cat "${files[@]}" 2>/dev/null || true; } | awk '/^Pss:/ { n += $2 } END { print n + 0 }'
 }
 
-# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it,
-# which goes when its mount goes.
+# The image file $1, mounted.
 mount_image_file() {
-    local device
-    device=$(losetup -r --direct-io=on -f --show "$1")
-    echo 4096 >"/sys/block/${device#/dev/}/queue/read_ahead_kb"
-    echo 1024 >"/sys/block/${device#/dev/}/queue/max_sectors_kb"
-    mount -t erofs -o ro,nodev,nosuid "$device" "$W/mnt"
-    losetup -d "$device"
+    mount_image "$1"
     ROOT=$W/mnt
 }
 

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034 # LARGEST is read by who sources it
-# Sourced by accelerators.sh.
+# shellcheck shell=bash disable=SC2034 # the scripts that source this read LARGEST
+# Sourced by accelerators.sh and tests/flow/accelerators.sh.
 
 # largest ENOUGH MOST: LARGEST becomes the largest number from 1 to MOST for which `ENOUGH NUMBER` succeeds, 0 if there is
 # none, where what holds for a number holds for all below. Numbers are doubled until it fails, then the interval is

@@ -1,7 +1,6 @@
 /* What the modes of the reader share. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,12 +17,9 @@ double now_ms(void);
 /* Seconds of CPU of the children that have ended. */
 double children_cpu(void);
 
-/* Reads the file below `dir` to its end, through `block` of BLOCK bytes, and sets its size and its sum, for which every
- * byte is looked at. Returns 0 or a negative errno. */
-int read_file(int dir, struct file *file, unsigned char *block);
-
-/* The same, whether it was what the list says: counts in `errors` if not, and says so the first times. */
-bool read_and_compare(int dir, const struct file *file, unsigned char *block, size_t *errors);
+/* Reads the file below `dir` to its end, through `block` of BLOCK bytes, and compares its size and the sum of its bytes
+ * with the list's. Counts a difference or a failure in `errors`, and prints the first ones. */
+void read_and_compare(int dir, const struct file *file, unsigned char *block, size_t *errors);
 
 /* feed LIST DIR READERS ORDER ACCELERATORS BATCH STEP_MS SECONDS [FILE_MS]: arguments from ACCELERATORS on in `argv`.
  * The files are shuffled already. Prints one JSON object; returns the exit status. */

@@ -21,7 +21,7 @@ for most in 1 2 7 50; do
     done
 done
 
-echo "-- four readers of 10 ms a file feed ten accelerators that take 40 files/s each, and eleven to 85 %"
+echo "-- four readers of 10 ms a file feed ten accelerators that take 40 files/s each, eleven to 91 % and twelve to 83 %"
 python3 "$GRANARY_SOURCE/bench/data.py" "$W/data" 400 10 1 2500 100
 "$reader" make "$W/data/set" >"$W/list"
 feed() { "$reader" feed "$W/list" "$W/data/set" 4 1 "$1" 2 50 "${2:-0.5}" 10 >"$W/out" || fail "feed $1: $(cat "$W/out")"; }

@@ -7,12 +7,9 @@ import hashlib, socket, struct, sys
 
 
 def take(s, n):
-    data = b""
-    while len(data) < n:
-        part = s.recv(n - len(data))
-        if not part:
-            raise EOFError
-        data += part
+    data = s.recv(n, socket.MSG_WAITALL)
+    if len(data) < n:
+        raise EOFError
     return data
 
 

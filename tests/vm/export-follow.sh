@@ -65,7 +65,7 @@ kill_child
 another_child
 end_readers "the name leads elsewhere, the front end was killed"
 until_true 'grep "new connections after" /keep.log'
-! grep REFUSED /keep.log
+grep REFUSED /keep.log && { echo "the version's own name was refused"; exit 1; }
 umount /mnt/data
 nbd-client -d $device
 wait $keeper
@@ -80,7 +80,8 @@ kill -9 $server
 until_true '! pidof granary-nbd'
 follow
 end_readers "the name leads elsewhere, the server was killed and started again"
-! grep REFUSED /run/granary/*/keep.log
+cat /run/granary/*/keep.log >/mount-keep.log
+grep REFUSED /mount-keep.log && { echo "the mount's version was refused"; exit 1; }
 granary umount /mnt/data
 kill $server
 wait $server
