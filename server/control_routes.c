@@ -223,7 +223,7 @@ static int answer_followed(struct request *r, const struct route *route)
     const char *dir = NULL, *versions = NULL, *switches = NULL, *behind = NULL;
     const struct parameter known[] = {
         {"dir", &dir}, {"versions", &versions}, {"switches", &switches}, {"behind", &behind}};
-    union report report;
+    union report report = {0};
     bool put = !strcmp(route->method, MHD_HTTP_METHOD_PUT);
     int rc = take_parameters(r->connection, known, put ? GR_ARRAY_SIZE(known) : 1);
     if (!rc && (!dir || *dir != '/' || strlen(dir) >= PATH_MAX))

@@ -243,14 +243,36 @@ static int add_keeper(void *arg, const char *device, const union report *report,
     return json_array_append_new(arg, keeper) ? -ENOMEM : 0;
 }
 
-static json_t *keepers_json(struct reports *reports)
+/* Describe a directory or an export that follows a tag. */
+static int add_following(void *arg, const char *name, const union report *report, uint64_t age_s)
 {
-    json_t *keepers = json_array();
-    if (reports_each(reports, REPORT_KEPT, clock_now_ms(), add_keeper, keepers)) {
-        json_decref(keepers);
+    const struct followed_report *f = &report->followed;
+    json_t *following = json_object();
+    const struct control_sum sums[] = {{"versions", f->versions},
+                                       {"switches", f->switches},
+                                       {"behind_s", f->behind_s ? f->behind_s + age_s : 0},
+                                       {"report_age_s", age_s}};
+    json_object_set_new(following, "name", json_lossy(name));
+    control_json_add(following, sums, GR_ARRAY_SIZE(sums));
+    if (*f->image) {
+        json_object_set_new(following, "image", json_lossy(f->image));
+        json_object_set_new(following, "digest",
+                            digest_is_zero(&f->shown) ? json_null() : control_json_digest(&f->shown));
+    }
+    if (*f->reason)
+        json_object_set_new(following, "reason", json_lossy(f->reason));
+    return json_array_append_new(arg, following) ? -ENOMEM : 0;
+}
+
+/* Describe what others report, by a function that appends to an array. */
+static json_t *reports_json(struct reports *reports, enum report_kind kind, reports_visit *add)
+{
+    json_t *rows = json_array();
+    if (reports_each(reports, kind, clock_now_ms(), add, rows)) {
+        json_decref(rows);
         return NULL;
     }
-    return keepers;
+    return rows;
 }
 
 /* The counters' object, and the totals that are computed from the same rows. */
@@ -318,7 +340,8 @@ json_t *status_json(const struct status_view *view)
     json_object_set_new(root, "cache_directories", directories_json(view->stack));
     json_object_set_new(root, "stores", stores_json(view->stack));
     add_l2(root, view->stack);
-    json_object_set_new(root, "keepers", keepers_json(view->reports));
+    json_object_set_new(root, "keepers", reports_json(view->reports, REPORT_KEPT, add_keeper));
+    json_object_set_new(root, "following", reports_json(view->reports, REPORT_FOLLOWED, add_following));
     enum server_health health = server_health(view->stack, view->added, why);
     json_object_set_new(root, "health", json_string(server_health_word(health)));
     if (health)

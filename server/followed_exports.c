@@ -179,17 +179,20 @@ static int have_version(struct followed_exports *f, const struct followed *w, st
     return rc;
 }
 
-/* ---- the metrics ---- */
+/* ---- metrics and status ---- */
 
-/* Have the metrics show it. */
+/* Have them show it. */
 static void report(struct followed_exports *f, const struct followed *w)
 {
     uint64_t now = clock_now_ms();
-    const union report r = {.followed = {.versions = count_versions(f, w),
-                                         .switches = w->switches,
-                                         .behind_s = w->behind_ms ? 1 + (now - w->behind_ms) / 1000 : 0}};
+    union report r = {.followed = {.versions = count_versions(f, w),
+                                   .switches = w->switches,
+                                   .behind_s = w->behind_ms ? 1 + (now - w->behind_ms) / 1000 : 0,
+                                   .shown = w->shown}};
+    snprintf(r.followed.image, sizeof r.followed.image, "%s", w->image->ref);
+    snprintf(r.followed.reason, sizeof r.followed.reason, "%s", w->reason);
     if (reports_put(f->reports, REPORT_FOLLOWED, w->name, &r, now))
-        log_debug("%s is not in the metrics: %s", w->name, error_text());
+        log_debug("%s is neither in the metrics nor in the status: %s", w->name, error_text());
 }
 
 /* The same for all, if it is time: pauses and fetches may be long, and a report that grows old means that nobody

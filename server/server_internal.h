@@ -16,6 +16,9 @@
 #define GRANARY_SERVER_SERVER_INTERNAL_H
 
 #include "base/bytes.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "format/image_ref.h"
 #include "stack.h"
 
 /* ---- warming at the start: start_warm.c ---- */
@@ -100,12 +103,15 @@ struct reports;
 enum report_kind { REPORT_FOLLOWED, REPORT_KEPT, REPORT_KINDS };
 
 /* By its follower, of a directory, which is the report's name; or of a followed image (followed_exports.c), by its
- * export's name.
+ * export's name. The sentences are of exports alone: a directory has its own in a state file.
  */
 struct followed_report {
-    uint64_t versions; /* that are alive */
-    uint64_t switches; /* since the directory was made */
-    uint64_t behind_s; /* seconds for which the directory has not shown what its tag names; 0: it does */
+    uint64_t versions;           /* that are alive */
+    uint64_t switches;           /* since the directory was made */
+    uint64_t behind_s;           /* seconds for which the directory has not shown what its tag names; 0: it does */
+    struct digest shown;         /* zero: nothing yet */
+    char image[IMAGE_REF_MAX];   /* by tag; "": a directory */
+    char reason[ERROR_TEXT_MAX]; /* why the tag's version is not shown; "": it is, or it is being fetched */
 };
 
 /* By its reconnect daemon, of a device. */

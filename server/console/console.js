@@ -221,6 +221,15 @@ function keeperPart(k) {
   return { key: k.device, title: k.device, state: bad ? `missing for ${span(k.report_age_s)}` : "kept", why: how + failure, bad };
 }
 
+/** @param {import("./model.js").Following} f @returns {Part} */
+function followingPart(f) {
+  const silent = f.report_age_s >= 90;
+  const state = silent ? `no report for ${span(f.report_age_s)}` : f.behind_s ? `behind for ${span(f.behind_s)}` : "up to date";
+  const of = f.image ? ` of ${f.image}` : "";
+  const reason = silent ? ", the follower has ended: mount once more" : f.reason ? `. Stays as it is: ${brief(f.reason)}` : "";
+  return { key: f.name, title: f.name, state, bad: silent || !!f.reason, why: `${f.versions} versions${of}, ${f.switches} changes${reason}` };
+}
+
 /** @param {import("./model.js").SlowRead} r @returns {Part} */
 function slowPart(r) {
   const when = `${span(Math.round(r.ago_ms / 1000))} ago`;
@@ -228,19 +237,25 @@ function slowPart(r) {
     state: `${r.failed ? "failed after " : ""}${text(duration(r.took_us))}, ${when}`, why: slowWords(r) };
 }
 
+/** @param {Part} a @param {Part} b */
+const worstFirst = (a, b) => Number(b.bad) - Number(a.bad) || a.key.localeCompare(b.key);
+
+/** @param {string} id @param {Part[]} parts */
+function showSection(id, parts) {
+  showParts(id, parts);
+  byId(`${id}-s`).hidden = !parts.length;
+}
+
 /** @param {Status} s */
 function showAllParts(s) {
   const waiting = s.waiting_exports.map((e) => ({ key: `waits ${e.name}`, title: e.name, state: "waits for its keys", bad: true,
     why: "Give them again: granary mount --keys." }));
-  const proxies = proxyParts(s);
   showParts("stores", [...waiting, ...s.stores.map(storePart).sort((a, b) => Number(b.bad) - Number(a.bad))]);
   showParts("disks", cacheParts(s));
-  showParts("proxies", proxies);
-  byId("proxies-s").hidden = !proxies.length;
-  showParts("keepers", s.keepers.map(keeperPart).sort((a, b) => Number(b.bad) - Number(a.bad) || a.key.localeCompare(b.key)));
-  byId("keepers-s").hidden = !s.keepers.length;
-  showParts("slow", s.slow_reads.map(slowPart));
-  byId("slow-s").hidden = !s.slow_reads.length;
+  showSection("proxies", proxyParts(s));
+  showSection("keepers", s.keepers.map(keeperPart).sort(worstFirst));
+  showSection("following", s.following.map(followingPart).sort(worstFirst));
+  showSection("slow", s.slow_reads.map(slowPart));
 }
 
 /* ---- asking ---- */

@@ -16,11 +16,14 @@
  * @typedef {{list: string, proxies: number, failing_s?: number, error?: string}} ProxyList
  * @typedef {{device: string, state: string, pid: number, reconnects: number, report_age_s: number, failed_s?: number,
  *   error?: string}} Keeper
+ * @typedef {{name: string, image?: string, versions: number, switches: number, behind_s: number, reason?: string,
+ *   report_age_s: number}} Following
  * @typedef {{offset: number, len: number, ago_ms: number, took_us: number, index_us: number, disk_us: number,
  *   queued_us: number, store_us: number, export?: string, what: string, from: string, failed: boolean}} SlowRead
  * @typedef {{version: string, node: string, uptime_ms: number, fence: string, health: string, health_reason?: string,
  *   exports: Export[], exports_total: number, waiting_exports: {name: string}[], hops: Hop[], stores: Store[],
- *   cache_directories: Disk[], l2: Proxy[], l2_lists: ProxyList[], keepers: Keeper[], slow_reads: SlowRead[],
+ *   cache_directories: Disk[], l2: Proxy[], l2_lists: ProxyList[], keepers: Keeper[], following: Following[],
+ *   slow_reads: SlowRead[],
  *   counters: Record<string, number>, rates?: Rates, saved: {requests: number, bytes: number}, hit_ratio: number, acts: boolean}} Status
  * @typedef {{value: string, unit: string}} Figure
  */

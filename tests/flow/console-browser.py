@@ -121,6 +121,7 @@ HOSTILE = """(() => {
     status.l2 = [{ url: "proxy", state: "down", requests: 1, bytes: 1, failures: 1, wrong: 0 }];
     status.l2_lists = [{ list: "list", proxies: 1, failing_s: 9, error: "no file" }];
     status.keepers = [{ device: "device", state: "missing", pid: 1, reconnects: 1, report_age_s: 95, failed_s: 9, error: "refused" }];
+    status.following = [{ name: "follows", image: "image", digest: null, versions: 1, switches: 1, behind_s: 9, reason: "no room", report_age_s: 95 }];
     status.stores.forEach((store) => { store.error = "no answer"; });
     status.slow_reads = [{ offset: 1, len: 1, ago_ms: 1, took_us: 5, index_us: 1, disk_us: 1, queued_us: 1, store_us: 2, export: "slow",
       what: "file", from: "server", failed: false }];

@@ -96,6 +96,9 @@ copied 2
 fetched=$(($(counter_of "$W/control" store_bytes_total) - before))
 [ "$fetched" -le 2400000 ] || fail "$fetched bytes were fetched for 1,000,000 that changed"
 [ "$(metric switches_total) $(metric behind_seconds) $(metric versions)" = "1 0 2" ] || fail "$(metrics "$W/control" | grep follow)"
+"$GRANARY" status --quick "$W/control" >"$W/status"
+grep -qFx "  export faces  $W/store/faces:daily, ${DIGESTS[2]}" "$W/status" || fail "$(cat "$W/status")"
+grep -qFx "    2 versions, 1 change" "$W/status" || fail "$(cat "$W/status")"
 wait_for 60 grep -qFx "switched faces ${DIGESTS[2]} ${DIGESTS[1]} faces@${DIGESTS[2]}" "$W/hooked"
 nbdinfo --list "$(uri '')" | grep -F 'export="faces":' >"$W/null" || fail "the name is not listed"
 

@@ -125,8 +125,8 @@ static void test_console__the_document_is_that_of_status_and_more(void **state)
     assert_int_equal(image_read(image_at(s.w.stack, 0), got, 0, sizeof got), 0);
     CLEANUP_JSON json_t *root = document(s.port, "");
     static const char *const members[] = {
-        "version",           "node", "uptime_ms", "exports", "exports_total", "stores", "health",
-        "cache_directories", "l2",   "counters",  "hops",    "saved",         "acts",   "keepers"};
+        "version", "node",     "uptime_ms", "exports", "exports_total", "stores",  "health",   "cache_directories",
+        "l2",      "counters", "hops",      "saved",   "acts",          "keepers", "following"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(members); i++)
         if (!json_object_get(root, members[i]))
             fail_msg("no member %s", members[i]);
@@ -162,6 +162,33 @@ static void test_console__a_keeper_that_is_silent_is_missing(void **state)
     assert_string_equal(json_string_value(json_object_get(missing, "state")), "missing");
     assert_true(json_integer_value(json_object_get(missing, "report_age_s")) >= 90);
     assert_null(json_object_get(missing, "error"));
+    console_served_release(&s);
+}
+
+/* A directory says how far behind it is; an export also what it shows, and why. */
+static void test_console__what_follows_a_tag_is_listed(void **state)
+{
+    static const union report dir = {.followed = {.versions = 2, .switches = 5}};
+    static const union report export = {
+        .followed = {.versions = 1, .behind_s = 4, .image = "file:///s/faces:daily", .reason = "no answer \xff"}};
+    static struct console_served s;
+    console_served_init(&s, false, false);
+    uint64_t now_ms = clock_now_ms();
+    assert_int_equal(reports_put(s.reports, REPORT_FOLLOWED, "/data", &dir, now_ms), 0);
+    assert_int_equal(reports_put(s.reports, REPORT_FOLLOWED, "faces", &export, now_ms - 60000), 0);
+    CLEANUP_JSON json_t *root = document(s.port, "");
+    json_t *following = json_object_get(root, "following");
+    json_t *shown = json_array_get(following, 0), *behind = json_array_get(following, 1);
+    assert_string_equal(json_string_value(json_object_get(shown, "name")), "/data");
+    assert_int_equal(json_integer_value(json_object_get(shown, "switches")), 5);
+    assert_int_equal(json_integer_value(json_object_get(shown, "behind_s")), 0);
+    assert_null(json_object_get(shown, "image"));
+    assert_string_equal(json_string_value(json_object_get(behind, "name")), "faces");
+    assert_string_equal(json_string_value(json_object_get(behind, "image")), "file:///s/faces:daily");
+    assert_true(json_is_null(json_object_get(behind, "digest")));
+    assert_true(json_integer_value(json_object_get(behind, "behind_s")) >= 64);
+    assert_true(json_integer_value(json_object_get(behind, "report_age_s")) >= 60);
+    assert_string_equal(json_string_value(json_object_get(behind, "reason")), "no answer \xef\xbf\xbd");
     console_served_release(&s);
 }
 
@@ -487,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_console__a_strip_says_where_chunks_are),
         cmocka_unit_test(test_console__the_document_is_that_of_status_and_more),
         cmocka_unit_test(test_console__a_keeper_that_is_silent_is_missing),
+        cmocka_unit_test(test_console__what_follows_a_tag_is_listed),
         cmocka_unit_test(test_console__what_is_read_has_a_rate),
         cmocka_unit_test(test_console__a_document_is_for_all_of_its_second),
         cmocka_unit_test(test_console__the_page_is_sent_with_its_policy_and_once),
