@@ -13,16 +13,16 @@
 #   warm   after one epoch in which every file was compared; before each trial the page cache is dropped, and names and
 #          sizes are listed
 #
-# A trial takes TRIAL_SECONDS (3), or ends when it has read FILES (8,000: 1.2 GB) once; so no more than FILES / BATCH / 5
-# accelerators can be tried. A number that is not enough is tried twice. CPU of a contender is that of its processes, in
+# A trial takes WARM_SECONDS (3) or COLD_SECONDS (15: what a contender fetches ahead for the rest of the epoch must come
+# to use), or ends when it has read FILES (12,000: 1.8 GB) once; so no more than FILES / BATCH / 5 accelerators can be tried. A number that is not enough is tried twice. CPU of a contender is that of its processes, in
 # the trial with the number found; that of the readers is much of the kernel's in their reads. REPEATS rounds (1), of
 # which medians are taken. Results: a line of JSON a trial in $RESULTS ($BENCH_DIR/accelerators.jsonl; appended to).
 REPEATS=${REPEATS:-1}
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 . "$BENCH/epoch/contenders.sh"
 . "$BENCH/epoch/largest.sh"
-FILES=${FILES:-8000} MEAN=${MEAN:-153600} DEVIATION=${DEVIATION:-51200}
-BATCH=${BATCH:-16} STEP_MS=${STEP_MS:-180} TRIAL_SECONDS=${TRIAL_SECONDS:-3} READERS=${READERS:-8}
+FILES=${FILES:-12000} MEAN=${MEAN:-153600} DEVIATION=${DEVIATION:-51200}
+BATCH=${BATCH:-16} STEP_MS=${STEP_MS:-180} WARM_SECONDS=${WARM_SECONDS:-3} COLD_SECONDS=${COLD_SECONDS:-15} READERS=${READERS:-8}
 BOUND=0.85 LIMIT=300
 MOST=$((FILES / BATCH / 5))
 RESULTS=${RESULTS:-$BENCH_DIR/accelerators.jsonl}
@@ -36,17 +36,18 @@ on_this_disk() { [[ $1 =~ ^(local|loop|nbdkit-file)$ ]]; }
 
 # trial N: whether the utilisation of N accelerators reaches the bound. The last that did is in $W/good
 trial() {
-    local ticks
+    local ticks seconds=$WARM_SECONDS
     [ ! -e "$W/failed" ] || return 1
     if [ "$state" = cold ]; then
         stop_contender
         fresh
         start "$contender"
+        seconds=$COLD_SECONDS
     fi
     drop_caches
     find "$ROOT" -printf '%s\n' >/dev/null
     ticks=$(contender_ticks)
-    timeout -k 10 $LIMIT "${PREFIX[@]}" "$READER" feed "$W/list.$SET" "$ROOT" "$READERS" "$1" "$1" "$BATCH" "$STEP_MS" "$TRIAL_SECONDS" \
+    timeout -k 10 $LIMIT "${PREFIX[@]}" "$READER" feed "$W/list.$SET" "$ROOT" "$READERS" "$1" "$1" "$BATCH" "$STEP_MS" "$seconds" \
         >"$W/trial" || touch "$W/failed"
     ticks=$(($(contender_ticks) - ticks))
     jq -c --arg contender "$contender" --arg state "$state" --argjson run "$RUN" --argjson round "$round" --argjson ticks $ticks \
@@ -82,6 +83,7 @@ turn() {
     fresh
     start "$contender"
     timeout -k 10 $LIMIT "${PREFIX[@]}" "$READER" read "$W/list.$SET" "$ROOT" "$READERS" 1 >&2
+    ! declare -F "complete_$contender" >/dev/null || "complete_$contender"
     search warm
 }
 
@@ -91,7 +93,7 @@ link_up 5 1000
 servers_up
 export AWS_ENDPOINT_URL=$S3
 upload >&2
-extra_cleanup() { stop_contender; }
+extra_cleanup() { stop_contender; remove_cache; }
 : >"$W/log"
 : >"$W/results"
 for ((round = 1; round <= REPEATS; round++)); do

@@ -1,8 +1,9 @@
 #!/bin/bash
 # hundred-million.sh [FILES [PARTS]]: a part of 10,000,000 files that build-synthetic makes up, joined PARTS (10) times
-# into one image, each below a directory of its own; verify, ls of one directory, mount, which warms all metadata, and a
-# warming of one directory; then `find` in that directory and in another, the kernel's caches dropped before each. The
-# join keeps its temporary files in BENCH_DIR: 16 GB for 100,000,000 files.
+# into one image, each below a directory of its own; verify, ls of one directory; a mount that warms nothing, and `find`
+# in a directory of which nothing is cached, and again when it was read before; a mount that warms all metadata, and
+# `find` there. The kernel's caches are dropped before each. For 100,000,000 files, BENCH_DIR needs 20 GB: temporary files
+# of the join, then 9 GiB of metadata in the cache.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-10000000} parts=${2:-10}
 image=file://$W/store/joined
@@ -25,10 +26,21 @@ du -sm "$W/store"
 step verify used "${PREFIX[@]}" "$GRANARY" verify "$image" --quiet
 dir=part-$((parts - 1))/train/class-000000
 step "ls of one directory" used "${PREFIX[@]}" "$GRANARY" ls "$image" "$dir"
-step "mount, seconds" seconds "${PREFIX[@]}" "$GRANARY" mount --fuse --cache "$W/cache:4G" "$image" "$W/mnt"
-step warm used "${PREFIX[@]}" "$GRANARY" warm --path "/$dir/*" "$W/mnt" --quiet
 find_one() { [ "$(find "$W/mnt/$1" | wc -l)" -gt 1 ]; }
-for where in "$dir" "part-0/${dir#*/}"; do
-    drop_caches
-    step "find $where, seconds" seconds find_one "$where"
-done
+# finds WHEN DIR...: the kernel's caches dropped before each
+finds() {
+    local where
+    for where in "${@:2}"; do
+        drop_caches
+        step "find $where, $1, seconds" seconds find_one "$where"
+    done
+}
+mount_it() { "$GRANARY" mount --fuse --cache "$W/cache:12G" "$@" "$image" "$W/mnt"; }
+
+step "mount that warms nothing, seconds" seconds mount_it --warm none
+finds "nothing cached" "$dir" "part-0/${dir#*/}"
+finds "read before" "$dir"
+"$GRANARY" umount "$W/mnt" >&2
+step "mount that warms all metadata, seconds" seconds mount_it
+step "warm of one directory's files" used "${PREFIX[@]}" "$GRANARY" warm --path "/$dir/*" "$W/mnt" --quiet
+finds "all metadata warm" "$dir" "part-1/${dir#*/}"

@@ -131,9 +131,15 @@ stop_contender() {
     rm -rf "$W/sock" "$W/sock.control" "$W/front"
 }
 
+# The files of mount --direct are immutable.
+remove_cache() {
+    chattr -R -f -i "$W/cache" || true # there may be none, and tmpfs has no such attribute
+    rm -rf "$W/cache"
+}
+
 # fresh: nothing in any cache
 fresh() {
-    rm -rf "$W/cache"
+    remove_cache
     mkdir -p "$W/cache" "$W/mnt" "$W/front"
     drop_caches
 }
@@ -160,6 +166,13 @@ start_granary() { mount_granary --fuse "${@/#/--}"; }
 start_granary-nbd() { mount_granary; }
 start_granary-ublk() { mount_granary --ublk; }
 start_granary-direct() { mount_granary --direct; }
+# The first mount is by a server, which writes the image's file; the next is of that file.
+complete_granary-direct() {
+    "$GRANARY" warm -q "$W/mnt" --resident >&2
+    stop_contender
+    start granary-direct
+    [ "$("$GRANARY" status --json "$W/mnt" | jq '.direct | length')" = 1 ] || { note "granary-direct: the mount is not direct"; return 1; }
+}
 lacks_granary-nbd() { modprobe -q nbd || echo "the kernel has no nbd"; }
 lacks_granary-ublk() { modprobe -q ublk_drv || echo "the kernel has no ublk"; }
 lacks_granary-direct() { [[ $("$GRANARY" mount --help) = *" --direct"* ]] || echo "this granary has no mount --direct"; }
