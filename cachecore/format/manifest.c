@@ -26,6 +26,11 @@ const char *manifest_fs_name(enum manifest_fs fs)
     return (unsigned)fs < MANIFEST_FILESYSTEMS ? fs_names[fs] : "unknown";
 }
 
+const char *manifest_linux(const struct manifest *m)
+{
+    return m->fs == MANIFEST_EXT4 ? "4.18" : manifest_erofs_48bit(m) ? "6.15" : "5.4";
+}
+
 /* Return what is wrong with the image's geometry and trees; NULL: nothing. */
 static const char *manifest_problem(const struct manifest *m)
 {

@@ -13,6 +13,10 @@
 
 enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 1 }; /* MANIFEST_MAX: bytes */
 
+/* The largest erofs image, in bytes, whose block numbers have 32 bits; in a larger one they have 48, which takes Linux
+ * 6.15. */
+#define MANIFEST_EROFS_32BIT_MAX (((UINT64_C(1) << 32) - 2) * 4096)
+
 /* The filesystem in the image; manifest_fs_name has the names. */
 enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4, MANIFEST_FILESYSTEMS };
 
@@ -56,6 +60,15 @@ GR_MUST_CHECK int manifest_decode(const void *data, size_t len, struct manifest 
 
 /* Return the filesystem's name as mount(8) knows it: "erofs", "ext4"; "unknown" for any other number. */
 const char *manifest_fs_name(enum manifest_fs fs);
+
+/* Return whether the image is erofs with 48-bit block numbers (docs/reference/format-erofs.md, "Above 16 TiB"). */
+static inline bool manifest_erofs_48bit(const struct manifest *m)
+{
+    return m->fs == MANIFEST_EROFS && m->size > MANIFEST_EROFS_32BIT_MAX;
+}
+
+/* Return the first release of Linux that mounts the image: "5.4". */
+const char *manifest_linux(const struct manifest *m);
 
 /* ---- checkpoints ----
  *

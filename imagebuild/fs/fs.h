@@ -53,7 +53,7 @@ struct fs {
     const struct fs_ops *ops;
     uint64_t data_begin; /* address of the first file's data; a multiple of the chunk size, at least one chunk */
     uint64_t data_max;   /* no file data may end after it */
-    const char *limit;   /* data_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
+    const char *limit;   /* data_max in words: "1 EiB, the limit of erofs with 4096-byte blocks" */
     bool keeps;          /* the parent's data can stay where it is; else build as if there were no parent */
 };
 

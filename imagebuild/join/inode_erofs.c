@@ -14,7 +14,7 @@
 #include "imagebuild/join/join_internal.h"
 #include "imagebuild/tree/nodes.h"
 
-enum { SUPER_SIZE = 128, EXTENDED = 1 };
+enum { EXTENDED = 1 };
 
 int inode_erofs_xattrs(const uint8_t *data, size_t len, struct bytes *out)
 {
@@ -74,18 +74,25 @@ static int take_inode(struct inode_scan *s, uint64_t *address)
     return rc ? rc : inode_scan_note(s, running - UINT32_C(1), &extra);
 }
 
+/* The numbers of blocks have two forms, by the image's size. */
+bool inode_erofs_super_fits(const uint8_t super[EROFS_SUPER_SIZE], const struct manifest *m)
+{
+    const bool wide = manifest_erofs_48bit(m);
+    const uint64_t blocks = le32_get(super + 36) | (wide ? (uint64_t)le16_get(super + 14) << 32 : 0);
+    return le32_get(super) == EROFS_MAGIC && le64_get(super + 16) == inodes_expected(m) &&
+           blocks == m->size / EROFS_BLOCK &&
+           (uint64_t)le32_get(super + 40) * EROFS_BLOCK == (wide ? 0 : m->metadata_offset) &&
+           le32_get(super + 80) == (wide ? EROFS_INCOMPAT_48BIT : 0);
+}
+
 /* Check that the superblock describes the image of the manifest. */
 static int check_super(const struct inode_scan *s)
 {
-    const struct manifest *m = s->config->manifest;
-    uint8_t super[SUPER_SIZE];
+    uint8_t super[EROFS_SUPER_SIZE];
     int rc = image_bytes_read(s->bytes, EROFS_SUPER_OFFSET, sizeof super, super);
-    if (rc)
-        return rc;
-    if (le32_get(super) != EROFS_MAGIC || le64_get(super + 16) != inodes_expected(m) ||
-        (uint64_t)le32_get(super + 40) * EROFS_BLOCK != m->metadata_offset)
-        return inode_scan_damaged("the superblock says something else");
-    return 0;
+    if (!rc && !inode_erofs_super_fits(super, s->config->manifest))
+        rc = inode_scan_damaged("the superblock says something else");
+    return rc;
 }
 
 int inode_erofs_scan(struct inode_scan *s)

@@ -104,6 +104,9 @@ static inline uint64_t inode_scan_rdev(uint32_t rdev)
 GR_MUST_CHECK int inode_erofs_scan(struct inode_scan *s);
 GR_MUST_CHECK int inode_ext4_scan(struct inode_scan *s);
 
+/* Return whether the 128 bytes of an erofs superblock describe the image of the manifest. */
+bool inode_erofs_super_fits(const uint8_t super[128], const struct manifest *m);
+
 /* Append attributes as they lie in an image to *out, as struct source_entry has them; no I/O, any bytes are safe.
  * erofs: what follows an inode. ext4: entries from data + first on, whose values count from data + origin. -EBADMSG;
  * -ENOMEM; -EMSGSIZE. */

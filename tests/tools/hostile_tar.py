@@ -142,7 +142,7 @@ refused = {
     "sparse-short.tar": (sparse_1_0(b"2\n4096\n512\n1000000\n99999\n", 1500000, b"a" * 1024) + good + END,
                          "'sparse' does not have the 1500000 bytes"),
     "sparse-huge.tar": (sparse_gnu([(1 << 62, 512)], (1 << 62) + 512, b"a" * 512) + good + END,
-                        "'sparse': build: the image would pass 16 TiB"),
+                        "'sparse': build: the image would pass 1 EiB"),
     "sparse-no-numbers.tar": (sparse_1_0(b"x\ny\n", 1500000, b"a" * 1024) + good + END, DAMAGED),
     "packed-no-bytes.tgz": (b"", DAMAGED + "it has no bytes"),
     "packed-garbage-behind.tgz": (gzip.compress(good + END) + b"garbage", DAMAGED + "gzip"),

@@ -24,6 +24,17 @@ static inline const uint8_t *super(const struct image *i)
     return i->data + 1024;
 }
 
+/* Has it 48-bit block numbers? */
+static inline bool is_wide(const struct image *i)
+{
+    return le32_get(super(i) + 80) == 0x80;
+}
+
+static inline uint64_t root_nid(const struct image *i)
+{
+    return is_wide(i) ? le64_get(super(i) + 112) : le16_get(super(i) + 14);
+}
+
 static inline uint64_t inode_at(const struct image *i, uint64_t nid)
 {
     uint64_t at = (uint64_t)le32_get(super(i) + 40) * BLOCK + nid * 32;
@@ -41,17 +52,16 @@ static inline uint32_t xattr_size(const uint8_t *inode)
 /* Byte `off` of what an inode holds (directory or symlink in either layout, file in blocks). */
 static inline const uint8_t *inode_data(const struct image *i, uint64_t at, uint64_t off)
 {
-    const uint8_t *inode = i->data + at;
+    const uint8_t *inode = image_at(i, at);
     uint64_t size = le64_get(inode + 8), whole = size - size % BLOCK;
     bool tail_inline = le16_get(inode) >> 1 == 2;
     if (tail_inline && off >= whole) {
         uint64_t tail = at + INODE + xattr_size(inode);
         assert_true(tail / BLOCK == (tail + size % BLOCK - 1) / BLOCK);
-        return i->data + tail + (off - whole);
+        return image_at(i, tail) + (off - whole);
     }
-    uint64_t address = (uint64_t)le32_get(inode + 16) * BLOCK + off;
-    assert_true(address < i->result.image_size);
-    return i->data + address;
+    assert_true(is_wide(i) || le16_get(inode + 6) == 0);
+    return image_at(i, ((uint64_t)le16_get(inode + 6) << 32 | le32_get(inode + 16)) * BLOCK + off);
 }
 
 /* The names of a directory in order, each with its inode number; *count entries, names in one buffer. */
@@ -81,7 +91,7 @@ static inline void read_block(const uint8_t *block, size_t len, struct names *ou
 
 static inline void read_directory(const struct image *i, uint64_t at, struct names *out)
 {
-    uint64_t size = le64_get(i->data + at + 8);
+    uint64_t size = le64_get(image_at(i, at) + 8);
     out->count = 0;
     for (uint64_t off = 0; off < size; off += BLOCK)
         read_block(inode_data(i, at, off), GR_MIN(size - off, (uint64_t)BLOCK), out);
@@ -92,7 +102,7 @@ static inline void read_directory(const struct image *i, uint64_t at, struct nam
 /* Where the inode of a path lies. */
 static inline uint64_t lookup(const struct image *i, const char *path)
 {
-    uint64_t at = inode_at(i, le16_get(super(i) + 14));
+    uint64_t at = inode_at(i, root_nid(i));
     struct names *names = malloc(sizeof *names);
     while (*path) {
         size_t n = strcspn(path, "/"), k = 0;
@@ -129,7 +139,7 @@ static inline void check_by_fsck(const struct image *i)
 
 static inline void check_xattr(const struct image *i, const char *path, const void *value, uint32_t len)
 {
-    const uint8_t *inode = i->data + lookup(i, path), *x = inode + INODE + 12;
+    const uint8_t *inode = image_at(i, lookup(i, path)), *x = inode + INODE + 12;
     assert_int_equal(xattr_size(inode), 12 + GR_ALIGN_UP(4 + 5 + len, 4u));
     assert_int_equal(x[0], 5);
     assert_int_equal(x[1], 1); /* user. */

@@ -10,14 +10,15 @@
 /* ---- the format ---- */
 
 /* The part of the erofs on-disk format that Granary writes: flat data layouts, 4096-byte blocks, extended inodes,
- * inline extended attributes; readable by Linux 5.4 and later. Follows the kernel's fs/erofs/erofs_fs.h.
- * docs/reference/format-erofs.md draws the image.
+ * inline extended attributes; readable by Linux 5.4 and later, above 16 TiB by Linux 6.15 and later. Follows the
+ * kernel's fs/erofs/erofs_fs.h. docs/reference/format-erofs.md draws the image.
  */
 
 enum {
     EROFS_BLOCK = 4096,
     EROFS_BLOCK_BITS = 12,
     EROFS_SUPER_OFFSET = 1024,
+    EROFS_SUPER_SIZE = 128,
     EROFS_NID_UNIT = 32,   /* an inode's number is its offset in the metadata region, in units of this */
     EROFS_NID_ROOT = 1,    /* not 0: C libraries skip directory entries with inode number 0 */
     EROFS_INODE_SIZE = 64, /* of an extended inode */
@@ -27,10 +28,15 @@ enum {
 };
 
 #define EROFS_MAGIC UINT32_C(0xE0F5E1E2)
+/* All bits of a block number: no block. */
 #define EROFS_NO_BLOCK UINT32_MAX
+#define EROFS_NO_BLOCK_48BIT ((UINT64_C(1) << 48) - 1)
 
 /* Compatible features in the superblock: its checksum is valid; an inode's time is its mtime. */
 enum { EROFS_COMPAT_CHECKSUM = 1, EROFS_COMPAT_MTIME = 2 };
+
+/* Incompatible feature: block numbers have 48 bits, and the root's inode number 64. */
+enum { EROFS_INCOMPAT_48BIT = 0x80 };
 
 /* Where an inode's data lies: all in blocks; or whole blocks, with the tail after the inode. */
 enum erofs_data_layout { EROFS_FLAT_PLAIN = 0, EROFS_FLAT_INLINE = 2 };
@@ -69,9 +75,15 @@ struct erofs_walk_ops {
     int (*leave)(void *arg, const struct erofs_inode *dir, const uint8_t *last);
 };
 
-/* Walk all nodes. nids: inode numbers by rank, for the entries in directory blocks; NULL without ops->block. -ENOMEM;
- * -EIO: a bug; errors of the scratch and the callbacks. */
-GR_MUST_CHECK int erofs_walk(const struct nodes *nodes, const uint32_t *nids, const struct erofs_walk_ops *ops,
+/* Inode numbers, for the entries in directory blocks: base + by_rank[rank]. by_rank NULL: none are known yet. */
+struct erofs_nids {
+    uint64_t base;
+    const uint32_t *by_rank;
+};
+
+/* Walk all nodes; nids.by_rank is NULL without ops->block. -ENOMEM; -EIO: a bug; errors of the scratch and the
+ * callbacks. */
+GR_MUST_CHECK int erofs_walk(const struct nodes *nodes, struct erofs_nids nids, const struct erofs_walk_ops *ops,
                              void *arg);
 
 /* Return the bytes that must lie together: inode, attributes, tail. */

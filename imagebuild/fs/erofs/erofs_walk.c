@@ -90,7 +90,7 @@ uint16_t erofs_xattr_count_field(uint32_t size)
 struct erofs_entry {
     const char *name;
     uint32_t len;
-    uint32_t nid;
+    uint64_t nid;
     uint16_t mode; /* the file type is taken from it */
 };
 
@@ -99,7 +99,7 @@ typedef int erofs_dir_write(void *arg, uint64_t number, const uint8_t block[EROF
 
 /* Begin with zeros and the members up to arg; the others are for these functions alone. */
 struct erofs_dir {
-    uint32_t self, up;      /* inode numbers of "." and ".." */
+    uint64_t self, up;      /* inode numbers of "." and ".." */
     erofs_dir_write *write; /* NULL: only count */
     void *arg;
     uint64_t blocks;      /* complete blocks */
@@ -131,7 +131,7 @@ static uint8_t file_type(uint32_t mode)
 }
 
 /* Begin another directory, re-using the memory of the last. */
-static void erofs_dir_begin(struct erofs_dir *d, uint32_t self, uint32_t up, erofs_dir_write *write, void *arg)
+static void erofs_dir_begin(struct erofs_dir *d, uint64_t self, uint64_t up, erofs_dir_write *write, void *arg)
 {
     struct bytes entries = d->entries, names = d->names;
     bytes_clear(&entries);
@@ -243,7 +243,7 @@ struct open_dir {
 };
 
 struct walk {
-    const uint32_t *nids;
+    struct erofs_nids nids;
     const struct erofs_walk_ops *ops;
     void *arg;
     VEC(struct open_dir *) dirs; /* by depth; those from `open` on are kept to reuse their memory */
@@ -268,9 +268,9 @@ static struct open_dir *top(const struct walk *w)
 }
 
 /* Return an inode number; 0 in a walk that forms no blocks. */
-static uint32_t nid_of(const struct walk *w, uint32_t rank)
+static uint64_t nid_of(const struct walk *w, uint32_t rank)
 {
-    return w->nids ? w->nids[rank] : 0;
+    return w->nids.by_rank ? w->nids.base + w->nids.by_rank[rank] : 0;
 }
 
 /* Divide a directory or symbolic link into blocks and a tail. The tail stays after the inode only if inode,
@@ -401,7 +401,7 @@ static int visit(struct walk *w, const struct node *n)
     return w->ops->leaf(w->arg, &inode, n);
 }
 
-int erofs_walk(const struct nodes *nodes, const uint32_t *nids, const struct erofs_walk_ops *ops, void *arg)
+int erofs_walk(const struct nodes *nodes, struct erofs_nids nids, const struct erofs_walk_ops *ops, void *arg)
 {
     struct walk w CLEANUP(walk_release) = {.nids = nids, .ops = ops, .arg = arg, .path = BYTES_INIT(64 << 10)};
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;

@@ -40,9 +40,9 @@
  * block's end.
  */
 
-/* Block numbers have 32 bits. */
-#define EROFS_IMAGE_MAX ((uint64_t)(UINT32_MAX - 1) * EROFS_BLOCK)
-#define EROFS_LIMIT "16 TiB, the limit of erofs with 4096-byte blocks"
+/* Block numbers have 48 bits at most; all bits set is no block. */
+#define EROFS_IMAGE_MAX ((EROFS_NO_BLOCK_48BIT - 1) * EROFS_BLOCK)
+#define EROFS_LIMIT "1 EiB, the limit of erofs with 4096-byte blocks"
 
 /* A sum over all inodes of a pass, to check that two passes agree. */
 struct erofs_tally {
@@ -221,7 +221,7 @@ static int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, cons
     int rc = sorter_new(&order, &sorter);
     struct planner w = {.plan = p, .config = config, .order = sorter};
     if (!rc)
-        rc = erofs_walk(nodes, NULL, &planning, &w);
+        rc = erofs_walk(nodes, (struct erofs_nids){.by_rank = NULL}, &planning, &w);
     return rc ? rc : erofs_plan_place(&w);
 }
 
@@ -242,6 +242,7 @@ struct erofs {
     struct fs fs;
     struct fs_config config;
     uint64_t data_end, metadata; /* address of the region, once the plan is made */
+    bool wide;                   /* 48-bit block numbers, likewise */
     struct erofs_plan plan;
     struct erofs_tally written; /* what the walk wrote, to be compared with plan.tally */
     struct scratch *region;
@@ -254,15 +255,18 @@ struct erofs {
 /* the inode states their size in units of 4 bytes, in 16 bits */
 static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
 
-/* Choose the address of the region. Directories and symbolic links state the addresses of their blocks, so the region
- * stays where the parent has it as long as the data ends before it. Else it moves, with room for the data to grow:
- * holes, which cost nothing but count in the image's size. So it moves, too, where the data has become much less. */
+/* Choose the address of the region, and the size of block numbers: 48 bits only where 32 cannot do. Directories and
+ * symbolic links state the addresses of their blocks, so the region stays where the parent has it as long as the data
+ * ends before it. Else it moves, with room for the data to grow: holes, which cost nothing but count in the image's
+ * size. So it moves, too, where the data has become much less. */
 static int choose_metadata(struct erofs *e)
 {
     const uint64_t size = e->config.chunk_size, parent = e->config.parent_data_end;
-    const uint64_t most = EROFS_IMAGE_MAX - GR_MIN(e->plan.end, EROFS_IMAGE_MAX);
     uint64_t room = GR_ALIGN_UP(e->data_end + e->data_end / 8, size);
     e->metadata = GR_ALIGN_UP(e->data_end, size);
+    e->wide = e->metadata + e->plan.end > MANIFEST_EROFS_32BIT_MAX;
+    const uint64_t max = e->wide ? EROFS_IMAGE_MAX : MANIFEST_EROFS_32BIT_MAX;
+    const uint64_t most = max - GR_MIN(e->plan.end, max);
     if (parent >= e->data_end && parent - e->data_end <= e->data_end / 4 + EROFS_ROOM_CHUNKS * size)
         room = GR_ALIGN_UP(parent, size);
     if (parent && room <= most)
@@ -314,25 +318,29 @@ static uint64_t block_position(const struct erofs *e, uint32_t rank, uint64_t nu
 }
 
 /* Return the field that holds a device number or the first block of the data. */
-static uint32_t inode_union(const struct erofs *e, const struct erofs_inode *i)
+static uint64_t inode_union(const struct erofs *e, const struct erofs_inode *i)
 {
     if (S_ISCHR(i->mode) || S_ISBLK(i->mode))
         return i->rdev;
     if (i->blocks)
-        return (uint32_t)((e->metadata + block_position(e, i->rank, 0)) / EROFS_BLOCK);
-    return S_ISREG(i->mode) && i->size ? (uint32_t)(i->address / EROFS_BLOCK) : EROFS_NO_BLOCK;
+        return (e->metadata + block_position(e, i->rank, 0)) / EROFS_BLOCK;
+    if (S_ISREG(i->mode) && i->size)
+        return i->address / EROFS_BLOCK;
+    return e->wide ? EROFS_NO_BLOCK_48BIT : EROFS_NO_BLOCK;
 }
 
 /* Encode an inode (struct erofs_inode_extended). There is no more than one time, the mtime. */
 static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uint8_t out[EROFS_INODE_SIZE])
 {
-    unsigned layout = i->tail ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN;
+    const unsigned layout = i->tail ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN;
+    const uint64_t block = inode_union(e, i);
     memset(out, 0, EROFS_INODE_SIZE);
     le16_put(out, (uint16_t)(1 | layout << 1)); /* bit 0: extended */
     le16_put(out + 2, erofs_xattr_count_field(i->xattr_size));
     le16_put(out + 4, i->mode);
+    le16_put(out + 6, (uint16_t)(block >> 32)); /* 0 unless wide */
     le64_put(out + 8, i->size);
-    le32_put(out + 16, inode_union(e, i));
+    le32_put(out + 16, (uint32_t)block);
     le32_put(out + 20, (uint32_t)e->written.inodes); /* only for stat with 32-bit inode numbers */
     le32_put(out + 24, i->uid);
     le32_put(out + 28, i->gid);
@@ -476,6 +484,30 @@ static void make_uuid(struct erofs *e, uint8_t out[16])
     out[8] = (out[8] & 0x3f) | 0x80; /* variant of RFC 9562 */
 }
 
+/* Return the inode number that the first bytes of the region would have. The superblock has 32 bits for the region's
+ * block, whatever the size of other block numbers: above that, inodes count from the image's begin. */
+static uint64_t first_nid(const struct erofs *e)
+{
+    return e->wide ? e->metadata / EROFS_NID_UNIT : 0;
+}
+
+/* Put what depends on the size of block numbers into the superblock. The upper bits of the number of blocks lie where
+ * a root's number of 16 bits does. */
+static void put_numbers(const struct erofs *e, uint8_t *sb)
+{
+    const uint64_t blocks = (e->metadata + e->plan.end) / EROFS_BLOCK;
+    const uint32_t root = e->plan.nids[NODE_ROOT];
+    le32_put(sb + 36, (uint32_t)blocks);
+    if (!e->wide) {
+        le16_put(sb + 14, (uint16_t)root);
+        le32_put(sb + 40, (uint32_t)(e->metadata / EROFS_BLOCK));
+        return;
+    }
+    le16_put(sb + 14, (uint16_t)(blocks >> 32));
+    le32_put(sb + 80, EROFS_INCOMPAT_48BIT);
+    le64_put(sb + 112, first_nid(e) + root);
+}
+
 /* Write the superblock (struct erofs_super_block), last, since it holds UUID and counts. */
 static int write_front(struct erofs *e, struct sink *sink)
 {
@@ -483,10 +515,8 @@ static int write_front(struct erofs *e, struct sink *sink)
     le32_put(sb, EROFS_MAGIC);
     le32_put(sb + 8, EROFS_COMPAT_CHECKSUM | EROFS_COMPAT_MTIME);
     sb[12] = EROFS_BLOCK_BITS;
-    le16_put(sb + 14, (uint16_t)e->plan.nids[NODE_ROOT]);
+    put_numbers(e, sb);
     le64_put(sb + 16, e->written.inodes);
-    le32_put(sb + 36, (uint32_t)((e->metadata + e->plan.end) / EROFS_BLOCK));
-    le32_put(sb + 40, (uint32_t)(e->metadata / EROFS_BLOCK));
     make_uuid(e, sb + 48);
     memcpy(sb + 64, "granary", 7);
     /* over the rest of the block from the superblock on, with this field still zero */
@@ -517,7 +547,7 @@ static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_e
     if (!rc)
         rc = choose_metadata(e);
     if (!rc)
-        rc = erofs_walk(nodes, e->plan.nids, &writing, e);
+        rc = erofs_walk(nodes, (struct erofs_nids){first_nid(e), e->plan.nids}, &writing, e);
     if (!rc)
         rc = close_region(e);
     if (!rc)

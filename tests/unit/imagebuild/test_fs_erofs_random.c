@@ -56,14 +56,14 @@ static void add_random(struct image *i, uint64_t *seed)
 /* Does the image have this path with all that is known of it? */
 static void check_item(const struct image *i, const struct item *item)
 {
-    uint64_t at = lookup(i, item->path), size = le64_get(i->data + at + 8);
+    uint64_t at = lookup(i, item->path), size = le64_get(image_at(i, at) + 8);
     const struct node *n = &item->node;
-    assert_int_equal(le16_get(i->data + at + 4), n->mode);
-    assert_int_equal(le32_get(i->data + at + 24), n->uid);
+    assert_int_equal(le16_get(image_at(i, at) + 4), n->mode);
+    assert_int_equal(le32_get(image_at(i, at) + 24), n->uid);
     if (item->xattrs.len)
         check_xattr(i, item->path, item->xattrs.data + 16, (uint32_t)item->xattrs.len - 16);
     else
-        assert_int_equal(xattr_size(i->data + at), 0);
+        assert_int_equal(xattr_size(image_at(i, at)), 0);
     if (S_ISREG(n->mode))
         assert_int_equal(size, n->size);
     for (uint64_t off = 0; S_ISREG(n->mode) && off < size; off++)
@@ -85,32 +85,40 @@ static void check_directory(const struct image *i, const struct item *dir)
         subdirs += n->parent == dir->node.rank && S_ISDIR(n->mode);
     }
     assert_int_equal(names->count, entries);
-    assert_int_equal(le32_get(i->data + at + 44), 2 + subdirs);
+    assert_int_equal(le32_get(image_at(i, at) + 44), 2 + subdirs);
     for (size_t k = 0; k < names->count; k++)
         if (!strcmp(names->items[k].name, "."))
             assert_int_equal(inode_at(i, names->items[k].nid), at);
     free(names);
 }
 
-static struct image random_image(uint64_t seed, unsigned paths, size_t memory)
+/* address: where its data begins; 0: where that of every small image does. */
+static struct image random_image(uint64_t seed, unsigned paths, size_t memory, uint64_t address)
 {
     struct image i = image_begin_with(memory);
+    if (address)
+        image_move(&i, address);
     for (unsigned k = 0; k < paths; k++)
         add_random(&i, &seed);
     image_end(&i);
     return i;
 }
 
+static void check_tree(const struct image *i)
+{
+    for (size_t k = 0; k < i->items.len; k++) {
+        check_item(i, &i->items.items[k]);
+        if (S_ISDIR(i->items.items[k].node.mode))
+            check_directory(i, &i->items.items[k]);
+    }
+}
+
 static void test_fs_erofs_random__trees_with_and_without_memory(void **state)
 {
     for (uint64_t seed = 1; seed <= full_or(12, 6); seed++) {
         unsigned paths = seed % 4 ? 60 : 1200;
-        struct image i = random_image(seed, paths, 0), spilled = random_image(seed, paths, 4096);
-        for (size_t k = 0; k < i.items.len; k++) {
-            check_item(&i, &i.items.items[k]);
-            if (S_ISDIR(i.items.items[k].node.mode))
-                check_directory(&i, &i.items.items[k]);
-        }
+        struct image i = random_image(seed, paths, 0, 0), spilled = random_image(seed, paths, 4096, 0);
+        check_tree(&i);
         check_by_fsck(&i);
         assert_int_equal(i.result.image_size, spilled.result.image_size);
         assert_memory_equal(i.data, spilled.data, i.result.image_size);
@@ -119,10 +127,20 @@ static void test_fs_erofs_random__trees_with_and_without_memory(void **state)
     }
 }
 
+/* Its data begin below the border, its metadata lie above it. */
+static void test_fs_erofs_random__a_tree_around_16_tebibytes(void **state)
+{
+    struct image i = random_image(1, 200, 0, (UINT64_C(16) << 40) - CHUNK);
+    assert_true(is_wide(&i));
+    check_tree(&i);
+    image_free(&i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fs_erofs_random__trees_with_and_without_memory),
+        cmocka_unit_test(test_fs_erofs_random__a_tree_around_16_tebibytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
