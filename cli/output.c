@@ -77,6 +77,12 @@ json_t *print_json_time(int64_t seconds)
     return json_string(text_format_time(seconds, text));
 }
 
+void print_needs(const struct manifest *m)
+{
+    if (manifest_erofs_48bit(m))
+        printf("  %-16s Linux %s or later, since the image has more than 16 TiB\n", "needs", manifest_linux(m));
+}
+
 json_t *print_json_counts(const struct manifest_counts *c)
 {
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),

@@ -23,6 +23,9 @@ void print_text(const char *name);
 /* Whether names printed to this stream need escaping: it is a terminal. */
 bool print_escapes(FILE *to);
 
+/* Print a line of a result that says which Linux the image needs, if others of its filesystem need less. */
+void print_needs(const struct manifest *m);
+
 /* Make JSON values. They are NULL when memory is short, which json_object_set_new and print_json accept. */
 json_t *print_json_digest(const struct digest *d);
 json_t *print_json_time(int64_t seconds);

@@ -148,12 +148,6 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
 
 /* ---- the mount ---- */
 
-bool mount_erofs_fits(void)
-{
-    struct utsname kernel;
-    return sysconf(_SC_PAGESIZE) == 4096 || !device_kernel_older(6, 4, &kernel);
-}
-
 /* Mount the device, and let umount(8) know of us. */
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
@@ -162,12 +156,9 @@ static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
     if (mount(s->device, s->dir, c->fs, flags, NULL)) {
         if (errno == ENODEV)
             return error_set(-ENODEV, "this kernel has no %s module (%s)", c->fs, module_remedy_here(c->fs, remedy));
-        if (errno == EINVAL && !strcmp(c->fs, "erofs") && !mount_erofs_fits())
-            return error_set(-EINVAL,
-                             "this kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4; "
-                             "build with --fs ext4 for this machine",
-                             sysconf(_SC_PAGESIZE));
-        return error_set(-errno, "cannot mount %s on %s: %s", s->device, s->dir, strerror(errno));
+        const int code = errno;
+        int rc = code == EINVAL && !strcmp(c->fs, "erofs") ? mount_erofs_explain(c->size) : 0;
+        return rc ? rc : error_set(-code, "cannot mount %s on %s: %s", s->device, s->dir, strerror(code));
     }
     s->mounted = true;
     utab_add(s->device, s->dir);

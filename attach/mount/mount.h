@@ -48,6 +48,8 @@ GR_MUST_CHECK int mount_check_dir(const char *dir);
 /* Whether this kernel's erofs mounts images: their blocks have 4096 bytes, and before Linux 6.4 it takes only blocks of
  * the size of its pages, which on arm64 may be 16 or 64 KiB. */
 bool mount_erofs_fits(void);
+/* Whether this kernel's erofs also mounts images of more than MANIFEST_EROFS_32BIT_MAX bytes: Linux 6.15 and later. */
+bool mount_erofs_large_fits(void);
 
 /* Return the method ("nbd", "ublk", "fuse") of a server that a mount with this config would share or join, by its
  * server_options, joins and starts_none: two servers cannot have one cache. NULL: there is none. */

@@ -16,9 +16,12 @@ bool mount_is_direct(const struct mount_state *s)
     return *s->image_file;
 }
 
-static int say_failed(const struct mount_state *s, int code)
+static int say_failed(const struct mount_config *c, const struct mount_state *s, int code)
 {
     char remedy[MODULE_REMEDY_MAX];
+    int rc = code == EINVAL ? mount_erofs_explain(c->size) : 0;
+    if (rc)
+        return rc;
     if (code == ENODEV)
         return error_set(-ENODEV, "this kernel has no erofs module (%s)", module_remedy_here("erofs", remedy));
     if (code == ENOTBLK || code == EINVAL)
@@ -44,7 +47,7 @@ int mount_direct(const struct mount_config *c, struct mount_state *s)
         return rc;
     if (mount(s->image_file, s->dir, "erofs", flags, "directio") &&
         (errno != EINVAL || mount(s->image_file, s->dir, "erofs", flags, NULL)))
-        return say_failed(s, errno);
+        return say_failed(c, s, errno);
     s->mounted = true;
     utab_add(s->image_file, s->dir);
     return state_save(s);

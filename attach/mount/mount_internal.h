@@ -54,6 +54,9 @@ GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
  * device that others still use is left to detach itself. */
 GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool force);
 
+/* The kernel's erofs has refused an image of this size (EINVAL): say why if it is known, and return -EINVAL; else 0. */
+GR_MUST_CHECK int mount_erofs_explain(uint64_t size);
+
 /* Mount the config's image_file (mount_direct.c). */
 GR_MUST_CHECK int mount_direct(const struct mount_config *config, struct mount_state *s);
 

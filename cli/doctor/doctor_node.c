@@ -82,7 +82,8 @@ static void check_kernel(struct doctor_report *r)
                    "the kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4",
                    sysconf(_SC_PAGESIZE));
     else if (has_filesystem("erofs"))
-        doctor_add(r, DOCTOR_OK, "erofs", NULL, "the kernel has erofs");
+        doctor_add(r, DOCTOR_OK, "erofs", NULL, "the kernel has erofs%s",
+                   mount_erofs_large_fits() ? "" : ", for images of up to 16 TiB: above, it takes Linux 6.15");
     else if (geteuid())
         doctor_add(r, DOCTOR_WARN, "erofs", "run granary doctor as root", "erofs is not loaded, and only root can try");
     else if (has_filesystem("ext4"))

@@ -176,6 +176,7 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
         printf("  %-16s %s in %s, %llu already there\n", "uploaded", text_format_size(r->bytes_uploaded, uploaded),
                text_format_count(r->packs_new, "new pack", n), (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
+        print_needs(&r->manifest);
     }
     print_rebuild(&r->rebuild, no_parent);
     if (r->bytes_resumed)
@@ -209,21 +210,22 @@ static json_t *rebuild_json(const struct build_rebuild *r)
 
 static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
-    return json_pack(
-        "{s:o,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
-        "s:o,s:o,s:o,s:f}",
-        "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
-        print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
-        INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
-        print_json_counts(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
-        INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
-        INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
-        INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished), "owners_unknown",
-        INTEGER(r->owners_unknown), "dedupe_files", INTEGER(r->dedupe_files), "dedupe_bytes", INTEGER(r->dedupe_bytes),
-        "packs_new", INTEGER(r->packs_new), "packs_reused", INTEGER(r->packs_reused), "objects_new",
-        INTEGER(r->objects_new), "objects_healed", INTEGER(r->objects_healed), "bytes_read", INTEGER(r->bytes_read),
-        "bytes_uploaded", INTEGER(r->bytes_uploaded), "checkpoints", INTEGER(r->checkpoints), "files_resumed",
-        INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
+    return json_pack("{s:o,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:s?,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, "
+                     "s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:f}",
+                     "store", json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag,
+                     "digest", print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root),
+                     "dry_run", dry_run, "size", INTEGER(r->manifest.size), "linux",
+                     dry_run ? NULL : manifest_linux(&r->manifest), "chunk_size", INTEGER(r->manifest.chunk_size),
+                     "counts", print_json_counts(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild),
+                     "files_changed", INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished),
+                     "names_skipped", INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped),
+                     "xattrs_skipped", INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished),
+                     "owners_unknown", INTEGER(r->owners_unknown), "dedupe_files", INTEGER(r->dedupe_files),
+                     "dedupe_bytes", INTEGER(r->dedupe_bytes), "packs_new", INTEGER(r->packs_new), "packs_reused",
+                     INTEGER(r->packs_reused), "objects_new", INTEGER(r->objects_new), "objects_healed",
+                     INTEGER(r->objects_healed), "bytes_read", INTEGER(r->bytes_read), "bytes_uploaded",
+                     INTEGER(r->bytes_uploaded), "checkpoints", INTEGER(r->checkpoints), "files_resumed",
+                     INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
 /* --parent, --part, --trust and --compact-budget, parsed. Either percent or bytes bounds the compaction. */

@@ -132,14 +132,14 @@ static json_t *inspect_json(const struct inspection *in)
     const struct manifest *m = &image->manifest;
     const struct image_stats *s = &in->stats;
     json_t *object = json_pack(
-        "{s:o,s:s,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store",
+        "{s:o,s:s,s:o,s:o,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store",
         json_lossy(image->ref.store), "name", image->ref.name, "digest", print_json_digest(&image->digest),
-        "content_root", print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size",
-        INTEGER(m->size), "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset),
-        "metadata_length", INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts",
-        print_json_counts(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks",
-        INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes",
-        INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
+        "content_root", print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "linux",
+        manifest_linux(m), "size", INTEGER(m->size), "chunk_size", INTEGER(m->chunk_size), "metadata_offset",
+        INTEGER(m->metadata_offset), "metadata_length", INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len),
+        "counts", print_json_counts(&m->counts), "chunks", INTEGER(s->chunks), "holes", INTEGER(s->holes),
+        "zstd_chunks", INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes),
+        "plain_bytes", INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
         INTEGER(m->catalog_entries), "compression_ratio", compression(s));
     json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->contents), "body_bytes",
                              INTEGER(s->content_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
@@ -192,7 +192,7 @@ static void print_image(const struct open_image *image, const struct image_stats
         char created[TEXT_TIME_MAX];
         printf("%-14s %s, created %s\n", "tag", image->ref.tag, text_format_time(image->tag.created, created));
     }
-    printf("%-14s %s\n", "filesystem", manifest_fs_name(m->fs));
+    printf("%-14s %s, for Linux %s and later\n", "filesystem", manifest_fs_name(m->fs), manifest_linux(m));
     print_size("size", m->size);
     print_size("metadata", m->front_len + m->metadata_len);
     printf("%-14s %llu, %llu directories, %llu symlinks, %llu hard links, %llu others\n", "files",

@@ -115,20 +115,21 @@ static void cmd_join_print_result(const struct image_ref *ref, const struct buil
     printf("  %-16s %s in %s\n", "uploaded", text_format_size(r->bytes_uploaded, uploaded),
            text_format_count(r->packs_new, "new pack", packs));
     printf("  %-16s %.1f s\n", "took", r->seconds);
+    print_needs(&r->manifest);
     if (r->xattrs_skipped)
         printf("  %-16s %llu\n", "xattrs skipped", (unsigned long long)r->xattrs_skipped);
 }
 
 static json_t *cmd_join_result_json(const struct image_ref *ref, const struct build_result *r)
 {
-    return json_pack("{s:o,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store",
+    return json_pack("{s:o,s:s,s:s,s:s,s:o,s:o,s:o,s:s,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store",
                      json_lossy(ref->store), "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
                      print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "size",
-                     INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
-                     print_json_counts(&r->manifest.counts), "images", INTEGER(r->rebuild.parents), "bytes_reused",
-                     INTEGER(r->rebuild.bytes_kept), "bytes_uploaded", INTEGER(r->bytes_uploaded), "packs_new",
-                     INTEGER(r->packs_new), "objects_new", INTEGER(r->objects_new), "xattrs_skipped",
-                     INTEGER(r->xattrs_skipped), "seconds", r->seconds);
+                     INTEGER(r->manifest.size), "linux", manifest_linux(&r->manifest), "chunk_size",
+                     INTEGER(r->manifest.chunk_size), "counts", print_json_counts(&r->manifest.counts), "images",
+                     INTEGER(r->rebuild.parents), "bytes_reused", INTEGER(r->rebuild.bytes_kept), "bytes_uploaded",
+                     INTEGER(r->bytes_uploaded), "packs_new", INTEGER(r->packs_new), "objects_new",
+                     INTEGER(r->objects_new), "xattrs_skipped", INTEGER(r->xattrs_skipped), "seconds", r->seconds);
 }
 
 /* Run the join and print its result. */

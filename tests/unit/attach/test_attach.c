@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 #include "attach/control_client.h"
 #include "attach/device/device_internal.h"
 #include "attach/keeper/keeper.h"
+#include "attach/mount/mount_internal.h"
 #include "attach/state.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -562,6 +564,24 @@ static void test_module_remedy__is_the_distributions(void **state)
             fail_msg("%s, %s, %s: %s", expected[i].module, expected[i].os_release, expected[i].release, out);
 }
 
+/* The kernel's own name for a program that cannot take 3.0 and later stands in for an old kernel. */
+static void test_mount_erofs_explain__names_what_a_kernel_lacks(void **state)
+{
+    const uint64_t border = (UINT64_C(1) << 44) - 8192; /* two blocks less than 16 TiB */
+    (void)state;
+    assert_int_equal(mount_erofs_explain(border), 0);
+    const int before = personality(0xffffffff);
+    assert_true(personality((unsigned long)before | UNAME26) >= 0);
+    const bool fits = mount_erofs_large_fits();
+    const int small = mount_erofs_explain(border), large = mount_erofs_explain(border + 4096);
+    assert_true(personality((unsigned long)before) >= 0);
+    assert_false(fits);
+    assert_int_equal(small, 0);
+    assert_int_equal(large, -EINVAL);
+    assert_non_null(strstr(error_text(), "more than 16 TiB"));
+    assert_non_null(strstr(error_text(), "boot Linux 6.15 or later"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
         cmocka_unit_test(test_process_spawn__gives_a_file_as_standard_input),
         cmocka_unit_test(test_module_remedy__is_the_distributions),
+        cmocka_unit_test(test_mount_erofs_explain__names_what_a_kernel_lacks),
         cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
         cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
     };
