@@ -31,7 +31,7 @@
 #include "base/thread.h"
 #include "fuse/files.h"
 
-enum { READING_MAX = 4, PATH_SIZE = 32, WAKE = SIGUSR1, WAKE_AGAIN_US = 1000 };
+enum { READING_MAX = 16, PATH_SIZE = 32, WAKE = SIGUSR1, WAKE_AGAIN_US = 1000 };
 
 /* A thread; reading is under the session's lock. */
 struct session_thread {
