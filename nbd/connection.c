@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,8 +312,52 @@ void connection_continue(struct connection *c)
 
 void connection_receive(struct connection *c)
 {
+    {
+        SCOPED_LOCK(&c->server->lock);
+        c->receiving = !c->kept; /* a worker may have taken it over after the event */
+        if (c->kept)
+            return;
+    }
     if (c->securing || receive_some(c))
         connection_continue(c);
+    SCOPED_LOCK(&c->server->lock);
+    c->receiving = false;
+}
+
+/* ---- by a worker ---- */
+
+bool connection_keep_locked(struct connection *c)
+{
+    if (c->receiving || c->kept || c->ended || c->dead)
+        return false;
+    c->kept = true;
+    c->working++;
+    connection_wait_locked(c);
+    return true;
+}
+
+void connection_let_go_locked(struct connection *c)
+{
+    c->kept = false;
+    connection_wait_locked(c);
+    connection_left_locked(c);
+}
+
+bool connection_listen_locked(struct connection *c, int wait_ms)
+{
+    struct nbd_server *s = c->server;
+    struct pollfd in = {.fd = c->fd, .events = POLLIN};
+    pthread_mutex_unlock(&s->lock);
+    bool came = poll(&in, 1, wait_ms) > 0;
+    pthread_mutex_lock(&s->lock);
+    s->waking++; /* this thread looks for work next: no other need be woken for what comes now */
+    pthread_mutex_unlock(&s->lock);
+    came = came && receive_some(c);
+    if (came)
+        connection_continue(c);
+    pthread_mutex_lock(&s->lock);
+    s->waking--;
+    return came;
 }
 
 /* ---- a new connection ---- */

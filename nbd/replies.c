@@ -63,7 +63,8 @@ static void read_on_locked(struct task *t)
 void connection_wait_locked(struct connection *c)
 {
     bool full = c->unanswered >= (c->transmitting ? CONNECTION_UNANSWERED_MAX : 1);
-    uint32_t events = (c->ended || full || c->stalled ? 0u : (uint32_t)EPOLLIN) | (c->blocked ? (uint32_t)EPOLLOUT : 0);
+    uint32_t events =
+        (c->ended || full || c->stalled || c->kept ? 0u : (uint32_t)EPOLLIN) | (c->blocked ? (uint32_t)EPOLLOUT : 0);
     struct epoll_event event = {.events = events, .data.ptr = c};
     if (events != c->events && !c->dead && !epoll_ctl(c->server->epoll, EPOLL_CTL_MOD, c->fd, &event))
         c->events = events;

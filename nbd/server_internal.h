@@ -78,6 +78,8 @@ struct connection {
     bool refused;                           /* constant: over the limit of clients, to be refused */
     bool ended;                             /* no more input is taken; it dies when everything is answered */
     bool dead;                              /* disconnected; freed when no thread works for it */
+    bool receiving;                         /* the connections' thread receives without the lock */
+    bool kept;                              /* a worker receives in its place */
     bool sending;                           /* a thread sends without the lock: no other may change the head of `out` */
     bool blocked;                           /* the socket accepts no more for now */
     unsigned working;                       /* threads that work for it, the sending one included */
@@ -94,7 +96,7 @@ struct connection {
     struct client client;
     struct store_share *store; /* of its export's store; NULL before it has one, constant after the handshake */
 
-    /* Used by the connections' thread only. */
+    /* Used by the connections' thread only, or by the worker that keeps it. */
     uint64_t since_ms; /* when it was accepted */
     bool securing;     /* the TLS handshake is in progress; it begins when the answer to STARTTLS has been sent */
     bool transmitting; /* the handshake is over */
@@ -130,6 +132,7 @@ struct worker {
     pthread_cond_t wake;
     struct worker *next_idle;
     bool woken;
+    struct connection *kept; /* the client that it receives from; NULL: none */
 };
 
 /* The server. `lock` guards everything that is not constant and not the connections' thread's. */
@@ -233,6 +236,13 @@ GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
 /* Bytes have arrived: receive them and act on them. connection_continue acts on bytes received before. */
 void connection_receive(struct connection *c);
 void connection_continue(struct connection *c);
+/* A worker receives from now on, in place of the connections' thread. false: not now, or there is nothing to come. */
+bool connection_keep_locked(struct connection *c);
+/* The connections' thread receives again. The connection may be gone afterwards. */
+void connection_let_go_locked(struct connection *c);
+/* By the worker that keeps it: wait for input, up to wait_ms, and act on it. Releases the lock meanwhile. false: none
+ * came. */
+bool connection_listen_locked(struct connection *c, int wait_ms);
 
 /* ---- workers.c ---- */
 

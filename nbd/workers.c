@@ -17,6 +17,10 @@
  *
  * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
  *
+ * A client that sends a request when it has the reply to the one before is kept by the thread that answered: this
+ * thread receives the next request itself, and the connections' thread is not woken for it. The client is let go as
+ * soon as it has two requests, or one that may wait for a store, or none for LISTEN_MS.
+ *
  * A thread that takes a small read takes the next small ones of the same client with it. What is cached of them is read
  * in one submission to the disk and sent in one system call (over TLS, one by one). The rest goes back to
  * waiting[UNSORTED], to be taken alone: it may be cached all the same, and what is must not wait for a store.
@@ -38,6 +42,8 @@ enum { READY_MOST = 1 << 20 };
  * else the replies would wait for each other for too long. */
 enum { TOGETHER_MAX = 16, TOGETHER_LEN = 16 << 10 };
 static_assert((int)TOGETHER_MAX <= (int)IMAGE_READS_MAX, "they are one call");
+
+enum { LISTEN_MS = 1 }; /* how long a thread waits for the next request of the client that it keeps */
 
 /* ---- which is next ---- */
 
@@ -219,6 +225,21 @@ static struct task *next_cached_locked(struct nbd_server *s)
     return NULL;
 }
 
+/* ---- a client that sends one request at a time ---- */
+
+/* Would its worker be missed, if it waited for the client's next request? Not while others are there for what comes. */
+static bool may_keep_locked(const struct connection *c)
+{
+    const struct nbd_server *s = c->server;
+    return !c->unanswered && !s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count &&
+           (s->idle || s->workers.len < s->config.threads);
+}
+
+static void let_go_locked(struct worker *w)
+{
+    connection_let_go_locked(steal_ptr(&w->kept));
+}
+
 /* ---- working ---- */
 
 /* Read the next part of a reply. An error can be reported only before the first part is sent. So the other parts are
@@ -241,10 +262,21 @@ static int read_part(struct task *t)
     return rc ? rc : image_read(image, t->data->data, r->offset + t->data_at, len);
 }
 
+/* Can the task be done without a store, as far as can be seen? */
+static bool is_cached(const struct task *t)
+{
+    const struct request *r = &t->request;
+    return r->kind == REQUEST_READ && image_is_cached(t->connection->export->image, r->offset, r->len);
+}
+
 /* Read for a task, or cache its range, without the lock. Errors become the reply's error. */
-static void nbd_worker_perform(struct task *t)
+static void nbd_worker_perform(struct worker *w, struct task *t)
 {
     struct connection *c = t->connection;
+    if (w->kept && !is_cached(t)) {
+        SCOPED_LOCK(&w->server->lock);
+        let_go_locked(w);
+    }
     struct serving *serving = c->server->config.serving;
     struct request *r = &t->request;
     client_bind_thread(&c->client);
@@ -298,9 +330,10 @@ static void work_together_locked(struct task *const *tasks, size_t n)
 }
 
 /* Answer a task, or free it if the client is gone. */
-static void finish_locked(struct task *t)
+static void finish_locked(struct worker *w, struct task *t)
 {
     struct connection *c = t->connection;
+    bool alone = c->unanswered == 1;
     if (t == c->broken_off &&
         t->request.error) /* half of a good reply has been sent: an error can no longer be reported */
         connection_kill_locked(c);
@@ -308,7 +341,18 @@ static void finish_locked(struct task *t)
         task_free_locked(t);
     else
         connection_answer_locked(c, t);
+    if (alone && !w->kept && may_keep_locked(c) && connection_keep_locked(c))
+        w->kept = c;
     connection_left_locked(c);
+}
+
+/* There is no work: wait for the kept client's next request, or to be woken. */
+static void rest_locked(struct worker *w)
+{
+    if (!w->kept)
+        pool_idle_locked(w);
+    else if (!connection_listen_locked(w->kept, LISTEN_MS))
+        let_go_locked(w);
 }
 
 void *workers_run(void *arg)
@@ -325,11 +369,13 @@ void *workers_run(void *arg)
         if (!t && (t = next_of_any_locked(s))) /* one was put back, or came, while the lock was released */
             reserve = false;
         if (!t && !s->ending) {
-            pool_idle_locked(w);
+            rest_locked(w);
             continue;
         }
         if (!t)
             break;
+        if (w->kept && (t->connection != w->kept || t->connection->unanswered > 1))
+            let_go_locked(w);
         struct task *tasks[TOGETHER_MAX] = {t};
         size_t n = !reserve && is_small(t) ? take_more_locked(tasks) : 1;
         pool_wake_locked(s);
@@ -338,11 +384,13 @@ void *workers_run(void *arg)
             continue;
         }
         pthread_mutex_unlock(&s->lock);
-        nbd_worker_perform(t);
+        nbd_worker_perform(w, t);
         pthread_mutex_lock(&s->lock);
         end_work_locked(t, reserve, 1);
-        finish_locked(t);
+        finish_locked(w, t);
     }
+    if (w->kept)
+        let_go_locked(w);
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
