@@ -1,6 +1,6 @@
 /* Which request is next, and what a thread does with it.
  *
- * Clients take turns, one request each, or some small ones. A part of the threads and of the memory is reserved for
+ * Clients take turns, one request each, or some short ones. A part of the threads and of the memory is reserved for
  * reads of cached data, since a silent store may hold all the others:
  *
  *    any request           threads - reserve      3/4 of the memory
@@ -21,7 +21,7 @@
  * thread receives the next request itself, and the connections' thread is not woken for it. The client is let go as
  * soon as it has two requests, or one that may wait for a store, or none for LISTEN_MS.
  *
- * A thread that takes a small read takes the next small ones of the same client with it. What is cached of them is read
+ * A thread that takes a short read takes the next short ones of the same client with it. What is cached of them is read
  * in one submission to the disk and sent in one system call (over TLS, one by one). The rest goes back to
  * waiting[UNSORTED], to be taken alone: it may be cached all the same, and what is must not wait for a store.
  */
@@ -38,9 +38,9 @@
  * slowest. */
 enum { READY_MOST = 1 << 20 };
 
-/* Reads taken together: their number, and the longest of them. All of them are no more than a long read of a kernel:
- * else the replies would wait for each other for too long. */
-enum { TOGETHER_MAX = 16, TOGETHER_LEN = 16 << 10 };
+/* Reads taken together: their number, the longest of them, and the bytes of all, which are no more than a long read of
+ * a kernel: else the replies would wait for each other for too long. */
+enum { TOGETHER_MAX = 16, TOGETHER_LEN = 128 << 10, TOGETHER_BYTES = 256 << 10 };
 static_assert((int)TOGETHER_MAX <= (int)IMAGE_READS_MAX, "they are one call");
 
 enum { LISTEN_MS = 1 }; /* how long a thread waits for the next request of the client that it keeps */
@@ -148,24 +148,25 @@ static struct task *next_of_any_locked(struct nbd_server *s)
 }
 
 /* May the task be read together with others? Not if it needs more than one part: those are all read at once. */
-static bool is_small(const struct task *t)
+static bool is_short(const struct task *t)
 {
     return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN &&
            next_part(t) == t->request.len;
 }
 
-/* Take more small reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
+/* Take more short reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
  * of tasks. */
 static size_t take_more_locked(struct task *tasks[TOGETHER_MAX])
 {
     struct connection *c = tasks[0]->connection;
     struct nbd_server *s = c->server;
-    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART, n = 1;
+    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART, n = 1, bytes = tasks[0]->request.len;
     if (c->store->first && c->store->first != c)
         return 1; /* its store's share is that one's first */
-    for (const struct task *t; n < TOGETHER_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_small(t); n++) {
+    for (const struct task *t; n < TOGETHER_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_short(t); n++) {
         size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
-        if (s->memory + need > memory || !client_may_locked(c, t, need) ||
+        bytes += t->request.len;
+        if (bytes > TOGETHER_BYTES || s->memory + need > memory || !client_may_locked(c, t, need) ||
             !share_allows_part(c->store->memory, need, s->busy_memory, memory))
             break;
         tasks[n] = pool_take_locked(c, WAITING_UNSORTED);
@@ -288,7 +289,7 @@ static void nbd_worker_perform(struct worker *w, struct task *t)
     r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
 }
 
-/* Read what is cached of small reads; the others have no data afterwards. */
+/* Read what is cached of short reads; the others have no data afterwards. */
 static void read_together(struct task *const *tasks, size_t n)
 {
     struct image_cached_read reads[TOGETHER_MAX];
@@ -304,7 +305,7 @@ static void read_together(struct task *const *tasks, size_t n)
             buf_unref(steal_ptr(&tasks[i]->data));
 }
 
-/* Work on several small reads of one client. */
+/* Work on several short reads of one client. */
 static void work_together_locked(struct task *const *tasks, size_t n)
 {
     struct connection *c = tasks[0]->connection;
@@ -377,7 +378,7 @@ void *workers_run(void *arg)
         if (w->kept && (t->connection != w->kept || t->connection->unanswered > 1))
             let_go_locked(w);
         struct task *tasks[TOGETHER_MAX] = {t};
-        size_t n = !reserve && is_small(t) ? take_more_locked(tasks) : 1;
+        size_t n = !reserve && is_short(t) ? take_more_locked(tasks) : 1;
         pool_wake_locked(s);
         if (n > 1) {
             work_together_locked(tasks, n);

@@ -370,52 +370,75 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
     return rc;
 }
 
-/* Add the piece of a read, if readahead has nothing to decide about it: its part of the image is complete, or nothing
- * of it was missed. */
-static bool add_cached(struct batch *b, const struct image_cached_read *r)
+/* Add the piece of a chunk, if readahead has nothing to decide about it: its part of the image is complete, or nothing
+ * of it was missed. whole: the read has no other piece; else the piece must be cached, so that none is read in vain. */
+static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, uint32_t len, uint8_t *dst, bool whole)
 {
     struct image *img = b->img;
-    uint64_t chunk_size = img->manifest.chunk_size, chunk = r->off / chunk_size;
-    struct span span;
-    if (check_range(img, r->off, r->len) || !r->len || r->off % chunk_size + r->len > chunk_size)
-        return false;
     const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
-    if ((leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
+    struct span span;
+    if (b->count == BATCH || (leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
     const struct chunk_ref *ref = span.leaf ? span_chunk(&span, chunk) : NULL;
-    bool added = ref && !add_piece(b, ref, (uint32_t)(r->off % chunk_size), (uint32_t)r->len, r->dst);
+    bool added = ref && (whole || cache_has(img->config.cache, &ref->digest)) && !add_piece(b, ref, offset, len, dst);
     if (added)
         b->chunks[b->count - 1] = chunk;
     node_unref(span.leaf);
     return added;
 }
 
-static_assert((int)IMAGE_READS_MAX <= (int)BATCH && (int)IMAGE_READS_MAX <= (int)CACHE_HITS_MAX,
+/* Add the pieces of a read: all of them, or none. */
+static bool add_cached(struct batch *b, const struct image_cached_read *r)
+{
+    uint64_t chunk_size = b->img->manifest.chunk_size, off = r->off, end = r->off + r->len;
+    size_t before = b->count;
+    if (check_range(b->img, r->off, r->len) || !r->len)
+        return false;
+    while (off < end) {
+        uint32_t within = (uint32_t)(off % chunk_size);
+        uint32_t len = (uint32_t)GR_MIN(end - off, chunk_size - within);
+        if (!add_cached_piece(b, off / chunk_size, within, len, (uint8_t *)r->dst + (off - r->off), len == r->len)) {
+            b->count = before;
+            return false;
+        }
+        off += len;
+    }
+    return true;
+}
+
+/* Count a read of n pieces, from `first` on, and tell readahead and a recording about it. */
+static void note_cached(struct batch *b, const struct image_cached_read *r, size_t first, size_t n, uint64_t began_us)
+{
+    readahead_init(&b->ahead, b->img, r->off, r->len);
+    for (size_t i = first; i < first + n; i++) {
+        recorder_note(&b->img->recorder, b->chunks[i], &b->pieces[i].ref.digest);
+        readahead_note(&b->ahead, b->chunks[i], b->pieces[i].len, false);
+    }
+    count_read(b->img, r->len);
+    time_read(b, r->off, r->len, began_us, 0);
+}
+
+static_assert((int)IMAGE_READS_MAX <= (int)BATCH && (int)BATCH <= (int)CACHE_HITS_MAX,
               "they are one batch, which is never flushed between");
 
 void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n)
 {
     struct batch b;
-    struct image_cached_read *of[IMAGE_READS_MAX]; /* the piece's read */
-    bool got[IMAGE_READS_MAX];
+    size_t pieces[IMAGE_READS_MAX], at = 0;
+    bool got[BATCH];
     uint64_t began_us = clock_now_us();
     batch_begin(&b, img, false, 0);
     for (size_t i = 0; i < n; i++) {
-        reads[i].got = false;
-        if (add_cached(&b, &reads[i]))
-            of[b.count - 1] = &reads[i];
+        size_t before = b.count;
+        reads[i].got = add_cached(&b, &reads[i]);
+        pieces[i] = b.count - before;
     }
     cache_read_hits(img->config.cache, b.pieces, b.count, got);
-    for (size_t i = 0; i < b.count; i++) {
-        struct image_cached_read *r = of[i];
-        r->got = got[i];
-        if (!r->got)
-            continue;
-        recorder_note(&img->recorder, b.chunks[i], &b.pieces[i].ref.digest);
-        readahead_init(&b.ahead, img, r->off, r->len);
-        readahead_note(&b.ahead, b.chunks[i], b.pieces[i].len, false);
-        count_read(img, r->len);
-        time_read(&b, r->off, r->len, began_us, 0);
+    for (size_t i = 0; i < n; at += pieces[i++]) {
+        for (size_t k = 0; k < pieces[i]; k++)
+            reads[i].got &= got[at + k];
+        if (reads[i].got)
+            note_cached(&b, &reads[i], at, pieces[i], began_us);
     }
     count_served(img, &b.served);
 }

@@ -10,21 +10,23 @@
 
 enum { READ_LEN = 4096 };
 
+static uint32_t read_len = READ_LEN;
+
 static struct nbd_wire_request read_at(uint64_t off, uint64_t cookie)
 {
     return (struct nbd_wire_request){.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
                                      .command = htobe16(NBD_WIRE_READ),
                                      .cookie = cookie,
                                      .offset = htobe64(off),
-                                     .len = htobe32(READ_LEN)};
+                                     .len = htobe32(read_len)};
 }
 
 static void expect_bytes(int fd, uint64_t off)
 {
-    uint8_t got[READ_LEN], want[READ_LEN];
-    receive(fd, got, sizeof got);
-    image_fake_bytes(&w.img, off, want, sizeof want);
-    must(!memcmp(got, want, sizeof want), "wrong byte in the read at %llu", (unsigned long long)off);
+    uint8_t got[CHUNK], want[CHUNK];
+    receive(fd, got, read_len);
+    image_fake_bytes(&w.img, off, want, read_len);
+    must(!memcmp(got, want, read_len), "wrong byte in the read at %llu", (unsigned long long)off);
 }
 
 static void end(int fd)
@@ -83,6 +85,11 @@ static void test_nbd_together__one_turn_at_the_disk_serves_many(void **state)
     uint64_t before = disk_reads();
     assert_int_equal(read_many(fd), 0);
     assert_in_range(disk_reads() - before, 1, READS / 2);
+    read_len = CHUNK / 2 + 4096; /* from the middle of a chunk into the next one */
+    before = disk_reads();
+    assert_int_equal(read_many(fd), 0);
+    assert_in_range(disk_reads() - before, 1, READS / 2);
+    read_len = READ_LEN;
     end(fd);
 }
 
