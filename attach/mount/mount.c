@@ -188,9 +188,9 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
         return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
     rc = mount_filesystem(c, s);
     /* Only now: ext4 tries several block sizes while it is mounted, which empties the device's page cache. */
-    if (!rc && !c->unwarmed)
+    if (!rc && !c->cold)
         rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
-    if (!rc && !c->unwarmed)
+    if (!rc && !c->cold)
         rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
     return rc ? rc : cancel_check(c->cancel);
 }

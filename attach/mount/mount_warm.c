@@ -49,7 +49,7 @@ int mount_server_warm(const struct mount_config *c, const struct mount_state *s)
     const struct bytes nothing = BYTES_INIT(0);
     struct control_turn turn = {.cancel = c->cancel};
     int rc;
-    if (!*s->control || c->unwarmed || (!c->socket && c->keeps_nothing))
+    if (!*s->control || c->cold || (!c->socket && c->keeps_nothing))
         return 0;
     do
         rc = control_post(s->control, "/warm", params, &nothing, warm_take_line, &a);

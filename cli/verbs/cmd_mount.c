@@ -259,12 +259,13 @@ static int take_quota(struct mount_values *v, const struct option_list *given, c
  * says of these; what the file says is the server's. */
 static int take_own(struct mount_values *v, const struct server_values *given, const char *image)
 {
+    v->cold = given->warm && !strcmp(given->warm, "none");
     if (v->join != SWITCH_YES)
         return 0;
     if (given->fence && strcmp(given->fence, "none") != 0 && strcmp(given->fence, "warmed") != 0)
         return options_wrong("--fence is none or warmed, not '%s'", given->fence);
     v->fenced = given->fence && !strcmp(given->fence, "warmed");
-    v->unwarmed = given->warm && !strcmp(given->warm, "none");
+    v->unwarmed = v->cold;
     v->server.fence = NULL;
     v->server.quotas.count = 0;
     return take_quota(v, &given->quotas, image);

@@ -30,6 +30,7 @@ struct mount_values {
     bool fenced;                     /* no option: --fence of a mount that only joins, which is of this mount alone */
     uint64_t quota;                  /* likewise of --quota, in bytes; 0: none */
     bool unwarmed;                   /* likewise: --warm none */
+    bool cold;                       /* no option: --warm none, also of a mount with a server of its own */
 };
 
 /* Read the section [mount] of the configuration file. CLI_USAGE, with a sentence. */

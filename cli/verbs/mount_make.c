@@ -120,6 +120,7 @@ int mount_make(const struct mount_values *v, const struct mount_resolved *image,
                                   .fenced = v->fenced,
                                   .quota = v->quota,
                                   .unwarmed = v->unwarmed,
+                                  .cold = v->cold,
                                   .keeps_nothing =
                                       server_options_no_cache(&v->server) && !v->server.memory && !v->fenced,
                                   .passing = v->follow,

@@ -111,6 +111,15 @@ echo "== umount leaves nothing, and the second time there is nothing to do"
 "$GRANARY" umount "$dir"
 nothing_left
 "$GRANARY" umount --json "$dir" | jq -e '.unmounted == false' >"$W/null" || fail "the second umount"
+
+echo "== with --warm none, neither server nor mount warms the metadata"
+metadata_pinned() { "$GRANARY" status "$dir" --json | jq '.exports[0].cached.metadata_pinned_chunks'; }
+mount_it --cache "$W/warmed:64M" "$W/store/set" "$dir"
+[ "$(metadata_pinned)" -gt 0 ] || fail "a mount warms nothing"
+"$GRANARY" umount "$dir"
+mount_it --cache "$W/cold:64M" --warm none "$W/store/set" "$dir"
+[ "$(metadata_pinned)" = 0 ] || fail "$(metadata_pinned) chunks of metadata are warm"
+"$GRANARY" umount "$dir"
 [ -s "$log" ] || fail "the log is gone, or empty"
 grep -qE '^20[0-9-]{8}T[0-9:]{8}Z info granary: serving .* at ' "$log" || fail "the log does not say what is served"
 ! grep -vE '^20[0-9-]{8}T[0-9:]{8}Z (error|warning|info|debug) ' "$log" >"$W/out" || fail "lines without time and level: $(cat "$W/out")"
