@@ -1,10 +1,11 @@
 #!/bin/bash
 # priorities.sh [MIB] [SECONDS]: two images of MIB (1536) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
 #
-# 1. The link's use, at 10 and at 200 ms round trip: a plain download over 32 kept-alive connections, `granary warm
-#    --all` of one image, 64 threads of random reads of 64 KiB for SECONDS (8), and 256 threads with connections=256.
-#    MB/s that crossed the link: over all, and from the 5th second to the last but one, when TCP has opened its windows.
-#    ROUND_TRIPS="10 200" sets others, "" leaves this part out.
+# 1. The link's use, at 10 and at 200 ms round trip: plain downloads over kept-alive connections (DOWNLOADS="32 64 128"
+#    at a time), `granary warm --all` of one image, by NBD and by the control socket, 64 threads of random reads of 64
+#    KiB for SECONDS (8), and 256 threads with connections=256. MB/s that crossed the link: over all, and from the 5th
+#    second to the last but one, when TCP has opened its windows. ROUND_TRIPS="10 200" sets others, "" leaves this part
+#    out.
 # 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS,
 #    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS="8 1" sets other numbers
 #    of threads, "" leaves this part out.
@@ -43,9 +44,9 @@ front_down() {
 }
 
 serve() { # THREADS CONNECTIONS
-    rm -rf "$W/cache" "$W/sock"
+    rm -rf "$W/cache" "$W/sock" "$W/control"
     background "${PREFIX[@]}" "${IN_CLIENT[@]}" nbdkit -f -t "$1" --unix "$W/sock" "$PLUGIN" image=http://10.77.0.2:8080/store/one \
-        image=http://10.77.0.2:8080/store/two "cache=$W/cache:$((3 * mib))M" fill=off "connections=$2"
+        image=http://10.77.0.2:8080/store/two "cache=$W/cache:$((3 * mib))M" fill=off "connections=$2" "control=$W/control"
     server=$BACKGROUND_PID
     wait_for 60 test -S "$W/sock"
 }
@@ -57,16 +58,16 @@ unserve() {
 uri() { echo "nbd+unix:///$1?socket=$W/sock"; }
 priorities() { "${PREFIX[@]}" "$W/priorities" "$(uri "$1")" "${@:2}"; }
 
-# Half of what there is, which is as much as one image, by 32 connections that ask for 4 MiB at a time.
+# download CONNECTIONS: half of what there is, which is as much as one image; each asks for 4 MiB at a time
 download() {
-    local i pids=()
+    local i n=$1 pids=()
     (cd "$SHM/store/packs" && find . -type f -printf '%P %s\n') | sort |
         awk '{ for (at = 0; at < $2; at += 4194304) print $1, at "-" at + 4194303 }' >"$W/ranges"
-    for ((i = 0; i < 32; i++)); do
-        awk -v i=$i -v half="$(($(wc -l <"$W/ranges") / 2))" 'NR <= half && NR % 32 == i {
-            if (n++) print "next"
+    for ((i = 0; i < n; i++)); do
+        awk -v i=$i -v n="$n" -v half="$(($(wc -l <"$W/ranges") / 2))" 'NR <= half && NR % n == i {
+            if (done++) print "next"
             print "url=http://10.77.0.2:8080/store/packs/" $1 "\noutput=/dev/null\nrange=" $2 }' "$W/ranges" >"$W/curl.$i"
-        in_client curl -sSf --noproxy '*' -K "$W/curl.$i" &
+        "${PREFIX[@]}" "${IN_CLIENT[@]}" curl -sSf --noproxy '*' -K "$W/curl.$i" &
         pids+=($!)
     done
     for i in "${pids[@]}"; do wait "$i"; done
@@ -98,7 +99,7 @@ served() {
     unserve
 }
 
-warm_one() { "${PREFIX[@]}" "$GRANARY" warm --all --quiet "$(uri one)"; }
+warm_one() { "${PREFIX[@]}" "$GRANARY" warm --all --quiet "$@"; }
 read_many() { priorities two read "$1" "$seconds"; }
 
 printf '%-8s %-34s %10s %10s\n' "ms" "1 Gbit/s, which is 125 MB/s" "MB/s" "steady"
@@ -106,7 +107,8 @@ for rtt in ${ROUND_TRIPS-10 200}; do
     front_up "$rtt"
     for _ in $(seq "$REPEATS"); do
         # shellcheck disable=SC2046
-        printf "$rtt %s %s %s\n" download $(flow download) "warm--all" $(served 64 64 warm_one) \
+        printf "$rtt %s %s %s\n" $(for n in ${DOWNLOADS-32 64 128}; do echo "download,connections=$n" $(flow download "$n"); done) \
+            "warm--all,NBD" $(served 64 64 warm_one "$(uri one)") "warm--all" $(served 64 64 warm_one --export one "$W/control") \
             "64-readers" $(served 2 64 read_many 64) "256-readers,connections=256" $(served 2 256 read_many 256) |
             awk '{ printf "%-8s %-34s %10s %10s\n", $1, $2, $3, $4 }'
     done
