@@ -212,6 +212,17 @@ static void count_served(struct image *img, const struct cache_served *served)
     }
 }
 
+/* Keep the leaf after the span, if the span's first chunk is missing. Who caches an image in order has as much in
+ * flight as a leaf describes, so all requests would wait for the next one. A failure is left to them. */
+static void keep_next_leaf(struct image *img, const struct span *span)
+{
+    const struct chunk_ref *ref = span_chunk(span, span->first);
+    struct span next;
+    if (ref && span->end < manifest_chunk_count(&img->manifest) && !cache_has(img->config.cache, &ref->digest) &&
+        !span_locate(img->nodes, span->end, SPAN_KEPT, &next))
+        node_unref(next.leaf);
+}
+
 /* Walk over [off, off+len), span by span. */
 static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
 {
@@ -230,6 +241,8 @@ static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
             off = GR_MIN(end, span.end * img->manifest.chunk_size);
             continue;
         }
+        if (!dst && off == span.first * img->manifest.chunk_size)
+            keep_next_leaf(img, &span);
         rc = read_span(b, &span, &off, end, dst ? dst + (off - start) : NULL);
         node_unref(span.leaf);
         if (rc)

@@ -501,6 +501,24 @@ static void test_image__prefetch_keeps_nodes_that_only_memory_has(void **state)
     world_release(&w);
 }
 
+/* Requests in order would all wait for the leaf that they come to next. */
+static void test_image__prefetch_of_a_leafs_beginning_keeps_the_next_leaf(void **state)
+{
+    struct world w;
+    uint64_t leaf = (uint64_t)INDEX_FANOUT * CHUNK;
+    const struct image_fake img = {.seed = 5, .size = 2 * leaf, .chunk_size = CHUNK};
+    world_init(&w, &img, true, 0);
+    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 3); /* root, leaf, chunk */
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 5); /* the next leaf, too */
+    assert_int_equal(image_prefetch(w.image, leaf, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 6);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    world_release(&w);
+}
+
 static void test_image__prefetch_without_a_cache_directory_is_an_error(void **state)
 {
     struct world w;
@@ -594,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_image__what_was_prefetched_is_read_with_the_store_dead),
         cmocka_unit_test(test_image__small_reads_together_take_what_is_cached_and_nothing_else),
         cmocka_unit_test(test_image__prefetch_keeps_nodes_that_only_memory_has),
+        cmocka_unit_test(test_image__prefetch_of_a_leafs_beginning_keeps_the_next_leaf),
         cmocka_unit_test(test_image__prefetch_without_a_cache_directory_is_an_error),
         cmocka_unit_test(test_image__hits_do_not_wait_behind_misses),
         cmocka_unit_test(test_image__many_threads_read_right_within_little_index_memory),
