@@ -10,7 +10,7 @@
  *
  * A GET answers late if its first chunk takes longer than twice the base latency plus LATE_US. Then its bytes wait in a
  * queue, which more GETs only lengthen. The first chunk is measured, not the whole GET, because GETs differ in length
- * and chunks do not.
+ * and chunks do not. RISE tolerates FAR_TIMES as much of a store that is far away.
  *
  * A round lasts a number of answers per slot. GETs that were sent together answer together, and a round that ended
  * within such a wave would measure the cut. If GETs take long, a number of chunks per slot ends the round.
@@ -29,6 +29,7 @@ enum {
     LATE_US = 5000,            /* added to twice the base latency */
     REST_ROUNDS = 3,           /* rounds that are measured before a decision */
     TRY_ROUNDS = 2,            /* rounds of an attempt */
+    FAR_TIMES = 2,             /* far away, a GET that is this many times as late still counts as prompt in RISE */
 };
 
 void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us)
@@ -90,6 +91,14 @@ static void fall_back(struct concurrency *c, uint64_t now_us)
 static bool is_late(const struct concurrency *c, uint64_t latency_us)
 {
     return latency_us > 2 * c->base_us + LATE_US;
+}
+
+/* May a first chunk that took this long raise the limit? A new connection needs several round trips for it, without any
+ * queue, and far away that would keep the limit down for many seconds. */
+static bool is_prompt(const struct concurrency *c, uint64_t latency_us)
+{
+    unsigned times = c->base_us >= CONCURRENCY_FAR_US ? FAR_TIMES : 1;
+    return latency_us <= times * (2 * c->base_us + LATE_US);
 }
 
 /* Were the GETs of this round late on average? */
@@ -204,7 +213,7 @@ static void note_arrival(struct concurrency *c, const struct concurrency_arrival
         return;
     c->answers++;
     c->latency_sum_us += latency_us;
-    if (c->phase == CONCURRENCY_RISE && a->waiting && !is_late(c, latency_us))
+    if (c->phase == CONCURRENCY_RISE && a->waiting && is_prompt(c, latency_us))
         c->limit = GR_MIN(c->limit + 1, c->most);
 }
 

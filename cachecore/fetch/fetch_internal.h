@@ -32,8 +32,9 @@
  * and shrinks when GETs answer late and fewer of them deliver as much. */
 
 enum {
-    CONCURRENCY_FIRST = 16, /* initial limit */
-    CONCURRENCY_LEAST = 4,  /* minimum, unless the maximum is lower */
+    CONCURRENCY_FIRST = 16,     /* initial limit */
+    CONCURRENCY_LEAST = 4,      /* minimum, unless the maximum is lower */
+    CONCURRENCY_FAR_US = 50000, /* base latency from which on a store is far away: GETs rise and are spaced otherwise */
 };
 
 /* See concurrency.c. */
@@ -120,8 +121,11 @@ uint64_t window_alone(const struct window *w, uint64_t base_us);
 /* Account for a warming GET of `bytes` bytes. The next one may be sent from w->due_us on. */
 void window_sent(struct window *w, uint64_t bytes, uint64_t base_us, uint64_t now_us);
 
-/* Return the maximum length in bytes of one warming GET under such a window. */
-uint64_t window_get_alone(uint64_t window);
+/* The maximum length in bytes of one warming GET while no client reads. Warming has some 64 MiB in flight (64 callers
+ * with 16 chunks of 64 KiB each), and longer GETs would not use all connections: far away these fill the link only
+ * together. */
+enum { WINDOW_GET_ALONE = 1 << 20 };
+/* The same while clients read, under such a window. */
 uint64_t window_get_beside(uint64_t window);
 
 /* ---- hedge.c ---- */

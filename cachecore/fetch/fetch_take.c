@@ -123,7 +123,7 @@ static uint64_t warm_get_locked(const struct fetch *f, struct look *look)
         return 0;
     }
     if (in_flight < (quiet ? alone : beside))
-        return quiet ? window_get_alone(alone) : GR_MAX(window_get_beside(beside), UINT64_C(1));
+        return quiet ? (uint64_t)WINDOW_GET_ALONE : GR_MAX(window_get_beside(beside), UINT64_C(1));
     if (!quiet)
         look->due_us = GR_MIN(look->due_us, demand_us + DEMAND_QUIET_US);
     return 0;

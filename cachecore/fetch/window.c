@@ -27,20 +27,18 @@ enum {
     ROUND_US = 100000,        /* minimum duration of a round of the rate */
     FORGET = 16,              /* a slower round lowers the rate by this fraction of the difference */
     ALONE_TIMES = 8,          /* multiple of what a full link carries in a round trip */
-    PARTS_ALONE = 32,         /* GETs that share the window */
-    PARTS_BESIDE = 4,         /* the same while clients read */
+    PARTS_BESIDE = 4,         /* GETs that share the window while clients read */
     ROUND_ANSWERS = 8,        /* answers of a round of the windows */
     BESIDE_LATE_SHARE = 8,    /* tolerated delay: this fraction of the base latency, */
     AHEAD_LATE_SHARE = 2,     /* or this one for readahead, */
     LATE_US = 1000,           /* plus this, */
     LATE_MOST_US = 25000,     /* but at most this */
     GAIN = 4,                 /* a round changes a window by at most 1/GAIN */
-    FAR_US = 50000,           /* base latency from which on GETs are spaced */
     SPREAD_MOST_US = 1000000, /* longest pause between two GETs of warming */
 };
 
-static const uint64_t ALONE_FIRST = 32 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;
-static const uint64_t BESIDE_FIRST = MIB / 2, BESIDE_LEAST = MIB / 4, GET_ALONE_LEAST = 2 * MIB;
+static const uint64_t ALONE_FIRST = 64 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;
+static const uint64_t BESIDE_FIRST = MIB / 2, BESIDE_LEAST = MIB / 4;
 static const uint64_t AHEAD_LEAST = MIB, AHEAD_MOST = 64 * MIB;
 
 /* Return the bytes that a full link carries in a round trip. */
@@ -133,13 +131,8 @@ uint64_t window_alone(const struct window *a, uint64_t base_us)
 void window_sent(struct window *a, uint64_t bytes, uint64_t base_us, uint64_t now_us)
 {
     double spread_us = (double)bytes * 1000 / (SPREAD * a->rate);
-    if (base_us >= FAR_US)
+    if (base_us >= CONCURRENCY_FAR_US)
         a->due_us = now_us + (uint64_t)GR_MIN(spread_us, (double)SPREAD_MOST_US);
-}
-
-uint64_t window_get_alone(uint64_t window)
-{
-    return GR_MAX(window / PARTS_ALONE, GET_ALONE_LEAST);
 }
 
 uint64_t window_get_beside(uint64_t window)

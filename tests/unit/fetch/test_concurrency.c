@@ -14,7 +14,8 @@ struct link {
     unsigned offered; /* gets wanted at a time; 0: without end */
     unsigned burst;   /* 0: none; else the number of gets at once; the next ones pause_ms after all have ended */
     unsigned pause_ms;
-    bool shaped; /* nothing stands in a queue: a client that sends too often is slowed down */
+    bool shaped;       /* nothing stands in a queue: a client that sends too often is slowed down */
+    double slow_start; /* round trips that a get's first chunk takes beyond the first */
 };
 
 struct get {
@@ -49,8 +50,9 @@ static void send_what_may(struct sim *s)
     if (s->link.burst && !s->to_send && !s->in_flight && s->now_us >= s->pause_until_us)
         s->to_send = s->link.burst;
     while (s->in_flight < s->c.limit && is_offered(s, s->in_flight)) {
-        s->gets[s->in_flight++] =
-            (struct get){.sent_us = s->now_us, .silent_ms = s->link.rtt_ms + queue_ms(s), .left = s->link.get_bytes};
+        s->gets[s->in_flight++] = (struct get){.sent_us = s->now_us,
+                                               .silent_ms = s->link.rtt_ms * (1 + s->link.slow_start) + queue_ms(s),
+                                               .left = s->link.get_bytes};
         s->to_send -= s->link.burst > 0;
     }
     s->peak = GR_MAX(s->peak, s->in_flight);
@@ -141,6 +143,17 @@ static void test_concurrency__a_fast_link_is_filled_soon_near_and_far(void **sta
     }
 }
 
+/* A new connection needs several round trips for its first chunk. That is no queue. */
+static void test_concurrency__far_away_new_connections_do_not_keep_it_down(void **state)
+{
+    struct sim s;
+    sim_init(&s, (struct link){.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 1 << 20, .offered = 1}, 64);
+    s.link.offered = 0;
+    s.link.slow_start = 2.5;
+    (void)run(&s, 6000);
+    assert_int_equal(s.c.limit, 64);
+}
+
 static void test_concurrency__a_small_link_is_not_overloaded(void **state)
 {
     struct sim s;
@@ -221,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_concurrency__a_fast_link_is_filled_soon_near_and_far),
+        cmocka_unit_test(test_concurrency__far_away_new_connections_do_not_keep_it_down),
         cmocka_unit_test(test_concurrency__a_small_link_is_not_overloaded),
         cmocka_unit_test(test_concurrency__what_brings_no_more_is_given_back_though_gets_answer_promptly),
         cmocka_unit_test(test_concurrency__a_link_that_changes_is_followed),

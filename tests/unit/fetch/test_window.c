@@ -77,7 +77,7 @@ static void warm(struct sim *s)
         uint64_t window = s->ahead     ? s->window.ahead.bytes
                           : s->readers ? s->window.beside.bytes
                                        : window_alone(&s->window, s->base_us);
-        uint64_t get = s->ahead ? AHEAD_GET : s->readers ? window_get_beside(window) : window_get_alone(window);
+        uint64_t get = s->ahead ? AHEAD_GET : s->readers ? window_get_beside(window) : (uint64_t)WINDOW_GET_ALONE;
         if (s->warm_bytes >= window ||
             (s->offered && s->asked * 1000000 > s->offered * (s->now_us / BURST_US * BURST_US)))
             break;
