@@ -1,10 +1,12 @@
-/* The on-disk format, and the walk that both passes of the erofs writer (fs_erofs.c) make over the nodes. */
+/* The on-disk format, the walk that both passes of the erofs writer (fs_erofs.c) make over the nodes, and the plan. */
 #ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
 #define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
 
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/vec.h"
+#include "imagebuild/fs/fs.h"
 #include "imagebuild/tree/nodes.h"
 
 /* ---- the format ---- */
@@ -91,6 +93,51 @@ static inline uint32_t erofs_inode_need(const struct erofs_inode *inode)
 {
     return EROFS_INODE_SIZE + inode->xattr_size + inode->tail;
 }
+
+/* ---- the plan (erofs_plan.c) ---- */
+
+/* Block numbers have 48 bits at most; all bits set is no block. */
+#define EROFS_IMAGE_MAX ((EROFS_NO_BLOCK_48BIT - 1) * EROFS_BLOCK)
+#define EROFS_LIMIT "1 EiB, the limit of erofs with 4096-byte blocks"
+
+/* A sum over all inodes of a pass, to check that two passes agree. */
+struct erofs_tally {
+    uint64_t inodes, sum;
+};
+
+/* A hard-linked file, by the rank of its first name. */
+struct erofs_linked {
+    uint32_t rank, names;
+};
+
+/* An inode with blocks in the region: large directories, long symbolic links. */
+struct erofs_placed {
+    uint32_t rank, block; /* the first block, counted from the first one after the inodes */
+};
+
+/* Where everything lies in the region. Positions count from its start. Begins as all zero. */
+struct erofs_plan {
+    VEC(struct erofs_linked) links;  /* ascending by rank */
+    VEC(struct erofs_placed) blocks; /* likewise */
+    uint32_t *nids;                  /* inode numbers by rank */
+    uint64_t inodes_end, end;        /* bytes: end of the inodes; end of the region */
+    struct erofs_tally tally;
+};
+
+/* Make the plan; *p is zero before. -EFBIG: over a limit of erofs, which the sentence names; -ENOMEM; errors of
+ * sorter, scratch and step. Release *p in any case. */
+GR_MUST_CHECK int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, const struct fs_config *config);
+void erofs_plan_release(struct erofs_plan *p);
+
+/* Return how many names the file has whose first name is node `rank`. */
+uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank);
+/* Return the number of the first block of an inode that has some, counted from the start of the region. */
+uint64_t erofs_plan_block(const struct erofs_plan *p, uint32_t rank);
+
+/* Add an inode, in each pass. Now and then calls config->step. */
+GR_MUST_CHECK int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const struct fs_config *config);
+/* Set the sentence and return -EFBIG. */
+GR_MUST_CHECK int erofs_too_large(void);
 
 /* ---- extended attributes (erofs_walk.c) ---- */
 
