@@ -142,6 +142,8 @@ static int open_fs(struct build *b)
                            .bytes = b->progress.bytes_total,
                            .parent_size = parent ? parent->size : 0,
                            .parent_data_end = parent ? parent->metadata_offset : 0,
+                           .parent_metadata = build_parent_metadata,
+                           .parent_arg = b,
                            .dir = b->options.tmpdir,
                            .step = {.call = build_same_step, .arg = b}};
     if (b->options.join_at)

@@ -111,6 +111,9 @@ GR_MUST_CHECK int build_parent_know_shards(struct build *b);
 GR_MUST_CHECK int build_parent_forget_shards(struct build *b);
 /* Decide which of the listed files stay where the parent or the checkpoint has them, and which compaction moves. */
 GR_MUST_CHECK int build_parent_plan(struct build *b);
+/* Read the metadata of the parent, in which things may stay in their places (struct fs_config). *out NULL: there is
+ * none that can be used. build: the struct build. */
+GR_MUST_CHECK int build_parent_metadata(void *build, struct scratch **out);
 /* Return whether this build erases the parent's dead bytes (--scrub). */
 bool build_parent_erases(const struct build *b);
 /* Rewrite the parent's chunks that hold dead bytes, if build_parent_erases. */

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "format/chunk.h"
 #include "imagebuild/fs/fs.h"
+#include "imagebuild/join/join.h"
 #include "repository/gc_marks.h"
 
 /* ------------------------------------------------------------------ the parent */
@@ -214,6 +215,25 @@ int build_parent_open_checkpoint(struct build *b)
 }
 
 /* ------------------------------------------------------------------ the end */
+
+/* A checkpoint has no metadata. Where the parent's is damaged, all can be laid out anew. */
+int build_parent_metadata(void *build, struct scratch **out)
+{
+    struct build *b = build;
+    const struct parent *p = b->parent;
+    *out = NULL;
+    if (!p || b->resumed || p->image_count > 1 || b->options.join_at)
+        return 0;
+    const struct inodes_config config = {.store = b->store,
+                                         .manifest = &p->images->manifest,
+                                         .dir = b->options.tmpdir,
+                                         .step = {.call = build_same_step, .arg = b}};
+    int rc = inodes_copy_metadata(&config, out);
+    if (rc != -EBADMSG && rc != -ENOENT)
+        return rc;
+    log_warning("build: lays out the metadata anew, since the parent's is damaged: %s", error_text());
+    return 0;
+}
 
 /* Several parents divide their paths among them. A checkpoint's objects go with it. --scrub leaves no name of a removed
  * file, so no page that has one may stay. */

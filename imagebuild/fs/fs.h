@@ -11,6 +11,7 @@
 #ifndef GRANARY_IMAGEBUILD_FS_FS_H
 #define GRANARY_IMAGEBUILD_FS_FS_H
 
+#include "base/spill/scratch.h"
 #include "base/step.h"
 #include "format/manifest.h"
 #include "imagebuild/sink/sink.h"
@@ -26,6 +27,10 @@ struct fs_config {
     /* From the manifest of a parent with the same filesystem and chunk size: its size, and its metadata_offset,
      * after which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;
+    /* Called by finish at most once: get the parent's first 4096 bytes and after them the region of its metadata, for
+     * the filesystem to own. *out NULL: there is nothing to be had. Errors end the build. NULL: no parent. */
+    int (*parent_metadata)(void *arg, struct scratch **out);
+    void *parent_arg;
     const char *dir;  /* for temporary files; as in struct scratch_config */
     size_t memory;    /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
     struct step step; /* called by finish at least every 65,536 nodes */

@@ -4,6 +4,8 @@
  *
  *   | inode | attributes | tail | 0 | inode | 0 0 0 ... | inode ...
  *     format 0 marks the zeros
+ *
+ * In an image that was built upon another, new inodes lie elsewhere, and the numbers say nothing (inode_tree.c).
  */
 #include <errno.h>
 #include <sys/stat.h>
@@ -39,32 +41,36 @@ int inode_erofs_xattrs(const uint8_t *data, size_t len, struct bytes *out)
     return 0;
 }
 
-static size_t xattrs_size(const uint8_t *inode)
+int inode_erofs_extra(const uint8_t *inode, struct inode_extra *out)
 {
-    const uint16_t count = le16_get(inode + 2);
-    return count ? EROFS_XATTR_HEADER + 4 * (count - (size_t)1) : 0;
+    const unsigned format = le16_get(inode), layout = format >> 1;
+    if (!(format & EXTENDED) || (layout != EROFS_FLAT_PLAIN && layout != EROFS_FLAT_INLINE))
+        return inode_scan_damaged("one has a form that Granary does not write");
+    const uint32_t mode = le16_get(inode + 4);
+    *out = (struct inode_extra){.mode = mode,
+                                .links = le32_get(inode + 44),
+                                .rdev = S_ISCHR(mode) || S_ISBLK(mode) ? inode_scan_rdev(le32_get(inode + 16)) : 0};
+    return 0;
 }
 
 /* Take the inode at an address; *address becomes that of what follows it. */
 static int take_inode(struct inode_scan *s, uint64_t *address)
 {
     const uint8_t *p;
+    struct inode_extra extra;
     int rc = inode_scan_need(s, *address, EROFS_INODE_SIZE, &p);
     if (rc)
         return rc;
-    const unsigned format = le16_get(p), layout = format >> 1;
-    if (!format) {
+    if (!le16_get(p)) {
         *address += EROFS_NID_UNIT;
         return 0;
     }
-    if (!(format & EXTENDED) || (layout != EROFS_FLAT_PLAIN && layout != EROFS_FLAT_INLINE))
-        return inode_scan_damaged("one has a form that Granary does not write");
-    const size_t xattrs = xattrs_size(p);
-    const size_t tail = layout == EROFS_FLAT_INLINE ? le64_get(p + 8) % EROFS_BLOCK : 0;
-    const uint32_t mode = le16_get(p + 4), running = le32_get(p + 20);
-    const struct inode_extra extra = {.mode = mode,
-                                      .links = le32_get(p + 44),
-                                      .rdev = S_ISCHR(mode) || S_ISBLK(mode) ? inode_scan_rdev(le32_get(p + 16)) : 0};
+    rc = inode_erofs_extra(p, &extra);
+    if (rc)
+        return rc;
+    const size_t xattrs = erofs_xattr_bytes(p);
+    const size_t tail = le16_get(p) >> 1 == EROFS_FLAT_INLINE ? le64_get(p + 8) % EROFS_BLOCK : 0;
+    const uint32_t running = le32_get(p + EROFS_INODE_RUNNING);
     bytes_clear(&s->xattrs);
     rc = xattrs ? inode_scan_need(s, *address + EROFS_INODE_SIZE, xattrs, &p) : 0;
     if (!rc && xattrs)
@@ -85,13 +91,20 @@ bool inode_erofs_super_fits(const uint8_t super[EROFS_SUPER_SIZE], const struct 
            le32_get(super + 80) == (wide ? EROFS_INCOMPAT_48BIT : 0);
 }
 
-/* Check that the superblock describes the image of the manifest. */
-static int check_super(const struct inode_scan *s)
+/* The superblock must describe the image of the manifest. The root's number tells. */
+int inode_erofs_is_numbered(const struct inode_scan *s, bool *out)
 {
-    uint8_t super[EROFS_SUPER_SIZE];
+    const struct manifest *m = s->config->manifest;
+    uint8_t super[EROFS_SUPER_SIZE], running[4];
     int rc = image_bytes_read(s->bytes, EROFS_SUPER_OFFSET, sizeof super, super);
-    if (!rc && !inode_erofs_super_fits(super, s->config->manifest))
-        rc = inode_scan_damaged("the superblock says something else");
+    if (rc)
+        return rc;
+    const uint64_t root = erofs_super_root(super, m->metadata_offset);
+    if (!inode_erofs_super_fits(super, m) || root >= m->metadata_len / EROFS_NID_UNIT)
+        return inode_scan_damaged("the superblock says something else");
+    rc = image_bytes_read(s->bytes, m->metadata_offset + root * EROFS_NID_UNIT + EROFS_INODE_RUNNING, sizeof running,
+                          running);
+    *out = !rc && le32_get(running) == inodes_expected(m);
     return rc;
 }
 
@@ -99,9 +112,7 @@ int inode_erofs_scan(struct inode_scan *s)
 {
     const struct manifest *m = s->config->manifest;
     uint64_t address = m->metadata_offset;
-    int rc = check_super(s);
-    if (!rc)
-        rc = inode_scan_range(s, address, address + m->metadata_len);
+    int rc = inode_scan_range(s, address, address + m->metadata_len);
     while (!rc && s->inodes < inodes_expected(m))
         rc = take_inode(s, &address);
     return rc;

@@ -13,6 +13,7 @@ struct inodes {
     struct sorter_record next; /* the record that was read last, */
     uint64_t number;           /* and its number */
     bool more;
+    struct inode_tree *tree; /* erofs whose inodes have no numbers; else NULL */
 };
 
 void inodes_free(struct inodes *i)
@@ -20,6 +21,7 @@ void inodes_free(struct inodes *i)
     if (!i)
         return;
     sorter_free(i->found);
+    inode_tree_free(i->tree);
     free(i);
 }
 
@@ -43,7 +45,12 @@ static int pull(struct inodes *i, bool first)
 static int scan(struct inodes *i, const struct inodes_config *config)
 {
     struct inode_scan s CLEANUP(inode_scan_release) = {.config = config};
+    bool numbered = true;
     int rc = inode_scan_open(&s, config, i->found);
+    if (!rc && i->fs == MANIFEST_EROFS)
+        rc = inode_erofs_is_numbered(&s, &numbered);
+    if (!rc && !numbered)
+        return inode_tree_new(config, &i->tree);
     if (rc)
         return rc;
     switch (i->fs) {
@@ -78,11 +85,13 @@ int inodes_read(const struct inodes_config *config, struct inodes **out)
 
 bool inodes_close_directories(const struct inodes *i)
 {
-    return i->fs == MANIFEST_EROFS;
+    return i->fs == MANIFEST_EROFS && !i->tree;
 }
 
-int inodes_find(struct inodes *i, uint64_t number, struct inode_extra *out)
+int inodes_find(struct inodes *i, const char *path, size_t len, uint64_t number, struct inode_extra *out)
 {
+    if (i->tree)
+        return inode_tree_find(i->tree, path, len, out);
     /* a record stays valid until the next one is read, so it is passed over only now */
     while (i->more && i->number < number) {
         int rc = pull(i, false);

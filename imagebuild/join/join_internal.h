@@ -1,8 +1,9 @@
 /* Reading from the filesystem of an image what its catalog lacks: extended attributes, device numbers, and which files
  * have several names. Shared by the files of join/ and private to them.
  *
- *   inodes.c  ->  inode_erofs.c, inode_ext4.c  ->  inode_scan.c  ->  store
- *   numbers       what inodes look like            bytes, ahead
+ *   inodes.c          ->  inode_erofs.c, inode_ext4.c  ->  inode_scan.c  ->  store
+ *   numbers or paths      what inodes look like            bytes, ahead
+ *                     ->  inode_tree.c (erofs by path)  ->
  *
  * Only metadata is read: the inodes once and in ascending order, ahead; ext4's blocks of attributes one by one. One
  * thread calls all of it.
@@ -19,18 +20,11 @@
 #include "base/spill/sorter.h"
 #include "base/step.h"
 #include "format/manifest.h"
+#include "imagebuild/join/join.h"
 #include "repository/read/chunk_read.h"
 #include "store/store.h"
 
 /* ---- all inodes of an image (inodes.c) ---- */
-
-/* All pointers are the caller's and outlive the inodes. */
-struct inodes_config {
-    struct store *store;
-    const struct manifest *manifest;
-    const char *dir; /* for temporary files; as in struct scratch_config */
-    struct step step;
-};
 
 /* What a catalog does not say of an inode. */
 struct inode_extra {
@@ -54,9 +48,9 @@ DEFINE_CLEANUP(inodes, struct inodes *, inodes_free)
  * leaves the stack of directories whose path is a prefix of the current one. Further names have no number. */
 bool inodes_close_directories(const struct inodes *i);
 
-/* Find an inode by its number; numbers ascend. 1: *out is set; 0: the catalog says all of it; or -errno of the sorter.
- */
-GR_MUST_CHECK int inodes_find(struct inodes *i, uint64_t number, struct inode_extra *out);
+/* Find the inode of a path, by its number; both ascend. 1: *out is set; 0: the catalog says all of it; -EBADMSG: the
+ * path has no inode; or -errno of the sorter or scratch. */
+GR_MUST_CHECK int inodes_find(struct inodes *i, const char *path, size_t len, uint64_t number, struct inode_extra *out);
 
 /* Return the number of inodes that the image must have by its manifest. */
 static inline uint64_t inodes_expected(const struct manifest *m)
@@ -99,14 +93,28 @@ static inline uint64_t inode_scan_rdev(uint32_t rdev)
     return makedev((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12 & 0xfff00));
 }
 
+/* ---- inodes by path (inode_tree.c), of erofs. Memory: that of a scratch and of struct erofs_tree ---- */
+
+struct inode_tree;
+GR_MUST_CHECK int inode_tree_new(const struct inodes_config *config, struct inode_tree **out);
+void inode_tree_free(struct inode_tree *t); /* NULL is allowed */
+DEFINE_CLEANUP(inode_tree, struct inode_tree *, inode_tree_free)
+/* As inodes_find, but never 0. */
+GR_MUST_CHECK int inode_tree_find(struct inode_tree *t, const char *path, size_t len, struct inode_extra *out);
+
 /* ---- the filesystems: scan everything ---- */
 
+/* erofs: whether the inodes state their numbers; if not, only inode_tree_find finds them. -EBADMSG; errors of the
+ * store.
+ */
+GR_MUST_CHECK int inode_erofs_is_numbered(const struct inode_scan *s, bool *out);
 GR_MUST_CHECK int inode_erofs_scan(struct inode_scan *s);
 GR_MUST_CHECK int inode_ext4_scan(struct inode_scan *s);
 
 /* Return whether the 128 bytes of an erofs superblock describe the image of the manifest. */
 bool inode_erofs_super_fits(const uint8_t super[128], const struct manifest *m);
-
+/* Read what an inode of erofs says, but for its attributes. -EBADMSG. */
+GR_MUST_CHECK int inode_erofs_extra(const uint8_t *inode, struct inode_extra *out);
 /* Append attributes as they lie in an image to *out, as struct source_entry has them; no I/O, any bytes are safe.
  * erofs: what follows an inode. ext4: entries from data + first on, whose values count from data + origin. -EBADMSG;
  * -ENOMEM; -EMSGSIZE. */

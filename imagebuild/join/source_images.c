@@ -114,7 +114,7 @@ static int place_data(const struct image_listing *l, const struct catalog_entry 
 static int add_extra(struct image_listing *l, const struct catalog_entry *e, uint64_t number, struct source_entry *out)
 {
     struct inode_extra extra;
-    int rc = inodes_find(l->inodes, number, &extra);
+    int rc = inodes_find(l->inodes, e->path, e->path_len, number, &extra);
     if (rc <= 0)
         return rc;
     if (extra.mode != e->mode)

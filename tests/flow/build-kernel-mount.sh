@@ -1,7 +1,7 @@
 #!/bin/bash
 # A hostile tree becomes an image, as erofs and as ext4: the filesystem's checker finds nothing, the kernel's mount of
 # the exported file equals the source in every byte and attribute, and a build with other parallelism has the same
-# digest and sends nothing.
+# digest and sends nothing. The same for an erofs built upon it the day after, when much has changed.
 # GRANARY_FULL=1: 66,000 subdirectories instead of 1,000, 100,000 names in a directory instead of 6,000, a file of more
 # than 4 GiB instead of 200 MiB.
 . "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
@@ -48,6 +48,21 @@ build_twice erofs
 fsck.erofs "$W/image.erofs" || fail "fsck.erofs found errors"
 compare erofs
 umount "$W/mounted"
+
+echo "== erofs, the day after"
+find "$W/source/tree/crowd" -maxdepth 1 -name '*7' -delete
+mkdir -p "$W/source/tree/later/deep"
+for ((i = 0; i < 300; i++)); do echo "$i" >"$W/source/tree/later/deep/$i"; done
+touch "$W/source/tree/crowd/"{a,m,z}-later
+mv "$W/source/tree/attributes" "$W/source/tree/moved"
+"$GRANARY" build --keep-special "$W/source/tree" "$W/store/erofs:one" --json >"$W/day.json"
+jq -e '.rebuild.unchanged > 0' "$W/day.json" >"$W/null" || fail "nothing stayed: $(cat "$W/day.json")"
+"$GRANARY" verify --deep "$W/store/erofs:one"
+"$GRANARY" export "$W/store/erofs:one" "$W/image.erofs"
+fsck.erofs "$W/image.erofs" || fail "fsck.erofs found errors"
+compare erofs
+umount "$W/mounted"
+mv "$W/source/tree/moved" "$W/source/tree/attributes"
 
 echo "== ext4, which has no room for the largest attributes"
 build_twice ext4

@@ -1,10 +1,13 @@
-/* The on-disk format, the walk that both passes of the erofs writer (fs_erofs.c) make over the nodes, and the plan. */
+/* The on-disk format, the walk that both passes of the erofs writer (fs_erofs.c) make over the nodes, the plan, and an
+ * earlier image's directories. */
 #ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
 #define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/spill/scratch.h"
 #include "base/vec.h"
 #include "imagebuild/fs/fs.h"
 #include "imagebuild/tree/nodes.h"
@@ -24,6 +27,9 @@ enum {
     EROFS_NID_UNIT = 32,   /* an inode's number is its offset in the metadata region, in units of this */
     EROFS_NID_ROOT = 1,    /* not 0: C libraries skip directory entries with inode number 0 */
     EROFS_INODE_SIZE = 64, /* of an extended inode */
+    /* Of these, a running number of 32 bits (inode_running in fs_erofs.c). The root's is the number of inodes; 0: the
+     * others state anything. */
+    EROFS_INODE_RUNNING = 20,
     EROFS_DIRENT_SIZE = 12,
     EROFS_XATTR_HEADER = 12,
     EROFS_XATTR_ENTRY = 4,
@@ -94,6 +100,35 @@ static inline uint32_t erofs_inode_need(const struct erofs_inode *inode)
     return EROFS_INODE_SIZE + inode->xattr_size + inode->tail;
 }
 
+/* ---- an earlier image (erofs_tree.c) ---- */
+
+/* Which inodes the paths of an image have. Memory: 256 KiB, and 4 KiB for each directory above the current path. One
+ * thread. */
+struct erofs_tree;
+
+/* Return the number of the root's inode, counted from the metadata region at this address. Any bytes are safe. */
+uint64_t erofs_super_root(const uint8_t super[EROFS_SUPER_SIZE], uint64_t metadata);
+
+/* from: the image's first block, and after it its metadata region, which the image has at address `metadata`; the
+ * caller's, outlives *out. Any bytes are safe. Inode numbers count from the region. *out NULL: it is no image of erofs.
+ * -ENOMEM; errors of the scratch. */
+GR_MUST_CHECK int erofs_tree_new(struct scratch *from, uint64_t metadata, struct erofs_tree **out);
+void erofs_tree_free(struct erofs_tree *t); /* NULL is allowed */
+DEFINE_CLEANUP(erofs_tree, struct erofs_tree *, erofs_tree_free)
+/* Return the bytes of the region. */
+uint64_t erofs_tree_len(const struct erofs_tree *t);
+
+/* Find the number of the inode that a path has; 0: none. Paths ascend; a path may be left out, and then nothing below
+ * it is found. -ENOMEM; errors of the scratch. */
+GR_MUST_CHECK int erofs_tree_find(struct erofs_tree *t, const char *path, size_t len, uint32_t *out);
+/* Find the bytes that an inode has: itself, attributes, tail. Errors of the scratch. */
+GR_MUST_CHECK int erofs_tree_need(struct erofs_tree *t, uint32_t nid, uint32_t *out);
+/* Find the first block of an inode with blocks, as erofs_plan_block counts them; 0: it has none. Errors of the scratch.
+ */
+GR_MUST_CHECK int erofs_tree_blocks(struct erofs_tree *t, uint32_t nid, uint64_t *out);
+/* Copy bytes of the region; after its end are zeros. Errors of the scratch. */
+GR_MUST_CHECK int erofs_tree_read(struct erofs_tree *t, uint64_t at, void *dst, size_t len);
+
 /* ---- the plan (erofs_plan.c) ---- */
 
 /* Block numbers have 48 bits at most; all bits set is no block. */
@@ -112,29 +147,41 @@ struct erofs_linked {
 
 /* An inode with blocks in the region: large directories, long symbolic links. */
 struct erofs_placed {
-    uint32_t rank, block; /* the first block, counted from the first one after the inodes */
+    uint32_t rank, block; /* the first block, counted from the start of the region */
 };
 
 /* Where everything lies in the region. Positions count from its start. Begins as all zero. */
 struct erofs_plan {
     VEC(struct erofs_linked) links;  /* ascending by rank */
     VEC(struct erofs_placed) blocks; /* likewise */
-    uint32_t *nids;                  /* inode numbers by rank */
-    uint64_t inodes_end, end;        /* bytes: end of the inodes; end of the region */
+    VEC(uint32_t) plain;             /* likewise: directories whose tail is a block of its own */
+    uint32_t *nids;                  /* inode numbers by rank; 0: no inode has this rank */
+    uint64_t *kept;                  /* upon a parent, a bit for each rank: the inode is where the parent has it */
+    uint64_t end, used;              /* bytes: end of the region; of these, in use, as far as any layout can do */
+    uint64_t directories;
+    bool upon;  /* what the parent has stays in its place, */
+    bool moved; /* but for an inode that is new or has moved */
     struct erofs_tally tally;
 };
 
-/* Make the plan; *p is zero before. -EFBIG: over a limit of erofs, which the sentence names; -ENOMEM; errors of
+/* Make the plan; *p is zero before. parent: an earlier image in which things stay where they are, as long as that is
+ * worth it; NULL: all is laid out anew. -EFBIG: over a limit of erofs, which the sentence names; -ENOMEM; errors of
  * sorter, scratch and step. Release *p in any case. */
-GR_MUST_CHECK int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, const struct fs_config *config);
-void erofs_plan_release(struct erofs_plan *p);
+GR_MUST_CHECK int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, struct erofs_tree *parent,
+                                  const struct fs_config *config);
+void erofs_plan_release(struct erofs_plan *p); /* *p is zero afterwards */
 
 /* Return how many names the file has whose first name is node `rank`. */
 uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank);
 /* Return the number of the first block of an inode that has some, counted from the start of the region. */
 uint64_t erofs_plan_block(const struct erofs_plan *p, uint32_t rank);
 
-/* Add an inode, in each pass. Now and then calls config->step. */
+/* Return whether an inode is where the parent has it. */
+bool erofs_plan_is_kept(const struct erofs_plan *p, uint32_t rank);
+/* Return whether a directory's tail becomes a block, though it would fit beside the inode. */
+bool erofs_plan_is_plain(const struct erofs_plan *p, uint32_t rank);
+
+/* Add an inode, in each pass, as the walk gives it. Now and then calls config->step. */
 GR_MUST_CHECK int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const struct fs_config *config);
 /* Set the sentence and return -EFBIG. */
 GR_MUST_CHECK int erofs_too_large(void);
@@ -150,7 +197,8 @@ uint32_t erofs_xattr_size(const void *xattrs, size_t len);
 /* Append exactly erofs_xattr_size bytes to *out. -ENOMEM. */
 GR_MUST_CHECK int erofs_xattr_encode(const void *xattrs, size_t len, struct bytes *out);
 
-/* Return the value of the inode's field that states this size. */
+/* Return the value of the inode's field that states this size; and the size that an inode states. */
 uint16_t erofs_xattr_count_field(uint32_t size);
+uint32_t erofs_xattr_bytes(const uint8_t *inode);
 
 #endif

@@ -75,6 +75,12 @@ uint16_t erofs_xattr_count_field(uint32_t size)
     return (uint16_t)(size ? (size - EROFS_XATTR_HEADER) / 4 + 1 : 0);
 }
 
+uint32_t erofs_xattr_bytes(const uint8_t *inode)
+{
+    const uint32_t count = le16_get(inode + 2);
+    return count ? EROFS_XATTR_HEADER + 4 * (count - 1) : 0;
+}
+
 /* ------------------------------------------------------------------ a directory's blocks */
 
 /* A block is an array of entries, followed by their names:

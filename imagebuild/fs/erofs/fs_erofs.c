@@ -32,9 +32,12 @@ enum { EROFS_ROOM_CHUNKS = 8 };                       /* before the region, in a
 struct erofs {
     struct fs fs;
     struct fs_config config;
-    uint64_t data_end, metadata; /* address of the region, once the plan is made */
-    bool wide;                   /* 48-bit block numbers, likewise */
+    uint64_t data_end, metadata;     /* address of the region, once the plan is made */
+    bool wide;                       /* 48-bit block numbers, likewise */
+    struct scratch *parent_metadata; /* NULL: none */
+    struct erofs_tree *parent;       /* reads it */
     struct erofs_plan plan;
+    bool numbered;              /* inodes state running numbers: so far, upon a parent */
     struct erofs_tally written; /* what the walk wrote, to be compared with plan.tally */
     struct scratch *region;
     struct bytes gathered; /* neighbouring bytes on their way to the region, */
@@ -117,8 +120,32 @@ static uint64_t inode_union(const struct erofs *e, const struct erofs_inode *i)
     return e->wide ? EROFS_NO_BLOCK_48BIT : EROFS_NO_BLOCK;
 }
 
+static uint64_t inode_position(const struct erofs *e, const struct erofs_inode *i)
+{
+    return (uint64_t)e->plan.nids[i->rank] * EROFS_NID_UNIT;
+}
+
+/* Find the number that an inode states. A running number would change in all inodes after a new one, so upon a parent
+ * an inode in its place keeps its number, and others state 0, not what lay there. The root, which is written last,
+ * tells whether these are running numbers still; once they are not, only a new layout numbers again. */
+static int inode_running(struct erofs *e, const struct erofs_inode *i, uint32_t *out)
+{
+    const uint32_t running = (uint32_t)e->written.inodes;
+    uint8_t kept[4] = {0};
+    *out = running;
+    if (!e->plan.upon)
+        return 0;
+    int rc = erofs_plan_is_kept(&e->plan, i->rank)
+                 ? erofs_tree_read(e->parent, inode_position(e, i) + EROFS_INODE_RUNNING, kept, sizeof kept)
+                 : 0;
+    e->numbered = e->numbered && running == le32_get(kept);
+    *out = i->rank == NODE_ROOT && !e->numbered ? 0 : le32_get(kept);
+    return rc;
+}
+
 /* Encode an inode (struct erofs_inode_extended). There is no more than one time, the mtime. */
-static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uint8_t out[EROFS_INODE_SIZE])
+static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uint32_t running,
+                         uint8_t out[EROFS_INODE_SIZE])
 {
     const unsigned layout = i->tail ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN;
     const uint64_t block = inode_union(e, i);
@@ -129,17 +156,12 @@ static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uin
     le16_put(out + 6, (uint16_t)(block >> 32)); /* 0 unless wide */
     le64_put(out + 8, i->size);
     le32_put(out + 16, (uint32_t)block);
-    le32_put(out + 20, (uint32_t)e->written.inodes); /* only for stat with 32-bit inode numbers */
+    le32_put(out + EROFS_INODE_RUNNING, running);
     le32_put(out + 24, i->uid);
     le32_put(out + 28, i->gid);
     le64_put(out + 32, (uint64_t)i->mtime);
     le32_put(out + 40, i->mtime_nsec);
     le32_put(out + 44, i->nlink);
-}
-
-static uint64_t inode_position(const struct erofs *e, const struct erofs_inode *i)
-{
-    return (uint64_t)e->plan.nids[i->rank] * EROFS_NID_UNIT;
 }
 
 static int emit_xattrs(struct erofs *e, const struct erofs_inode *i, const struct node *n)
@@ -154,10 +176,11 @@ static int emit_xattrs(struct erofs *e, const struct erofs_inode *i, const struc
 static int emit_inode(struct erofs *e, const struct erofs_inode *i)
 {
     uint8_t inode[EROFS_INODE_SIZE];
-    int rc = erofs_tally_add(&e->written, i, &e->config);
+    uint32_t running;
+    int rc = inode_running(e, i, &running);
     if (rc)
         return rc;
-    encode_inode(e, i, inode);
+    encode_inode(e, i, running, inode);
     return fs_erofs_emit(e, inode_position(e, i), inode, sizeof inode);
 }
 
@@ -191,6 +214,8 @@ static int write_leaf(void *arg, struct erofs_inode *i, const struct node *n)
     int rc = check_content(e, i, n);
     i->nlink = n->linked ? erofs_plan_names(&e->plan, n->rank) : 1;
     if (!rc)
+        rc = erofs_tally_add(&e->written, i, &e->config);
+    if (!rc)
         rc = emit_inode(e, i);
     if (!rc)
         rc = emit_xattrs(e, i, n);
@@ -220,8 +245,16 @@ static int fs_erofs_write_block(void *arg, const struct erofs_inode *dir, uint64
 /* Write a directory's inode and last block, now that its size is known. */
 static int write_leave(void *arg, const struct erofs_inode *dir, const uint8_t *last)
 {
-    int rc = emit_inode(arg, dir);
-    return rc ? rc : emit_last(arg, dir, last);
+    struct erofs *e = arg;
+    struct erofs_inode parts = *dir;
+    int rc = erofs_tally_add(&e->written, dir, &e->config);
+    if (erofs_plan_is_plain(&e->plan, dir->rank)) {
+        parts.blocks++;
+        parts.tail = 0;
+    }
+    if (!rc)
+        rc = emit_inode(e, &parts);
+    return rc ? rc : emit_last(e, &parts, last);
 }
 
 static const struct erofs_walk_ops writing = {.leaf = write_leaf,
@@ -325,15 +358,39 @@ static int fs_erofs_begin(struct erofs *e, uint64_t data_end)
     return e->hash ? scratch_new(&region, &e->region) : error_no_memory();
 }
 
+/* Get the parent's metadata. */
+static int open_parent(struct erofs *e)
+{
+    int rc = e->config.parent_metadata(e->config.parent_arg, &e->parent_metadata);
+    return rc || !e->parent_metadata ? rc : erofs_tree_new(e->parent_metadata, e->config.parent_data_end, &e->parent);
+}
+
+/* Lay out the image. Room and gaps are given up where they alone would take 48-bit block numbers. */
+static int plan_image(struct erofs *e, const struct nodes *nodes)
+{
+    int rc = erofs_plan_make(&e->plan, nodes, e->parent, &e->config);
+    if (!rc)
+        rc = choose_metadata(e);
+    const uint64_t least = GR_ALIGN_UP(e->data_end, (uint64_t)e->config.chunk_size) + e->plan.used;
+    if (!rc && e->parent && e->wide && least <= MANIFEST_EROFS_32BIT_MAX) {
+        erofs_plan_release(&e->plan);
+        rc = erofs_plan_make(&e->plan, nodes, NULL, &e->config);
+        if (!rc)
+            rc = choose_metadata(e);
+    }
+    e->numbered = !e->plan.moved;
+    return rc;
+}
+
 static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink,
                         struct fs_result *out)
 {
     struct erofs *e = (struct erofs *)f;
     int rc = fs_erofs_begin(e, data_end);
+    if (!rc && e->config.parent_metadata)
+        rc = open_parent(e);
     if (!rc)
-        rc = erofs_plan_make(&e->plan, nodes, &e->config);
-    if (!rc)
-        rc = choose_metadata(e);
+        rc = plan_image(e, nodes);
     if (!rc)
         rc = erofs_walk(nodes, (struct erofs_nids){first_nid(e), e->plan.nids}, &writing, e);
     if (!rc)
@@ -354,6 +411,8 @@ static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_e
 static void erofs_free(struct fs *f)
 {
     struct erofs *e = (struct erofs *)f;
+    erofs_tree_free(e->parent);
+    scratch_free(e->parent_metadata);
     erofs_plan_release(&e->plan);
     scratch_free(e->region);
     bytes_release(&e->gathered);

@@ -350,16 +350,18 @@ static void add_odd(struct source *s, const char *path, uint32_t mode, uint64_t 
     source_fake_entry(s, &e);
 }
 
-/* In path order: the root, a, c, c/dev, c/small, c/x, l1 = l2, z. */
-static struct source *odd_source(void)
+/* In path order: the root, a, c, c/dev, c/small, c/x, l1 = l2, z. Without `c` and what is in it: the day before. */
+static struct source *odd_source(bool with_c)
 {
     struct source *s = source_fake_new();
     add_odd(s, "", S_IFDIR | 0755, 0, false);
     add_odd(s, "a", S_IFREG | 04755, 0, false);
-    add_odd(s, "c", S_IFDIR | 0750, 0, false);
-    add_odd(s, "c/dev", S_IFCHR | 0600, makedev(259, 70000), false);
-    add_odd(s, "c/small", S_IFBLK | 0600, makedev(8, 1), false);
-    add_odd(s, "c/x", S_IFIFO | 0600, 0, false);
+    if (with_c) {
+        add_odd(s, "c", S_IFDIR | 0750, 0, false);
+        add_odd(s, "c/dev", S_IFCHR | 0600, makedev(259, 70000), false);
+        add_odd(s, "c/small", S_IFBLK | 0600, makedev(8, 1), false);
+        add_odd(s, "c/x", S_IFIFO | 0600, 0, false);
+    }
     add_odd(s, "l1", S_IFREG | 0644, 0, true);
     add_odd(s, "l2", S_IFREG | 0644, 0, true);
     add_odd(s, "z", S_IFREG | 0644, 0, false);
@@ -376,17 +378,27 @@ static void same_xattrs(const struct inode_extra *e, const struct bytes *want)
     }
 }
 
-/* The inode of a number says what it must. */
-static void check_inode(struct inodes *inodes, uint64_t number, const char *path)
+/* The inode of a path says what it must. */
+static void check_found(struct inodes *inodes, uint64_t number, const char *path, int found)
 {
     CLEANUP_BYTES xattrs = BYTES_INIT(64 << 10);
     struct inode_extra e = {.links = 0};
     const bool device = !strcmp(path, "c/dev") || !strcmp(path, "c/small"), linked = !strcmp(path, "l1");
     xattrs_of(path, &xattrs);
-    assert_int_equal(inodes_find(inodes, number, &e), device || linked || xattrs.len);
+    assert_int_equal(inodes_find(inodes, path, strlen(path), number, &e), found);
     assert_int_equal(e.links, linked ? 2 : e.links);
     assert_int_equal(e.rdev, !device ? 0 : strcmp(path, "c/dev") ? makedev(8, 1) : makedev(259, 70000));
     same_xattrs(&e, &xattrs);
+}
+
+/* The same for inodes that state their numbers: only those that the catalog does not describe are kept. */
+static void check_inode(struct inodes *inodes, uint64_t number, const char *path)
+{
+    static const char *const kept[] = {"", "a", "c", "c/dev", "c/small", "l1"};
+    int found = 0;
+    for (unsigned i = 0; i < GR_ARRAY_SIZE(kept); i++)
+        found |= !strcmp(path, kept[i]);
+    check_found(inodes, number, path, found);
 }
 
 /* Check all inodes of an image of odd_source: at the root, or below one directory, and alone. */
@@ -413,7 +425,7 @@ static void test_join__attributes_devices_and_links_stay(void **state)
     open_world(&w, 0);
     o.fs = w.fs = fs_of(state);
     o.keep_special = true;
-    struct source *s = odd_source();
+    struct source *s = odd_source(true);
     assert_int_equal(build_run(s, store_fake_store(w.store), &image, &o, &part), 0);
     source_close(s);
     assert_int_equal(part.xattrs_skipped, 0);
@@ -423,6 +435,37 @@ static void test_join__attributes_devices_and_links_stay(void **state)
     compare_below(&w, &r, &part, "sub");
     assert_int_equal(r.manifest.counts.hard_links, 1);
     assert_int_equal(r.manifest.counts.others, 3);
+    store_fake_free(w.store);
+}
+
+/* The inodes of an image that was built upon another are in no order: they are found by their paths. */
+static void test_join__inodes_of_a_second_day(void **state)
+{
+    static const char *const paths[] = {"", "a", "c", "c/dev", "c/small", "c/x", "l1", "z"};
+    static struct world w;
+    const struct image_ref image = ref_of("/store/odd:v1");
+    static const char *const at[] = {"sub"};
+    static struct build_result day, r;
+    CLEANUP(cleanup_inodes) struct inodes *inodes = NULL;
+    struct inode_extra extra;
+    struct build_options o = options();
+    (void)state;
+    open_world(&w, 0);
+    o.keep_special = true;
+    for (int with_c = 0; with_c < 2; with_c++) {
+        struct source *s = odd_source(with_c);
+        assert_int_equal(build_run(s, store_fake_store(w.store), &image, &o, &day), 0);
+        source_close(s);
+    }
+    const struct inodes_config config = {.store = store_fake_store(w.store), .manifest = &day.manifest};
+    assert_int_equal(inodes_read(&config, &inodes), 0);
+    assert_false(inodes_close_directories(inodes));
+    for (unsigned i = 0; i < GR_ARRAY_SIZE(paths); i++)
+        check_found(inodes, i, paths[i], 1);
+    assert_int_equal(inodes_find(inodes, "zz", 2, 0, &extra), -EBADMSG);
+    assert_int_equal(join(&w, "/store/odd:joined", &image, at, 1, &r), 0);
+    check_odd(&w, &r, true);
+    compare_below(&w, &r, &day, "sub");
     store_fake_free(w.store);
 }
 
@@ -504,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_join__what_cannot_be_joined_is_refused),
         cmocka_unit_test(test_join__attributes_devices_and_links_stay),
         EXT4(test_join__attributes_devices_and_links_stay),
+        cmocka_unit_test(test_join__inodes_of_a_second_day),
         cmocka_unit_test(test_join__damaged_attributes_are_refused),
         cmocka_unit_test(test_join__a_superblock_that_does_not_fit_is_refused),
     };
