@@ -1,7 +1,8 @@
 /* What a day of changes makes a build write besides file data: chunks of metadata and pages of the catalog that differ
  * from the parent's, and their bytes. A source that makes up its files is built once, then once upon that image for
- * each kind of change; one file in PER is changed or new. Then ten days follow one another, each with other files
- * changed. A file has a few bytes of its own, so that the catalog has digests and extents as that of real files has.
+ * each kind of change; one file in PER is changed, new or gone. Then ten days follow one another, each with other files
+ * changed, and ten with other new ones. A file has a few bytes of its own, so that the catalog has digests and extents
+ * as that of real files has.
  *
  * rebuild-metadata FILES STORE TMPDIR
  */
@@ -19,20 +20,25 @@
 #include "repository/read/index_read.h"
 #include "repository/repository.h"
 
-enum { DIRECTORY = 1000, FILE_SIZE = 100, PER = 100, DAYS = 10, SPREAD = 1 };
+enum { DIRECTORY = 1000, FILE_SIZE = 100, PER = 100, DAYS = 10, SPREAD = 1, NEW_SPREAD = 3 };
+
+enum what { CHANGED, NEW, GONE };
 
 /* The directory of a changed or new file is one of PER, or any. */
 struct change {
     const char *name;
-    bool is_new, whole_directories;
+    enum what what;
+    bool whole_directories;
 };
 
 static const struct change changes[] = {
-    {"nothing", false, false},
-    [SPREAD] = {"changed, spread", false, false},
-    {"changed, in whole directories", false, true},
-    {"new, spread", true, false},
-    {"new, in new directories", true, true},
+    {"nothing", CHANGED, false},
+    [SPREAD] = {"changed, spread", CHANGED, false},
+    {"changed, in whole directories", CHANGED, true},
+    [NEW_SPREAD] = {"new, spread", NEW, false},
+    {"new, in new directories", NEW, true},
+    {"gone, spread", GONE, false},
+    {"gone, in whole directories", GONE, true},
 };
 
 struct synthetic {
@@ -69,8 +75,10 @@ static int rebuild_metadata_list(struct source *source, source_visit *visit, voi
     const struct synthetic *s = (struct synthetic *)source;
     int rc = 0;
     for (uint64_t i = 0; i < s->files && !rc; i++) {
-        bool touched = is_touched(s, i), is_new = touched && s->change->is_new;
+        bool touched = is_touched(s, i), is_new = touched && s->change->what == NEW;
         char path[80];
+        if (touched && s->change->what == GONE)
+            continue;
         snprintf(path, sizeof path, "train/class-%06" PRIu64 "/image-%09" PRIu64 ".jpg", i / DIRECTORY, i);
         rc = visit_file(visit, arg, path, touched && !is_new);
         if (rc || !is_new)
@@ -231,19 +239,20 @@ static int each_kind(struct days *d, const struct image_ref *first, const struct
     return rc;
 }
 
-/* Spread changes, day after day. */
-static int many_days(struct days *d, const struct image_ref *first, const struct parts *before)
+/* A kind of change, day after day. */
+static int many_days(struct days *d, const struct change *change, const struct image_ref *first,
+                     const struct parts *before)
 {
     struct image_ref refs[2] = {*first};
     struct parts parts[2] = {*before};
     int rc = 0;
-    d->source.change = &changes[SPREAD];
+    d->source.change = change;
     for (unsigned i = 1; i <= DAYS && !rc; i++) {
         unsigned now = i % 2, yesterday = !now;
         char tag[16], name[32];
         d->source.days = i;
-        snprintf(tag, sizeof tag, "day%u", i);
-        snprintf(name, sizeof name, "%s, day %u", changes[SPREAD].name, i);
+        snprintf(tag, sizeof tag, "day%u-%u", (unsigned)(change - changes), i);
+        snprintf(name, sizeof name, "%s, day %u", change->name, i);
         rc = print_day(d, name, tag, &refs[yesterday], &parts[yesterday], &refs[now], &parts[now]);
         if (i > 1 && !rc)
             parts_release(&parts[yesterday]);
@@ -272,7 +281,9 @@ static int run(struct days *d)
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
            d->source.files, PER, full.seconds);
     rc = each_kind(d, &first, &parts);
-    return rc ? rc : many_days(d, &first, &parts);
+    if (!rc)
+        rc = many_days(d, &changes[SPREAD], &first, &parts);
+    return rc ? rc : many_days(d, &changes[NEW_SPREAD], &first, &parts);
 }
 
 int main(int argc, char **argv)
