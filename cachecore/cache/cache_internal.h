@@ -49,9 +49,9 @@ struct fill {
     unsigned thread_count;
     size_t memory; /* limit of queued_bytes in bytes; warming may take 2 to 8 times as much (fill_warm_acquire) */
     pthread_mutex_t lock;
-    pthread_cond_t memory_freed;
+    pthread_cond_t memory_freed; /* for fill_wait_for_memory */
     size_t queued_bytes, warm_bytes;
-    uint64_t warm_turns, warm_turn; /* tickets for warm_bytes: the next to hand out, and the one that may proceed */
+    struct warm_wait *first_warm, *last_warm; /* callers that wait for warm_bytes, in their order */
     bool stopping;
     uint64_t stop_ms; /* once stopping: chunks still queued at this time (clock_now_ms) are not written */
 };

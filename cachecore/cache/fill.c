@@ -237,6 +237,60 @@ static size_t inflight_bytes(const struct cache *c, const struct inflight *infli
     return ref->plain_len + (c->compressed && ref->flags & CHUNK_ZSTD ? ref->stored_len : 0);
 }
 
+/* ---- warm memory ---- */
+
+/* A caller of fill_warm_acquire that waits, on its stack. Each has a condition of its own: dozens wait, and one that is
+ * woken before its turn costs two changes of thread. */
+struct warm_wait {
+    size_t bytes, most;
+    pthread_cond_t turn;
+    struct warm_wait *next;
+};
+
+static bool warm_fits_locked(const struct fill *f, const struct warm_wait *w)
+{
+    return !f->warm_bytes || (f->warm_bytes + w->bytes <= w->most && f->queued_bytes <= w->most);
+}
+
+/* Wake the first caller that waits, if it need not wait any longer. */
+static void warm_wake_locked(struct fill *f)
+{
+    if (f->first_warm && warm_fits_locked(f, f->first_warm))
+        pthread_cond_signal(&f->first_warm->turn);
+}
+
+static void stand_in_line_locked(struct fill *f, struct warm_wait *w)
+{
+    *(f->first_warm ? &f->last_warm->next : &f->first_warm) = w;
+    f->last_warm = w;
+}
+
+/* The callers stand in line, so that a large request is not overtaken forever by small ones. */
+void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
+{
+    struct warm_wait w = {
+        .bytes = bytes,
+        .most = (size_t)GR_MIN(GR_MAX(window, (uint64_t)WARM_MEMORY_LEAST * f->memory),
+                               (uint64_t)WARM_MEMORY_MOST * f->memory),
+        .turn = PTHREAD_COND_INITIALIZER,
+    };
+    SCOPED_LOCK(&f->lock);
+    stand_in_line_locked(f, &w);
+    while (f->first_warm != &w || !warm_fits_locked(f, &w))
+        pthread_cond_wait(&w.turn, &f->lock);
+    f->first_warm = w.next;
+    f->warm_bytes += bytes;
+    warm_wake_locked(f); /* the next may fit as well */
+    pthread_cond_destroy(&w.turn);
+}
+
+void fill_warm_release(struct fill *f, size_t bytes)
+{
+    SCOPED_LOCK(&f->lock);
+    f->warm_bytes -= bytes;
+    warm_wake_locked(f);
+}
+
 /* ---- the queue ---- */
 
 /* Index nodes get twice the room. Without a node, a server that starts without its store cannot read anything the
@@ -269,6 +323,7 @@ static void give_memory(struct fill *f, size_t bytes)
     f->queued_bytes -= bytes;
     if (has_memory_locked(f))
         pthread_cond_broadcast(&f->memory_freed);
+    warm_wake_locked(f);
 }
 
 size_t fill_queued_bytes(struct fill *f)
@@ -451,27 +506,4 @@ void fill_stop(struct fill *f, uint32_t timeout_ms)
     queue_close(f->queue);
     while (f->thread_count)
         pthread_join(f->threads[--f->thread_count], NULL);
-}
-
-/* ---- warm memory ---- */
-
-/* Tickets keep the order, so that a large request is not overtaken forever by small ones. */
-void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
-{
-    size_t most =
-        (size_t)GR_MIN(GR_MAX(window, (uint64_t)WARM_MEMORY_LEAST * f->memory), (uint64_t)WARM_MEMORY_MOST * f->memory);
-    SCOPED_LOCK(&f->lock);
-    uint64_t turn = f->warm_turns++;
-    while (turn != f->warm_turn || (f->warm_bytes && (f->warm_bytes + bytes > most || f->queued_bytes > most)))
-        pthread_cond_wait(&f->memory_freed, &f->lock);
-    f->warm_turn++;
-    f->warm_bytes += bytes;
-    pthread_cond_broadcast(&f->memory_freed); /* the next ticket may fit as well */
-}
-
-void fill_warm_release(struct fill *f, size_t bytes)
-{
-    SCOPED_LOCK(&f->lock);
-    f->warm_bytes -= bytes;
-    pthread_cond_broadcast(&f->memory_freed);
 }
