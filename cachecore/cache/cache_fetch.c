@@ -7,8 +7,8 @@
  *
  * A chunk that is being fetched for another node, from the store, is waited for instead.
  *
- * A reader's chunks are written afterwards, by fill.c. What cache_ensure and cache_ahead bring, and cache_put gets, the
- * calling thread writes.
+ * The chunks are written afterwards, by fill.c. cache_ensure and cache_ahead wait for that; what was not kept then, and
+ * what cache_put gets, the calling thread writes.
  *
  * A window of WARM_WINDOW chunks is in flight at a time. Warming reserves memory for a window before its fetches
  * start (fill_warm_acquire); chunks fetched ahead are bounded by the number of their threads.
@@ -224,6 +224,20 @@ static size_t look_for_missing_locked(const struct cache *c, const struct cache_
     return bytes;
 }
 
+/* Wait until the window's chunks have been written, or certainly are not, by fill.c, and release those that are kept.
+ * The last comes first: the chunks of a GET arrive in their order, so a thread that waits for the last one is woken
+ * about once. */
+static void wait_for_fills(struct cache *c, struct misses *m)
+{
+    for (size_t i = m->count; i-- > 0;)
+        if (m->items[i].inflight)
+            inflight_wait_retired(m->items[i].inflight);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    for (size_t i = 0; i < m->count; i++)
+        if (m->items[i].inflight && kept_locked(c, &m->items[i].piece->ref.digest))
+            inflight_unref(steal_ptr(&m->items[i].inflight));
+}
+
 /* Bring one window of pieces into the cache. */
 static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                          miss_use *use)
@@ -245,6 +259,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         look_for_missing_locked(c, pieces, n, &m); /* again: the wait may have been long */
         rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
     }
+    wait_for_fills(c, &m);
     rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks after a bad one */
     if (warm)
         fill_warm_release(&c->fill, bytes);

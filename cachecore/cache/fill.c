@@ -8,11 +8,10 @@
  * fetch is retired only when the chunk is readable in the index or certainly never will be. Until then a reader that
  * asks for it joins the in-flight fetch, so nobody fetches a chunk that is just being written.
  *
- * Warming waits for its fills: cache_ensure has the bytes and calls fill_chunk itself. Either that thread or a writer
- * claims the slot (state filling) first, and the other waits for the outcome. Warm fetches, those too that a reader has
- * raised to demand priority, are queued however much waits, since their chunks will be readable. Their memory is
- * bounded before the fetch starts, by fill_warm_acquire in the warming thread, so that a fetch worker never waits for a
- * disk.
+ * Warming waits for its fills: cache_ensure waits until its fetches are retired, and writes itself what a writer did not
+ * keep, because the policy refused it for example. Warm fetches, those too that a reader has raised to demand priority,
+ * are queued however much waits, since their chunks will be readable. Their memory is bounded before the fetch starts,
+ * by fill_warm_acquire in the warming thread, so that a fetch worker never waits for a disk.
  */
 #include <assert.h>
 #include <errno.h>

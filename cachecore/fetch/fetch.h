@@ -138,7 +138,10 @@ void inflight_times(struct inflight *inflight, uint64_t since_us, struct infligh
  * fetch with its sentence, or -ECANCELED if the client of the calling thread disconnected (base/client.h); the fetch
  * continues then. */
 GR_MUST_CHECK int inflight_wait(struct inflight *inflight, struct buf **out);
-/* The same for a caller that no client waits for: at most ms milliseconds, then -ETIMEDOUT. */
+/* Wait until the fetch is retired: what on_landed does with its bytes is done, or it failed. Returns earlier if the
+ * client of the calling thread disconnected. */
+void inflight_wait_retired(struct inflight *inflight);
+/* inflight_wait for a caller that no client waits for: at most ms milliseconds, then -ETIMEDOUT. */
 GR_MUST_CHECK int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out);
 
 #endif

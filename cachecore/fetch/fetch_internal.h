@@ -206,8 +206,11 @@ struct inflight {
     unsigned attempts; /* running GETs that cover it: 1, or 2 when hedged */
     bool completed;    /* its result is decided; a second GET's bytes are dropped */
 
-    /* Guarded by lock; written once, by inflight_land. */
     pthread_mutex_t lock;
+    pthread_cond_t retirement; /* broadcast when it is retired */
+    bool retired;              /* guarded by lock */
+
+    /* Guarded by lock; written once, by inflight_land. */
     pthread_cond_t landing; /* broadcast when it lands */
     bool landed;
     struct buf *plain;  /* the chunk's uncompressed bytes; NULL: the fetch failed with `error` */

@@ -49,6 +49,7 @@ struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk
     inflight->store = store;
     pthread_mutex_init(&inflight->lock, NULL);
     thread_cond_init(&inflight->landing);
+    pthread_cond_init(&inflight->retirement, NULL);
     return inflight;
 }
 
@@ -65,6 +66,7 @@ void inflight_unref(struct inflight *inflight)
     buf_unref(inflight->plain);
     buf_unref(inflight->stored);
     pthread_cond_destroy(&inflight->landing);
+    pthread_cond_destroy(&inflight->retirement);
     pthread_mutex_destroy(&inflight->lock);
     free(inflight);
 }
@@ -159,6 +161,18 @@ int inflight_wait(struct inflight *inflight, struct buf **out)
     return rc;
 }
 
+void inflight_wait_retired(struct inflight *inflight)
+{
+    struct client_wait wait;
+    client_wait_begin(&wait, &inflight->lock, &inflight->retirement);
+    {
+        SCOPED_LOCK(&inflight->lock);
+        while (!inflight->retired && !client_wait_is_over(&wait))
+            pthread_cond_wait(&inflight->retirement, &inflight->lock);
+    }
+    client_wait_end(&wait);
+}
+
 int inflight_wait_ms(struct inflight *inflight, uint64_t ms, struct buf **out)
 {
     const struct timespec until = clock_at_ms(clock_now_ms() + ms);
@@ -230,6 +244,11 @@ void fetch_retire(struct fetch *f, struct inflight *inflight)
         struct inflight_entry *entry = fetch_queue_find_locked(f, inflight->store, &inflight->chunk);
         assert(entry && entry->inflight == inflight); /* else retired twice */
         map_remove(&f->inflights, &inflight_entries, entry);
+    }
+    {
+        SCOPED_LOCK(&inflight->lock);
+        inflight->retired = true;
+        pthread_cond_broadcast(&inflight->retirement);
     }
     inflight_unref(inflight);
 }

@@ -313,6 +313,47 @@ static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(vo
     world_release(&w);
 }
 
+/* A thread that waits until a fetch is retired. */
+struct retirement {
+    struct inflight *inflight;
+    _Atomic bool begun, over;
+};
+
+static void *wait_retired(void *arg)
+{
+    struct retirement *r = arg;
+    r->begun = true;
+    inflight_wait_retired(r->inflight);
+    r->over = true;
+    return NULL;
+}
+
+static void test_fetch__one_can_wait_until_a_fetch_is_retired(void **state)
+{
+    struct world w;
+    struct keeper keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &keeper}, 16);
+    struct retirement r = {.inflight = start_one(&w, 4, PRIORITY_WARM)};
+    assert_int_equal(pthread_create(&thread, NULL, wait_retired, &r), 0);
+    expect_bytes(&w, inflight_ref(r.inflight), 4);
+    for (bool told = false; !told || !r.begun;) {
+        SCOPED_LOCK(&keeper.lock);
+        told = keeper.kept != NULL;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_false(r.over); /* it has landed */
+    fetch_retire(w.fetch, keeper.kept);
+    pthread_join(thread, NULL);
+    inflight_unref(r.inflight);
+
+    store_fake_set_dead(w.fake, -EIO);
+    r.inflight = start_one(&w, 5, PRIORITY_WARM);
+    inflight_wait_retired(r.inflight); /* one that failed is retired, too */
+    inflight_unref(r.inflight);
+    world_release(&w);
+}
+
 /* Which of the chunks landed as warm. */
 struct warm_note {
     struct world *w;
@@ -442,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_fetch__a_missing_pack_is_absent),
         cmocka_unit_test(test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another),
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
+        cmocka_unit_test(test_fetch__one_can_wait_until_a_fetch_is_retired),
         cmocka_unit_test(test_fetch__what_warming_waits_for_lands_as_warm_at_any_priority),
         cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
         cmocka_unit_test(test_fetch__random_readers_under_random_faults_get_right_bytes),
