@@ -301,7 +301,7 @@ int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
     memcpy(plain->data, data, ref->plain_len);
     struct space_request request = fill_request(ref);
     request.force = true;
-    return c->dir_count ? fill_chunk(c, &request, plain, true) : fill_memory(c, &ref->digest, plain, true);
+    return c->dir_count ? fill_chunk(c, &request, plain) : fill_memory(c, &ref->digest, plain, true);
 }
 
 /* cache_ahead of chunks that this node keeps. */

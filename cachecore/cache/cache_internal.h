@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 
-#include "base/queue.h"
 #include "cache/cache.h"
 #include "cache/disk/cache_dir.h"
 #include "cache/disk/ring.h"
@@ -44,13 +43,22 @@ struct cache_stats {
 
 /* The queue of landed chunks, and the memory that they and warming hold. `lock` guards what stands below it. */
 struct fill {
-    struct queue *queue; /* landed fetches, one reference each; bounded by items */
     pthread_t threads[FILL_THREADS];
     unsigned thread_count;
     size_t memory; /* limit of queued_bytes in bytes; warming may take 2 to 8 times as much (fill_warm_acquire) */
+    size_t limit;  /* of len */
     pthread_mutex_t lock;
+    struct inflight **queue;       /* landed fetches, one reference each, in a circle */
+    size_t head, len;              /* the oldest one's place; how many */
+    size_t ready_bytes;            /* of those in the queue */
+    size_t queued_bytes;           /* with those that are being written */
+    uint64_t taken_ms;             /* when a writer last took some (clock_now_ms) */
+    bool singly;                   /* writers take one at a time */
+    unsigned writers, idle, woken; /* threads that run; those that wait; how many of these are to look again */
+    bool closed;
+    pthread_cond_t work;         /* for idle writers */
     pthread_cond_t memory_freed; /* for fill_wait_for_memory */
-    size_t queued_bytes, warm_bytes;
+    size_t warm_bytes;
     struct warm_wait *first_warm, *last_warm; /* callers that wait for warm_bytes, in their order */
     bool stopping;
     uint64_t stop_ms; /* once stopping: chunks still queued at this time (clock_now_ms) are not written */
@@ -144,17 +152,6 @@ void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm);
 /* inflight_tag is the quota of a chunk for a reader; of one for another node: is it this node's to keep? */
 enum { TAG_KEEP = SPACE_GROUPS_MAX + 1, TAG_PASS_ON };
 
-/* Return the slot request for a chunk, uncompressed and on any medium. */
-struct space_request fill_request(const struct chunk_ref *ref);
-
-/* Write one chunk. 0: it is in the cache now, perhaps by another thread's fill, for which the call waited. `wait`:
- * wait for a slot when all are busy (else -EAGAIN), and try another directory if the chosen one goes down. -EDQUOT,
- * -ENODEV: as for space_alloc; else -errno of the disk. */
-GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *request, struct buf *stored, bool wait);
-
-/* fill_chunk for the bytes of a landed fetch, plain or as they were stored. `named`: somebody waits for this very
- * chunk to be cached, so the eviction policy may not refuse it. */
-GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named);
 /* The table of chunks of others that came once. -ENOMEM. free() it. */
 GR_MUST_CHECK int fill_seen_new(struct seen **out);
 
@@ -165,10 +162,6 @@ bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk
 /* Is the chunk on disk in the very form of the reference, and readable? */
 bool fill_has_stored_locked(const struct cache *c, const struct chunk_ref *ref);
 
-/* Write a chunk into a slot that the caller holds (filling or moving) and note the result for the directory's health.
- * -EAGAIN: no writer ring came free, or the directory went down meanwhile; else -errno of the disk. */
-GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
-                             struct buf *stored);
 /* Put a chunk that landed into memory. `wait`: retry while its slots are busy, and overrule the policy. 0: it is
  * there, or there is no memory tier; else as memory_tier_put. */
 int fill_memory(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
@@ -177,6 +170,38 @@ int fill_memory(struct cache *c, const struct digest *digest, const struct buf *
  * keep the link busy (fetch_warm_window). */
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window);
 void fill_warm_release(struct fill *f, size_t bytes);
+
+/* ---- write_slots.c ---- */
+
+/* Return the slot request for a chunk, uncompressed and on any medium. */
+struct space_request fill_request(const struct chunk_ref *ref);
+
+/* A chunk to be kept. */
+struct fill_item {
+    struct space_request request;
+    struct buf *stored;
+    bool wait; /* wait for a slot when all are busy, and try another directory if the chosen one goes down */
+    int rc;    /* out: 0: it is in the cache now, perhaps by another thread's fill, for which the call waited; -EAGAIN:
+                  all slots are busy; -EDQUOT, -ENODEV: as for space_alloc; else -errno of the disk */
+    bool claimed; /* write_slots.c's alone, as is slot */
+    struct space_slot slot;
+};
+
+/* Write n <= CACHE_FILLS_MAX chunks. */
+void fill_items(struct cache *c, struct fill_item *items, size_t n);
+/* Write one chunk that somebody waits for. Results as in fill_item. */
+GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *request, struct buf *stored);
+
+/* Set up an item for the bytes of a landed fetch, plain or as they were stored, of which it holds a reference in
+ * item->stored. `named`: somebody waits for this very chunk to be cached, so the eviction policy may not refuse it. */
+void fill_item_init(const struct cache *c, struct fill_item *item, struct inflight *inflight, struct buf *plain,
+                    bool named);
+/* Write such an item alone. Results as in fill_item. */
+GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named);
+
+/* Write n <= CACHE_FILLS_MAX chunks into slots of a directory that the caller holds (filling or moving) and note the
+ * result for its health. Each has its rc; -EAGAIN: no writer ring came free, or the directory went down meanwhile. */
+void fill_write(struct cache *c, unsigned dir, struct cache_fill *fills, size_t n);
 
 /* ---- disk_monitor.c ---- */
 

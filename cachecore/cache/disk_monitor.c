@@ -61,7 +61,7 @@ static int write_probe(struct cache *c, unsigned dir)
     cache_meta_probe_encode(g, ring_bounce(ring));
     struct ring_write probe = {cache_data_file(dir), cache_geometry_data_size(g), CACHE_META_PROBE_SIZE,
                                ring_bounce(ring)};
-    int rc = ring_write_all(ring, &probe, 1, NULL, clock_now_ms() + c->disk_timeout_ms);
+    int rc = ring_write_all(ring, &probe, 1, clock_now_ms() + c->disk_timeout_ms);
     rings_return(ring);
     return rc;
 }

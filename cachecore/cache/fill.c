@@ -1,6 +1,6 @@
 /* Filling: chunks that landed are written to their slots after the readers have been answered.
  *
- *    fetch worker            queue (bounded in bytes)           FILL_THREADS writers
+ *    fetch worker            queue (bounded in bytes)       FILL_THREADS writers, in batches
  *    fill_landed ---------> | f f f f f f | ------------------> memory tier, slot on disk, fetch_retire
  *         `-- full: dropped, counted, fetch_retire
  *
@@ -8,10 +8,10 @@
  * fetch is retired only when the chunk is readable in the index or certainly never will be. Until then a reader that
  * asks for it joins the in-flight fetch, so nobody fetches a chunk that is just being written.
  *
- * Warming waits for its fills: cache_ensure waits until its fetches are retired, and writes itself what a writer did not
- * keep, because the policy refused it for example. Warm fetches, those too that a reader has raised to demand priority,
- * are queued however much waits, since their chunks will be readable. Their memory is bounded before the fetch starts,
- * by fill_warm_acquire in the warming thread, so that a fetch worker never waits for a disk.
+ * Warming waits for its fills: cache_ensure waits until its fetches are retired, and writes itself what a writer did
+ * not keep, because the policy refused it for example. Warm fetches, those too that a reader has raised to demand
+ * priority, are queued however much waits, since their chunks will be readable. Their memory is bounded before the
+ * fetch starts, by fill_warm_acquire in the warming thread, so that a fetch worker never waits for a disk.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,6 +27,8 @@
 #include "cache/cache_internal.h"
 
 enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
+enum { BATCH_BYTES = 1 << 20 }; /* a writer takes no more chunks at a time than this many bytes need */
+enum { STUCK_MS = 100 };        /* writers that took nothing for so long may be held by a disk that hangs */
 enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for callers that wait: readers hold a slot of memory for microseconds */
 enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* limits of warming's memory, in multiples of fill.memory */
 
@@ -37,144 +39,18 @@ int fill_init(struct fill *f, size_t memory)
     items = GR_MIN(GR_MAX(items, (size_t)QUEUE_ITEMS_MIN), (size_t)QUEUE_ITEMS_MAX);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->memory_freed, NULL);
-    f->queue = queue_new(items);
+    pthread_cond_init(&f->work, NULL);
+    f->limit = items;
+    f->queue = calloc(items, sizeof *f->queue);
     return f->queue ? 0 : error_no_memory();
 }
 
 void fill_release(struct fill *f)
 {
-    queue_free(f->queue);
+    free(f->queue);
+    pthread_cond_destroy(&f->work);
     pthread_cond_destroy(&f->memory_freed);
     pthread_mutex_destroy(&f->lock);
-}
-
-/* ---- one chunk ---- */
-
-/* Can any directory take a chunk now? */
-static bool takes_fills(const struct cache *c)
-{
-    for (size_t i = 0; i < c->dir_count; i++)
-        if (cache_dir_fills(c->dirs[i]))
-            return true;
-    return false;
-}
-
-/* Claim a slot (filling) for the chunk, or return 0 with *done when the chunk is readable already. Another thread's
- * fill of the same chunk is waited for with `wait`. -ENODEV: the chunk is pinned in a directory that cannot be read;
- * else as space_alloc. */
-static int claim_locked(struct cache *c, const struct space_request *request, bool wait, struct space_slot *slot,
-                        bool *done)
-{
-    for (;;) {
-        uint32_t id = space_find(&c->space, &request->digest);
-        *done = id != SPACE_NONE && cache_readable_locked(c, id);
-        if (*done)
-            return 0;
-        if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY) {
-            if (!takes_fills(c) || space_slot_at(&c->space, id)->flags & RECORD_PINNED)
-                return -ENODEV;        /* a user's pin stays with its slot, readable or not */
-            space_drop(&c->space, id); /* its directory is down: cache the chunk in another one */
-            id = SPACE_NONE;
-        }
-        bool damaged = id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_DAMAGED;
-        if (id == SPACE_NONE || damaged) {
-            int rc = damaged ? space_refill(&c->space, id, request, slot) : space_alloc(&c->space, request, slot);
-            if (rc != -EAGAIN || !wait)
-                return rc;
-        }
-        space_assert(&c->space);
-        pthread_cond_wait(&c->changed, &c->lock);
-    }
-}
-
-/* Claim a slot under the lock. c->waiters is raised before the pins are looked at, and cache_unpin looks at it after
- * it has released the pin, so a release is never missed. */
-static int fill_claim(struct cache *c, const struct space_request *request, bool wait, struct space_slot *slot,
-                      bool *done)
-{
-    SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    atomic_fetch_add(&c->waiters, 1);
-    int rc = claim_locked(c, request, wait, slot, done);
-    atomic_fetch_sub(&c->waiters, 1);
-    return rc;
-}
-
-int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest, struct buf *stored)
-{
-    uint64_t timeout_ms = (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
-    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + timeout_ms);
-    if (!ring)
-        return -EAGAIN;
-    int rc = -EAGAIN; /* the directory went down while this thread waited for a ring */
-    if (cache_dir_fills(c->dirs[slot->dir]))
-        rc = cache_dir_fill(c->dirs[slot->dir], ring, slot, digest, stored, clock_now_ms() + timeout_ms);
-    cache_note(c, slot->dir, CACHE_WRITING,
-               rc); /* before the ring is returned: its next user could lose it to the same disk */
-    rings_return(ring);
-    return rc;
-}
-
-struct space_request fill_request(const struct chunk_ref *ref)
-{
-    return (struct space_request){
-        .digest = ref->digest,
-        .plain_len = ref->plain_len,
-        .stored_len = ref->plain_len,
-        .flags = ref->kind == OBJECT_INDEX ? RECORD_META : 0,
-        .media = CACHE_MEDIA_ANY,
-    };
-}
-
-/* Try fill_chunk once, in the directory chosen now. *out_dir: that directory, if a slot was claimed. Ends the claim
- * by commit or abort and wakes the threads that wait for the outcome. */
-static int fill_once(struct cache *c, const struct space_request *request, struct buf *stored, bool wait,
-                     struct cache_dir **out_dir)
-{
-    struct space_slot slot;
-    bool done;
-    int rc = fill_claim(c, request, wait, &slot, &done);
-    if (rc || done)
-        return rc;
-    *out_dir = c->dirs[slot.dir];
-    rc = fill_write(c, &slot, &request->digest, stored);
-    if (rc != -EAGAIN)
-        counter_add(rc ? &c->stats.fill_errors : &c->stats.fills, 1);
-    counter_add(&c->stats.fill_bytes, rc ? 0 : stored->len);
-    SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    if (rc)
-        space_abort(&c->space, slot.id);
-    else
-        space_commit(&c->space, slot.id);
-    pthread_cond_broadcast(&c->changed);
-    return rc;
-}
-
-int fill_chunk(struct cache *c, const struct space_request *request, struct buf *stored, bool wait)
-{
-    for (size_t tries = 1;; tries++) {
-        struct cache_dir *dir = NULL;
-        int rc = fill_once(c, request, stored, wait, &dir);
-        bool elsewhere = rc && wait && dir && !cache_dir_fills(dir) && takes_fills(c);
-        if (!elsewhere || tries >= c->dir_count)
-            return rc;
-    }
-}
-
-/* Keep the compressed bytes where they save a size class, or where other nodes ask for them. A slot is a power of two:
- * smaller savings would only cost readers the decoding. */
-int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
-{
-    struct space_request request = fill_request(inflight_chunk(inflight));
-    uint32_t tag = inflight_tag(inflight);
-    request.group = (uint16_t)(tag <= SPACE_GROUPS_MAX ? tag : 0);
-    CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
-    request.force = named;
-    bool saves = stored && cache_class_of((uint32_t)stored->len) < cache_class_of(request.plain_len);
-    if (!stored || !(saves || c->as_stored))
-        return fill_chunk(c, &request, plain, named);
-    request.stored_len = (uint32_t)stored->len;
-    request.flags |= RECORD_ZSTD;
-    return fill_chunk(c, &request, stored, named);
 }
 
 int fill_memory(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
@@ -299,14 +175,33 @@ static bool is_node(const struct inflight *inflight)
     return inflight_chunk(inflight)->kind == OBJECT_INDEX;
 }
 
-/* Reserve queue memory. Warm chunks always get it, and an empty queue takes a chunk of any size. */
-static bool take_memory(struct fill *f, size_t bytes, bool node, bool warm)
+/* Wake a writer if none is awake, if those that are have more to do than the next batch of each, or if they seem to be
+ * stuck. A writer that is awake looks again before it sleeps, so nothing stays behind; and the fewer are awake, the
+ * larger are the batches. What comes last before a disk hangs may wait for the deadline of its writes. */
+static void wake_writer_locked(struct fill *f)
+{
+    unsigned awake = f->writers - f->idle;
+    bool enough =
+        !f->singly && f->ready_bytes <= (size_t)awake * BATCH_BYTES && clock_now_ms() <= f->taken_ms + STUCK_MS;
+    if (!f->idle || (awake && enough))
+        return;
+    f->idle--;
+    f->woken++;
+    pthread_cond_signal(&f->work);
+}
+
+/* Queue a landed fetch and take a reference to it. Warm chunks always have memory, and an empty queue takes a chunk of
+ * any size. false: there is no room. */
+static bool queue_fill(struct fill *f, struct inflight *inflight, size_t bytes, bool warm)
 {
     SCOPED_LOCK(&f->lock);
-    bool full = f->queued_bytes && f->queued_bytes + bytes > (node ? 2 * f->memory : f->memory);
-    if (f->stopping || (full && !warm))
+    bool full = f->queued_bytes && f->queued_bytes + bytes > (is_node(inflight) ? 2 * f->memory : f->memory);
+    if (f->stopping || f->closed || (full && !warm) || f->len == f->limit)
         return false;
+    f->queue[(f->head + f->len++) % f->limit] = inflight_ref(inflight);
     f->queued_bytes += bytes;
+    f->ready_bytes += bytes;
+    wake_writer_locked(f);
     return true;
 }
 
@@ -349,12 +244,8 @@ void fill_landed(void *arg, struct inflight *inflight, bool warm)
     struct cache *c = arg;
     size_t bytes = inflight_bytes(c, inflight);
     bool keeps = c->dir_count || c->memory_tier;
-    if (keeps && take_memory(&c->fill, bytes, is_node(inflight), warm)) {
-        if (queue_try_push(c->fill.queue, inflight_ref(inflight)))
-            return;
-        inflight_unref(inflight);
-        give_memory(&c->fill, bytes);
-    }
+    if (keeps && queue_fill(&c->fill, inflight, bytes, warm))
+        return;
     if (keeps && !warm) /* the warming thread writes it itself */
         counter_add(&c->stats.fills_dropped, 1);
     fetch_retire(c->fetch, inflight);
@@ -417,61 +308,136 @@ void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm)
         fetch_retire(c->for_others, inflight);
         return;
     }
-    if (take_memory(&c->fill, bytes, is_node(inflight), false)) {
-        if (queue_try_push(c->fill.queue, inflight_ref(inflight)))
-            return;
-        inflight_unref(inflight);
-        give_memory(&c->fill, bytes);
-    }
+    if (queue_fill(&c->fill, inflight, bytes, false))
+        return;
     keep_for_others(c, inflight);
 }
 
 /* ---- the writer threads ---- */
 
-/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
-static void keep_for_readers(struct cache *c, struct inflight *inflight)
+/* A landed fetch that a writer has taken. */
+struct taken {
+    struct inflight *inflight;
+    bool ours, written;
+};
+
+/* Put a landed chunk into memory, and set up *item if it is to be written to disk. */
+static void prepare(struct cache *c, struct taken *t, struct fill_item *item)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = inflight_wait(inflight, &plain);
-    assert(rc == 0);                         /* fill_landed is called only for fetches that succeeded */
-    bool ours = landed_is_ours(c, inflight); /* if not, a thread that warms it writes it itself */
-    rc = fill_memory(c, &inflight_chunk(inflight)->digest, plain, false);
-    if (time_is_over(&c->fill)) {
-        rc = -EAGAIN;
-    } else if (c->dir_count && ours) {
-        rc = fill_inflight(c, inflight, plain, is_node(inflight));
-    } else { /* Without disks: a lookup that ran before the chunk was in memory starts its fetch in the same locked
-                section. Passing through the lock makes sure that it has joined this in-flight fetch before the fetch is
-                retired. */
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    int rc = inflight_wait(t->inflight, &plain);
+    assert(rc == 0);                          /* fill_landed is called only for fetches that succeeded */
+    t->ours = landed_is_ours(c, t->inflight); /* if not, a thread that warms it writes it itself */
+    rc = fill_memory(c, &inflight_chunk(t->inflight)->digest, plain, false);
+    bool over = time_is_over(&c->fill);
+    t->written = c->dir_count && t->ours && !over;
+    if (t->written) {
+        fill_item_init(c, item, t->inflight, plain, is_node(t->inflight));
+        return;
     }
-    if (!ours)
+    item->rc = over ? -EAGAIN : rc;
+    /* Without disks: a lookup that ran before the chunk was in memory starts its fetch in the same locked section.
+     * Passing through the lock makes sure that it has joined this in-flight fetch before the fetch is retired. */
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+}
+
+/* Count what became of a chunk, and retire its fetch. */
+static void conclude(struct cache *c, const struct taken *t, int rc)
+{
+    if (!t->ours)
         counter_add(&c->stats.others, 1);
     else if (rc == -EAGAIN || rc == -ENODEV)
         counter_add(&c->stats.fills_dropped, 1);
     else if (rc == -EDQUOT)
         counter_add(&c->stats.not_admitted, 1);
-    fetch_retire(c->fetch, inflight);
+    fetch_retire(c->fetch, t->inflight);
 }
 
-static void keep_landed(struct cache *c, struct inflight *inflight)
+/* Write landed chunks to memory and disk, then retire their fetches, in this order (see the top of the file). */
+static void keep_for_readers(struct cache *c, struct taken *taken, size_t n)
 {
-    size_t bytes = inflight_bytes(c, inflight);
-    if (inflight_tag(inflight) == TAG_KEEP)
-        keep_for_others(c, inflight);
-    else
-        keep_for_readers(c, inflight);
-    inflight_unref(inflight);
+    struct fill_item items[CACHE_FILLS_MAX], *item = items;
+    for (size_t i = 0; i < n; i++) {
+        prepare(c, &taken[i], item);
+        if (taken[i].written)
+            item++;
+        else
+            conclude(c, &taken[i], item->rc);
+    }
+    fill_items(c, items, (size_t)(item - items));
+    item = items;
+    for (size_t i = 0; i < n; i++)
+        if (taken[i].written) {
+            buf_unref(item->stored);
+            conclude(c, &taken[i], item++->rc);
+        }
+}
+
+/* Keep what one writer took: chunks for other nodes one by one, for they may replace others. */
+static void keep_landed(struct cache *c, struct inflight *const *batch, size_t n)
+{
+    struct taken taken[CACHE_FILLS_MAX];
+    size_t bytes = 0, count = 0;
+    for (size_t i = 0; i < n; i++) {
+        bytes += inflight_bytes(c, batch[i]);
+        if (inflight_tag(batch[i]) == TAG_KEEP)
+            keep_for_others(c, batch[i]);
+        else
+            taken[count++].inflight = batch[i];
+    }
+    keep_for_readers(c, taken, count);
+    for (size_t i = 0; i < n; i++)
+        inflight_unref(batch[i]);
     give_memory(&c->fill, bytes);
+}
+
+/* Return how many chunks a writer may take. More than one only where all directories write them at once: a thread of a
+ * ring would have to write all of them within the time for one. */
+static size_t batch_limit(const struct cache *c)
+{
+    for (unsigned i = 0; i < c->dir_count; i++)
+        if (!rings_write_at_once(c->writers, cache_data_file(i)))
+            return 1;
+    return CACHE_FILLS_MAX;
+}
+
+/* Wait for landed chunks, and take the oldest: no more than a batch. 0: the queue is closed and empty. */
+static size_t take_batch(struct cache *c, struct inflight **out)
+{
+    struct fill *f = &c->fill;
+    size_t n = 0, bytes = 0, limit = batch_limit(c);
+    SCOPED_LOCK(&f->lock);
+    while (!f->len && !f->closed) {
+        f->idle++;
+        while (!f->woken)
+            pthread_cond_wait(&f->work, &f->lock);
+        f->woken--;
+    }
+    while (f->len && n < limit && bytes < BATCH_BYTES) {
+        out[n] = f->queue[f->head];
+        bytes += inflight_bytes(c, out[n++]);
+        f->head = (f->head + 1) % f->limit;
+        f->len--;
+    }
+    f->ready_bytes -= bytes;
+    f->taken_ms = clock_now_ms();
+    f->singly = limit == 1;
+    if (f->len)
+        wake_writer_locked(f);
+    return n;
 }
 
 /* A writer thread: write landed chunks until the queue is closed and empty. */
 static void *write_fills(void *arg)
 {
     struct cache *c = arg;
-    struct inflight *inflight;
-    while ((inflight = queue_pop(c->fill.queue)))
-        keep_landed(c, inflight);
+    struct inflight *batch[CACHE_FILLS_MAX];
+    {
+        SCOPED_LOCK(&c->fill.lock);
+        c->fill.writers++;
+    }
+    for (size_t n; (n = take_batch(c, batch));)
+        keep_landed(c, batch, n);
     return NULL;
 }
 
@@ -499,10 +465,19 @@ void fill_take_no_more(struct fill *f)
     tell_to_stop(f, UINT64_MAX);
 }
 
+static void close_queue(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    f->closed = true;
+    f->woken += f->idle;
+    f->idle = 0;
+    pthread_cond_broadcast(&f->work);
+}
+
 void fill_stop(struct fill *f, uint32_t timeout_ms)
 {
     tell_to_stop(f, clock_now_ms() + timeout_ms);
-    queue_close(f->queue);
+    close_queue(f);
     while (f->thread_count)
         pthread_join(f->threads[--f->thread_count], NULL);
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/le.h"
+#include "base/queue.h"
 #include "format/chunk.h"
 
 enum { QUEUE_ITEMS = 256, WORDS_MIN = 1024, WORDS_MAX = 1 << 20, APART_DEFAULT_MS = 1000 };

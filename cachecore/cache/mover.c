@@ -84,7 +84,9 @@ static int copy_chunk(struct cache *c, const struct space_slot *from, struct spa
     if (rc)
         return rc;
     to->owner = record.owner; /* the owner is kept in records only */
-    return fill_write(c, to, digest, stored);
+    struct cache_fill fill = {to, digest, stored, 0};
+    fill_write(c, to->dir, &fill, 1);
+    return fill.rc;
 }
 
 /* Pin the old slot and allocate the new one. false: the chunk is not on a slow directory, or no fast one has room for

@@ -162,41 +162,110 @@ int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load
 
 /* ---- filling ---- */
 
-enum { BLANK_AT = 512, RECORD_AT = 4096 }; /* offsets in the bounce buffer; the slab's entry is at 0 */
+/* Offsets in the bounce buffer: slab entries, a blank record's head, records. */
+enum { ENTRIES_AT = 0, BLANK_AT = 512, RECORDS_AT = 4096 };
+static_assert(CACHE_FILLS_MAX * CACHE_META_SLAB_SIZE <= BLANK_AT &&
+                  RECORDS_AT + CACHE_FILLS_MAX * CACHE_RECORD_MAX <= RING_BOUNCE &&
+                  2 * CACHE_FILLS_MAX <= RING_WRITES_MAX,
+              "what belongs to the chunks of a call fits");
 
-int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
-                   const struct digest *digest, struct buf *stored, uint64_t deadline_ms)
+/* Announce slabs that are bound anew, and blank the records of slots that had another chunk. */
+static int write_heads(const struct cache_dir *d, struct ring *ring, const struct cache_fill *fills, size_t n,
+                       uint64_t deadline_ms)
 {
-    assert(stored->len == slot->stored_len);
-    struct cache_record record = {
-        .digest = *digest,
-        .seq = slot->seq,
-        .plain_len = slot->plain_len,
-        .stored_len = slot->stored_len,
-        .flags = space_record_flags(slot->flags),
-        .owner = slot->owner,
-    };
-    uint8_t *bytes = ring_bounce(ring);
-    uint64_t record_off = cache_place_record_offset(&d->geometry, &slot->place);
-    unsigned data = cache_data_file(slot->dir), records = cache_record_file(slot->dir);
+    uint8_t *entries = ring_bounce(ring) + ENTRIES_AT, *blank = ring_bounce(ring) + BLANK_AT;
     struct ring_write writes[RING_WRITES_MAX];
-    size_t n = 0;
-    if (slot->slab_bound) {
-        cache_meta_slab_encode(&d->geometry, &slot->place, bytes);
-        writes[n++] = (struct ring_write){records, cache_slab_entry_offset(&d->geometry, slot->place.slab),
-                                          CACHE_META_SLAB_SIZE, bytes};
+    size_t count = 0;
+    memset(blank, 0, CACHE_META_RECORD_HEAD);
+    for (size_t i = 0; i < n; i++) {
+        const struct space_slot *slot = fills[i].slot;
+        unsigned file = cache_record_file(slot->dir);
+        uint8_t *entry = entries + i * CACHE_META_SLAB_SIZE;
+        if (slot->slab_bound) {
+            cache_meta_slab_encode(&d->geometry, &slot->place, entry);
+            writes[count++] = (struct ring_write){file, cache_slab_entry_offset(&d->geometry, slot->place.slab),
+                                                  CACHE_META_SLAB_SIZE, entry};
+        }
+        if (slot->recorded)
+            writes[count++] = (struct ring_write){file, cache_place_record_offset(&d->geometry, &slot->place),
+                                                  CACHE_META_RECORD_HEAD, blank};
     }
-    if (slot->recorded) {
-        memset(bytes + BLANK_AT, 0, CACHE_META_RECORD_HEAD);
-        writes[n++] = (struct ring_write){records, record_off, CACHE_META_RECORD_HEAD, bytes + BLANK_AT};
+    return ring_write_all(ring, writes, count, deadline_ms);
+}
+
+/* Write up to `cap`, which is whole 4 KiB as O_DIRECT requires; the bytes after the chunk are zero. */
+static void write_data(const struct cache_dir *d, struct ring *ring, struct cache_fill *fills, size_t n,
+                       uint64_t deadline_ms)
+{
+    struct ring_write writes[CACHE_FILLS_MAX] = {0};
+    struct buf *held[CACHE_FILLS_MAX] = {NULL};
+    int rc[CACHE_FILLS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        const struct space_slot *slot = fills[i].slot;
+        writes[i] = (struct ring_write){cache_data_file(slot->dir), cache_place_data_offset(&d->geometry, &slot->place),
+                                        (uint32_t)fills[i].stored->cap, fills[i].stored->data};
+        held[i] = fills[i].stored;
     }
-    /* write up to `cap`, which is whole 4 KiB as O_DIRECT requires; the bytes after the chunk are zero */
-    writes[n++] = (struct ring_write){data, cache_place_data_offset(&d->geometry, &slot->place), (uint32_t)stored->cap,
-                                      stored->data};
-    cache_meta_record_encode(&d->geometry, &slot->place, &record, stored->data, bytes + RECORD_AT);
-    writes[n++] =
-        (struct ring_write){records, record_off, cache_class_record_size(slot->place.class), bytes + RECORD_AT};
-    return ring_write_all(ring, writes, n, stored, deadline_ms);
+    ring_write_each(ring, writes, held, n, rc, deadline_ms);
+    for (size_t i = 0; i < n; i++)
+        fills[i].rc = rc[i];
+}
+
+/* Write the records of the chunks whose data are written. */
+static int write_records(const struct cache_dir *d, struct ring *ring, const struct cache_fill *fills, size_t n,
+                         uint64_t deadline_ms)
+{
+    uint8_t *bytes = ring_bounce(ring) + RECORDS_AT;
+    struct ring_write writes[CACHE_FILLS_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++, bytes += CACHE_RECORD_MAX) {
+        const struct space_slot *slot = fills[i].slot;
+        const struct cache_record record = {
+            .digest = *fills[i].digest,
+            .seq = slot->seq,
+            .plain_len = slot->plain_len,
+            .stored_len = slot->stored_len,
+            .flags = space_record_flags(slot->flags),
+            .owner = slot->owner,
+        };
+        if (fills[i].rc)
+            continue;
+        assert(fills[i].stored->len == slot->stored_len);
+        cache_meta_record_encode(&d->geometry, &slot->place, &record, fills[i].stored->data, bytes);
+        writes[count++] =
+            (struct ring_write){cache_record_file(slot->dir), cache_place_record_offset(&d->geometry, &slot->place),
+                                cache_class_record_size(slot->place.class), bytes};
+    }
+    return ring_write_all(ring, writes, count, deadline_ms);
+}
+
+/* Give those a result that have none. */
+static void fail_rest(struct cache_fill *fills, size_t n, int rc)
+{
+    for (size_t i = 0; i < n; i++)
+        fills[i].rc = fills[i].rc ? fills[i].rc : rc;
+}
+
+/* A ring that was lost writes nothing more. */
+static bool is_late(const struct cache_fill *fills, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fills[i].rc == -ETIMEDOUT)
+            return true;
+    return false;
+}
+
+void cache_dir_fill(const struct cache_dir *d, struct ring *ring, struct cache_fill *fills, size_t n,
+                    uint64_t deadline_ms)
+{
+    assert(n <= CACHE_FILLS_MAX);
+    int rc = write_heads(d, ring, fills, n, deadline_ms);
+    for (size_t i = 0; i < n; i++)
+        fills[i].rc = rc;
+    if (rc)
+        return;
+    write_data(d, ring, fills, n, deadline_ms);
+    fail_rest(fills, n, is_late(fills, n) ? -ETIMEDOUT : write_records(d, ring, fills, n, deadline_ms));
 }
 
 int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint64_t deadline_ms)
@@ -204,7 +273,7 @@ int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct s
     const struct ring_write write = {cache_record_file(slot->dir),
                                      cache_place_record_offset(&d->geometry, &slot->place), CACHE_META_RECORD_HEAD,
                                      memset(ring_bounce(ring), 0, CACHE_META_RECORD_HEAD)};
-    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
+    return ring_write_all(ring, &write, 1, deadline_ms);
 }
 
 int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint8_t flags,
@@ -213,7 +282,7 @@ int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const st
     uint64_t off = cache_place_record_offset(&d->geometry, &slot->place) + CACHE_META_RECORD_FLAGS;
     *ring_bounce(ring) = flags;
     const struct ring_write write = {cache_record_file(slot->dir), off, 1, ring_bounce(ring)};
-    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
+    return ring_write_all(ring, &write, 1, deadline_ms);
 }
 
 /* ---- room ---- */

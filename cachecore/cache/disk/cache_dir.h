@@ -152,23 +152,33 @@ static inline unsigned cache_record_file(unsigned dir)
     return dir * 2 + 1;
 }
 
-/* Write a chunk into its slot and then its record, by a ring the caller borrowed, without any lock. The caller holds
- * the slot (filling or moving). After -errno the slot holds nothing usable; after -ETIMEDOUT what was begun may still
- * reach the disk. */
-GR_MUST_CHECK int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
-                                 const struct digest *digest, struct buf *stored, uint64_t deadline_ms);
+enum { CACHE_FILLS_MAX = 16 /* chunks of one cache_dir_fill */ };
 
-/* Blank a slot's record on disk, so that a restart does not find its chunk. Results as for cache_dir_fill. */
+/* A chunk to be written into its slot. */
+struct cache_fill {
+    const struct space_slot *slot;
+    const struct digest *digest;
+    struct buf *stored;
+    int rc; /* out: 0 or -errno, and then the slot holds nothing usable; -ETIMEDOUT: what was begun may still reach the
+               disk; -ECANCELED: not written, since another one failed */
+};
+
+/* Write n <= CACHE_FILLS_MAX chunks into their slots of this directory and then their records, by a ring the caller
+ * borrowed, without any lock. The caller holds the slots (filling or moving). */
+void cache_dir_fill(const struct cache_dir *d, struct ring *ring, struct cache_fill *fills, size_t n,
+                    uint64_t deadline_ms);
+
+/* Blank a slot's record on disk, so that a restart does not find its chunk. Results as for ring_write_all. */
 GR_MUST_CHECK int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                   uint64_t deadline_ms);
 
 /* Write the flags of a slot's record, of which only RECORD_PINNED may differ; a reader's pin holds the slot. Results
- * as for cache_dir_fill. */
+ * as for ring_write_all. */
 GR_MUST_CHECK int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                         uint8_t flags, uint64_t deadline_ms);
 
 /* Give the room of a slab and its records back to the filesystem, or reserve it. Either way they read as zero
- * afterwards. No chunk of the slab may be in the index. Results as for cache_dir_fill; -ENOSPC. */
+ * afterwards. No chunk of the slab may be in the index. Results as for ring_allocate_all; -ENOSPC. */
 enum cache_slab_change { CACHE_PUNCH, CACHE_RESERVE };
 GR_MUST_CHECK int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned number, uint32_t slab,
                                         enum cache_slab_change change, uint64_t deadline_ms);

@@ -1,7 +1,7 @@
 /* What one ring does: one blocking submission at a time, by the thread that borrowed it.
  *
  *    read           io_uring; the thread where that is refused, or where the file cannot be read without blocking
- *    direct write   the same, one write after the other
+ *    direct write   the same
  *    other write    the thread: the page cache, not the disk, takes it
  *    fallocate      the thread
  *
@@ -112,10 +112,10 @@ static void ring_lose(struct ring *r)
     counter_add(&r->owner->stats->lost, 1);
 }
 
-/* Has the read no final result yet? EAGAIN and EINTR from io_uring mean that the thread should try. */
-static bool is_pending(const struct ring_read *read)
+/* Is this not a final result? EAGAIN and EINTR from io_uring mean that the thread should try. */
+static bool is_pending(int rc)
 {
-    return read->rc == -EINPROGRESS || read->rc == -EAGAIN || read->rc == -EINTR;
+    return rc == -EINPROGRESS || rc == -EAGAIN || rc == -EINTR;
 }
 
 /* Do the reads that io_uring did not take or finish. After a missed deadline the thread is still at one of them. */
@@ -123,7 +123,7 @@ static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, ui
 {
     size_t which[RING_READS_MAX], count = 0;
     for (size_t i = 0; i < n; i++)
-        if (is_pending(&reads[i])) {
+        if (is_pending(reads[i].rc)) {
             r->ops[count] = (struct io_op){
                 .fd = r->owner->fds[reads[i].file], .off = reads[i].off, .len = reads[i].len, .data = reads[i].buf};
             which[count++] = i;
@@ -159,14 +159,19 @@ static int change_by_thread(struct ring *r, size_t n, uint64_t deadline_ms)
     return rc;
 }
 
+static struct io_op op_of(const struct ring *r, const struct ring_write *write)
+{
+    return (struct io_op){.kind = IO_WRITE,
+                          .fd = r->owner->fds[write->file],
+                          .off = write->off,
+                          .len = write->len,
+                          .data = (uint8_t *)write->data};
+}
+
 static int write_by_thread(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms)
 {
     for (size_t i = 0; i < n; i++)
-        r->ops[i] = (struct io_op){.kind = IO_WRITE,
-                                   .fd = r->owner->fds[writes[i].file],
-                                   .off = writes[i].off,
-                                   .len = writes[i].len,
-                                   .data = (uint8_t *)writes[i].data};
+        r->ops[i] = op_of(r, &writes[i]);
     return change_by_thread(r, n, deadline_ms);
 }
 
@@ -307,7 +312,7 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
     if (!r->lost)
         return true;
     for (size_t i = 0; i < n; i++)
-        if (is_pending(&reads[i]))
+        if (is_pending(reads[i].rc))
             reads[i].rc = clock_now_ms() < deadline_ms ? -ECANCELED : -ETIMEDOUT;
     return false;
 }
@@ -322,7 +327,12 @@ static int write_by_uring(struct ring *r, const struct ring_write *write, uint64
     await_answers(r, &op, 1, deadline_ms);
     if (r->lost)
         return -ETIMEDOUT;
-    return is_pending(&op) ? write_by_thread(r, write, 1, deadline_ms) : op.rc;
+    return is_pending(op.rc) ? write_by_thread(r, write, 1, deadline_ms) : op.rc;
+}
+
+bool rings_write_at_once(struct rings *rs, unsigned file)
+{
+    return rs->direct[file] && !rs->blocking[file] && !is_refused(rs);
 }
 
 static bool goes_by_uring(const struct ring *r, const struct ring_write *write)
@@ -330,15 +340,19 @@ static bool goes_by_uring(const struct ring *r, const struct ring_write *write)
     return r->has_uring && r->owner->direct[write->file] && !r->owner->blocking[write->file];
 }
 
-/* Consecutive writes that go to the thread are handed over together. */
-int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held, uint64_t deadline_ms)
+static void note_files(struct ring *r, const struct ring_write *writes, size_t n)
 {
-    assert(n <= RING_WRITES_MAX && !r->lost);
     uint32_t files = 0;
     for (size_t i = 0; i < n; i++)
         files |= UINT32_C(1) << writes[i].file;
     atomic_store_explicit(&r->files, files, memory_order_relaxed);
-    r->held = held ? buf_ref(held) : NULL;
+}
+
+/* Consecutive writes that go to the thread are handed over together. */
+int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms)
+{
+    assert(n <= RING_WRITES_MAX && !r->lost);
+    note_files(r, writes, n);
     int rc = 0;
     for (size_t i = 0, next; !rc && i < n; i = next) {
         next = i + 1;
@@ -350,7 +364,81 @@ int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, st
             next++;
         rc = write_by_thread(r, writes + i, next - i, deadline_ms);
     }
-    if (!r->lost)
-        buf_unref(steal_ptr(&r->held));
     return rc;
+}
+
+/* ---- writes of one file at once ---- */
+
+/* Return the end of the writes from `i` on that stand side by side in the file. */
+static size_t end_of_adjacent(const struct ring_write *writes, size_t i, size_t n)
+{
+    for (i++; i < n && writes[i].off == writes[i - 1].off + writes[i - 1].len; i++)
+        ;
+    return i;
+}
+
+/* Adjacent writes become one: the disk is told once, and answers once. */
+static void write_each_by_uring(struct ring *r, const struct ring_write *writes, size_t n, int *out_rc,
+                                uint64_t deadline_ms)
+{
+    struct iovec pieces[RING_WRITES_MAX]; /* the kernel copies them when it takes the write */
+    struct ring_read ops[RING_WRITES_MAX];
+    size_t count = 0;
+    for (size_t i = 0, end; i < n; i = end) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+        end = end_of_adjacent(writes, i, n);
+        ops[count] = (struct ring_read){.rc = -EINPROGRESS};
+        for (size_t at = i; at < end; at++) {
+            pieces[at] = (struct iovec){.iov_base = (void *)writes[at].data, .iov_len = writes[at].len};
+            ops[count].len += writes[at].len;
+        }
+        io_uring_prep_writev(sqe, file_of(r, writes[i].file), &pieces[i], (unsigned)(end - i), writes[i].off);
+        fit_out(r, sqe, count++);
+    }
+    await_answers(r, ops, count, deadline_ms);
+    for (size_t i = 0, op = 0; i < n; op++)
+        for (size_t end = end_of_adjacent(writes, i, n); i < end; i++)
+            out_rc[i] = ops[op].rc;
+}
+
+/* Do the writes that io_uring did not take or finish. */
+static void write_pending_by_thread(struct ring *r, const struct ring_write *writes, size_t n, int *out_rc,
+                                    uint64_t deadline_ms)
+{
+    size_t which[RING_WRITES_MAX], count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_pending(out_rc[i])) {
+            r->ops[count] = op_of(r, &writes[i]);
+            r->ops[count].rc = -ECANCELED;
+            which[count++] = i;
+        }
+    int rc = count ? change_by_thread(r, count, deadline_ms) : 0;
+    for (size_t i = 0; i < count; i++)
+        out_rc[which[i]] = r->lost ? rc : r->ops[i].rc;
+}
+
+void ring_let_go(struct ring *r)
+{
+    while (r->held_count)
+        buf_unref(r->held[--r->held_count]);
+}
+
+void ring_write_each(struct ring *r, const struct ring_write *writes, struct buf *const *held, size_t n, int *out_rc,
+                     uint64_t deadline_ms)
+{
+    assert(n <= RING_WRITES_MAX && !r->lost);
+    note_files(r, writes, n);
+    for (size_t i = 0; i < n; i++) {
+        r->held[r->held_count++] = buf_ref(held[i]);
+        out_rc[i] = -EINPROGRESS;
+    }
+    if (n && goes_by_uring(r, &writes[0]))
+        write_each_by_uring(r, writes, n, out_rc, deadline_ms);
+    if (!r->lost)
+        write_pending_by_thread(r, writes, n, out_rc, deadline_ms);
+    for (size_t i = 0; i < n; i++)
+        if (is_pending(out_rc[i]))
+            out_rc[i] = -ETIMEDOUT;
+    if (!r->lost)
+        ring_let_go(r);
 }

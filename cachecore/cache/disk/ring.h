@@ -69,7 +69,7 @@ void io_thread_orphan(struct io_thread *t, void (*done)(void *arg), void *arg);
 enum {
     RING_FILES_MAX = 32,                  /* files of a pool */
     RING_READS_MAX = 128,                 /* reads of one submission */
-    RING_WRITES_MAX = 4,                  /* writes or ranges of one call */
+    RING_WRITES_MAX = 32,                 /* writes or ranges of one call */
     RING_SIZE = 512 << 10,                /* bytes of a ring with its buffer: a quarter of a huge page */
     RING_BOUNCE = RING_SIZE - (16 << 10), /* bytes of its buffer; a longer read takes several submissions */
 };
@@ -89,7 +89,7 @@ struct ring_write {
     unsigned file;
     uint64_t off;
     uint32_t len;
-    const uint8_t *data; /* within the bounce buffer or `held` */
+    const uint8_t *data; /* within the bounce buffer, or for ring_write_each within a buffer that is held */
 };
 
 /* A range of a file, for fallocate. */
@@ -147,11 +147,19 @@ uint8_t *ring_bounce(struct ring *r);
  * returned. */
 bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms);
 
-/* Do n <= RING_WRITES_MAX writes in their order, until one fails or deadline_ms. held: referenced until the kernel is
- * done with it; NULL is allowed. 0; -errno of the write that failed; -ETIMEDOUT: the ring can only be returned, and
- * what it began may still reach the disk. */
-GR_MUST_CHECK int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held,
-                                 uint64_t deadline_ms);
+/* Do n <= RING_WRITES_MAX writes in their order, until one fails or deadline_ms. 0; -errno of the write that failed;
+ * -ETIMEDOUT: the ring can only be returned, and what it began may still reach the disk. */
+GR_MUST_CHECK int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms);
+
+/* Do n <= RING_WRITES_MAX writes to one file in one submission, in any order, and wait for all of them, or until
+ * deadline_ms. Write i reads from held[i], which is referenced until the kernel is done with it. out_rc[i]: as the
+ * result of ring_write_all; -ECANCELED: not tried, since another one failed. */
+void ring_write_each(struct ring *r, const struct ring_write *writes, struct buf *const *held, size_t n, int *out_rc,
+                     uint64_t deadline_ms);
+
+/* Does ring_write_each submit the writes of this file together? Else a thread does one after the other, within one
+ * deadline. Any thread. */
+bool rings_write_at_once(struct rings *rs, unsigned file);
 
 /* Call fallocate for n <= RING_WRITES_MAX ranges; results as for ring_write_all. */
 GR_MUST_CHECK int ring_allocate_all(struct ring *r, int mode, const struct ring_range *ranges, size_t n,

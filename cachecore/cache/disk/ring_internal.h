@@ -14,7 +14,8 @@ struct ring {
     uint8_t *bounce;          /* its buffer; the ring itself stands after it in the same mapping */
     struct io_thread *thread; /* NULL: not needed so far */
     struct io_op ops[RING_READS_MAX];
-    struct buf *held; /* what a write in flight reads from */
+    struct buf *held[RING_WRITES_MAX]; /* what writes in flight read from */
+    size_t held_count;
     bool has_uring, fixed_files, fixed_bounce;
     bool lost;                   /* a deadline was missed */
     _Atomic uint32_t files;      /* files of the latest call, as bits */
@@ -57,5 +58,7 @@ void ring_attach_uring(struct ring *r);
 void ring_drop_uring(struct ring *r);
 /* Has the disk answered everything that a lost ring asked for? */
 bool ring_is_over(struct ring *r);
+/* Drop the references to what its writes read from. */
+void ring_let_go(struct ring *r);
 
 #endif

@@ -104,7 +104,7 @@ static struct ring *ring_map(struct rings *rs)
 static void ring_unmap(void *arg)
 {
     struct ring *r = arg;
-    buf_unref(r->held);
+    ring_let_go(r);
     munmap(r->bounce, RING_SIZE);
 }
 

@@ -125,7 +125,9 @@ static void test_cache_faults__a_sound_record_of_another_chunk_is_a_miss(void **
     uint64_t deadline_ms = clock_now_ms() + 60000;
     struct ring *ring = rings_borrow(w.cache->writers, deadline_ms);
     assert_non_null(ring);
-    assert_int_equal(cache_dir_fill(w.cache->dirs[0], ring, &slot, &w.refs[1].digest, other, deadline_ms), 0);
+    struct cache_fill fill = {&slot, &w.refs[1].digest, other, -1};
+    cache_dir_fill(w.cache->dirs[0], ring, &fill, 1, deadline_ms);
+    assert_int_equal(fill.rc, 0);
     rings_return(ring);
     world_expect(&w, 0);
     assert_int_equal(count_of(&w, "crc_errors_total"), 1);

@@ -64,6 +64,43 @@ static void test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_
     faulty_release(&w);
 }
 
+/* Write four chunks at once, of which the last is the first again; return how many are kept. */
+static unsigned write_four(struct world *w)
+{
+    struct fill_item items[4];
+    unsigned kept = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        const struct chunk_ref *ref = &w->refs[i % 3];
+        items[i] = (struct fill_item){.request = fill_request(ref), .stored = buf_new(ref->plain_len)};
+        memcpy(items[i].stored->data, w->plain[i % 3], ref->plain_len);
+    }
+    fill_items(w->cache, items, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        kept += !items[i].rc;
+        buf_unref(items[i].stored);
+    }
+    return kept;
+}
+
+static void test_cache_health__of_chunks_that_are_written_together_each_is_tried(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL);
+    disk_fake_writes(w.dir, DISK_ERROR, EIO);
+    unsigned before = disk_fake_calls_made();
+    assert_int_equal(write_four(&w), 0);
+    assert_true(disk_fake_calls_made() - before >= 1 + 4); /* together, then one by one */
+    assert_int_equal(count_of(&w, "fill_errors_total"), 4);
+    assert_int_equal(count_of(&w, "entries"), 0);
+    disk_fake_reset();
+    assert_int_equal(write_four(&w), 4);
+    assert_int_equal(count_of(&w, "fills_total"), 3);
+    for (unsigned i = 0; i < 3; i++)
+        world_expect(&w, i);
+    assert_int_equal(now_hits(&w), 3);
+    faulty_release(&w);
+}
+
 /* The n-th chunk, from 0, that can be read in a directory. */
 static unsigned chunk_in(struct world *w, unsigned dir, unsigned n)
 {
@@ -367,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_comes_back),
         cmocka_unit_test(test_cache_health__a_few_failed_reads_are_healed_without_setting_it_aside),
+        cmocka_unit_test(test_cache_health__of_chunks_that_are_written_together_each_is_tried),
         cmocka_unit_test(test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_not),
         cmocka_unit_test(test_cache_health__a_hung_directory_leaves_the_other_one_alone),
         cmocka_unit_test(test_cache_health__crowds_at_hung_directories_leave_rings_for_another),

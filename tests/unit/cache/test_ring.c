@@ -379,14 +379,84 @@ static void test_ring__writes_go_in_order_until_one_fails(void **state)
     memcpy(ring_bounce(r), "abc", 3);
     struct ring_write writes[3] = {
         {0, 10, 1, ring_bounce(r)}, {0, 10, 1, ring_bounce(r) + 1}, {0, 11, 1, ring_bounce(r) + 2}};
-    assert_int_equal(ring_write_all(r, writes, 3, NULL, in_ms(LONG_MS)), 0);
+    assert_int_equal(ring_write_all(r, writes, 3, in_ms(LONG_MS)), 0);
     assert_int_equal(pread(b.fds[0], got, 2, 10), 2);
     assert_memory_equal(got, "bc", 2);
     disk_fake_writes(b.path, DISK_ERROR, ENOSPC);
     unsigned before = disk_fake_calls_made();
-    assert_int_equal(ring_write_all(r, writes, 3, NULL, in_ms(LONG_MS)), -ENOSPC);
+    assert_int_equal(ring_write_all(r, writes, 3, in_ms(LONG_MS)), -ENOSPC);
     assert_int_equal(disk_fake_calls_made() - before, 1);
     rings_return(r);
+    bench_release(&b);
+}
+
+/* Write blocks 0 to 2, 5 and 6, each of its own letter, and check what the file has then. */
+static void write_blocks(struct rings *rings, int fd)
+{
+    enum { BLOCKS = 7, WRITES = 5 };
+    static const uint64_t blocks[WRITES] = {0, 1, 2, 5, 6};
+    struct ring_write writes[WRITES];
+    struct buf *held[WRITES];
+    int rc[WRITES];
+    uint8_t got[BLOCKS * 4096], expected[BLOCKS * 4096];
+    assert_int_equal(pread(fd, expected, sizeof expected, 0), sizeof expected);
+    for (unsigned i = 0; i < WRITES; i++) {
+        held[i] = buf_new(4096);
+        memset(held[i]->data, 'a' + (int)i, 4096);
+        memset(expected + blocks[i] * 4096, 'a' + (int)i, 4096);
+        writes[i] = (struct ring_write){0, blocks[i] * 4096, 4096, held[i]->data};
+    }
+    struct ring *r = rings_borrow(rings, in_ms(LONG_MS));
+    assert_non_null(r);
+    ring_write_each(r, writes, held, WRITES, rc, in_ms(LONG_MS));
+    rings_return(r);
+    for (unsigned i = 0; i < WRITES; i++) {
+        assert_int_equal(rc[i], 0);
+        assert_int_equal(atomic_load(&held[i]->refs), 1);
+        buf_unref(held[i]);
+    }
+    assert_int_equal(pread(fd, got, sizeof got, 0), sizeof got);
+    assert_memory_equal(got, expected, sizeof got);
+}
+
+static void test_ring__writes_at_once_go_where_they_belong(void **state)
+{
+    struct bench b;
+    bench_init(&b, 2, false);
+    int direct = open(b.path, O_RDWR | O_CLOEXEC | O_DIRECT); /* -1: no direct I/O here, and so the thread writes */
+    for (int async = 0; async < 2; async++) {
+        struct rings_config config = {.fds = direct < 0 ? b.fds : &direct, .count = 1, .limit = 1, .async = async};
+        struct rings *rings;
+        assert_int_equal(rings_new(&config, &b.stats, &rings), 0);
+        write_blocks(rings, b.fds[0]);
+        rings_free(rings);
+        assert_int_equal(pwrite(b.fds[0], b.bytes, FILE_SIZE, 0), FILE_SIZE);
+    }
+    write_blocks(b.rings, b.fds[0]);
+    if (direct >= 0)
+        close(direct);
+    bench_release(&b);
+}
+
+static void test_ring__of_writes_at_once_each_has_its_result(void **state)
+{
+    struct bench b;
+    bench_init(&b, 2, false);
+    struct buf *source = buf_new(4096);
+    struct buf *const held[2] = {source, source};
+    const struct ring_write writes[2] = {{0, 0, 4096, source->data}, {0, 8192, 4096, source->data}};
+    int rc[2];
+    struct ring *r = borrow(&b);
+    disk_fake_writes(b.path, DISK_ERROR, ENOSPC);
+    ring_write_each(r, writes, held, 2, rc, in_ms(LONG_MS));
+    assert_int_equal(rc[0], -ENOSPC);
+    assert_int_equal(rc[1], -ECANCELED);
+    assert_int_equal(atomic_load(&source->refs), 1);
+    disk_fake_reset();
+    ring_write_each(r, writes, held, 2, rc, in_ms(LONG_MS));
+    assert_true(!rc[0] && !rc[1]);
+    rings_return(r);
+    buf_unref(source);
     bench_release(&b);
 }
 
@@ -397,7 +467,11 @@ static void write_late(struct bench *b, const struct ring_write *writes, size_t 
     for (uint64_t soon = SOON_MS; !disk_fake_hanging(); soon *= 2) {
         assert_true(soon < LONG_MS);
         struct ring *r = borrow(b);
-        assert_int_equal(ring_write_all(r, writes, n, source, in_ms(soon)), -ETIMEDOUT);
+        struct buf *const held[2] = {source, source};
+        int rc[2];
+        ring_write_each(r, writes, held, n, rc, in_ms(soon));
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(rc[i], -ETIMEDOUT);
         rings_return(r);
         while (!disk_fake_hanging() && (rings_reap(b->rings), rings_lost(b->rings, 0)))
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -414,7 +488,7 @@ static void test_ring__a_late_write_keeps_its_bytes_and_begins_nothing_more(void
     struct ring_write writes[2] = {{0, 0, 4096, source->data}, {0, 8192, 4096, source->data}};
     write_late(&b, writes, 2, source);
     assert_int_equal(rings_lost(b.rings, 0), 1);
-    assert_int_equal(atomic_load(&source->refs), 2);
+    assert_int_equal(atomic_load(&source->refs), 3);
     disk_fake_reset();
     wait_until_none_is_lost(&b);
     assert_int_equal(atomic_load(&source->refs), 1);
@@ -512,6 +586,8 @@ int main(void)
         cmocka_unit_test(test_ring__the_pool_goes_without_an_answer_to_its_reads),
         cmocka_unit_test(test_ring__only_the_operation_that_hangs_is_late),
         cmocka_unit_test(test_ring__writes_go_in_order_until_one_fails),
+        cmocka_unit_test(test_ring__writes_at_once_go_where_they_belong),
+        cmocka_unit_test(test_ring__of_writes_at_once_each_has_its_result),
         cmocka_unit_test(test_ring__a_late_write_keeps_its_bytes_and_begins_nothing_more),
         cmocka_unit_test(test_ring__the_pool_goes_and_a_late_write_cleans_up_behind_itself),
         cmocka_unit_test(test_ring__a_crowd_that_gives_up_now_and_then_reads_right),
