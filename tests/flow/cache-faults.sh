@@ -84,6 +84,8 @@ stop_client "no fault"
 ! said "$W/disk: " || fail "a change of state without a fault: $(cat "$W/said")"
 
 during "read-eio data" reading read_errors_total
+stop
+start "$W/disk" # records of what was hit are in memory, and not read from disk
 during "read-eio records" reading read_errors_total
 during "read-hang" reading read_timeouts_total
 during "write-eio" writing fill_errors_total
