@@ -1,4 +1,5 @@
-/* One connection's input, as the connections' thread receives it: first the handshake, then requests.
+/* One connection's input: first the handshake, then requests. The connections' thread receives it, or the worker that
+ * keeps the client (workers.c): never both (`receiving`, `kept`).
  *
  *    greeting --> options --+--> STARTTLS --> TLS handshake --> options --+--> requests
  *                           `---------------------------------------------'
@@ -295,9 +296,9 @@ static bool receive_some(struct connection *c)
     return false;
 }
 
-/* Bytes that TLS has decrypted cause no event of the socket, so they are taken at once, or when the handshake goes on.
- */
-void connection_continue(struct connection *c)
+/* Act on bytes received before. Bytes that TLS has decrypted cause no event of the socket, so they are taken at once,
+ * or when the handshake goes on. */
+static void go_on(struct connection *c)
 {
     do {
         take_all(c);
@@ -310,7 +311,9 @@ void connection_continue(struct connection *c)
         connection_wait_locked(c);
 }
 
-void connection_receive(struct connection *c)
+/* Until the connections' thread has finished, no worker keeps the client: a request that is queued here may be answered
+ * before. */
+static void take_input(struct connection *c, bool arrived)
 {
     {
         SCOPED_LOCK(&c->server->lock);
@@ -318,10 +321,20 @@ void connection_receive(struct connection *c)
         if (c->kept)
             return;
     }
-    if (c->securing || receive_some(c))
-        connection_continue(c);
+    if (!arrived || c->securing || receive_some(c))
+        go_on(c);
     SCOPED_LOCK(&c->server->lock);
     c->receiving = false;
+}
+
+void connection_receive(struct connection *c)
+{
+    take_input(c, true);
+}
+
+void connection_continue(struct connection *c)
+{
+    take_input(c, false);
 }
 
 /* ---- by a worker ---- */
@@ -354,7 +367,7 @@ bool connection_listen_locked(struct connection *c, int wait_ms)
     pthread_mutex_unlock(&s->lock);
     came = came && receive_some(c);
     if (came)
-        connection_continue(c);
+        go_on(c);
     pthread_mutex_lock(&s->lock);
     s->waking--;
     return came;

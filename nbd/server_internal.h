@@ -78,7 +78,7 @@ struct connection {
     bool refused;                           /* constant: over the limit of clients, to be refused */
     bool ended;                             /* no more input is taken; it dies when everything is answered */
     bool dead;                              /* disconnected; freed when no thread works for it */
-    bool receiving;                         /* the connections' thread receives without the lock */
+    bool receiving;                         /* the connections' thread uses its input without the lock */
     bool kept;                              /* a worker receives in its place */
     bool sending;                           /* a thread sends without the lock: no other may change the head of `out` */
     bool blocked;                           /* the socket accepts no more for now */
@@ -233,7 +233,8 @@ void connection_free(struct connection *c);
 /* Begin a connection. Called by the connections' thread without the lock, like the next two. -ENOMEM. The descriptor
  * belongs to the connection, or is closed. */
 GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
-/* Bytes have arrived: receive them and act on them. connection_continue acts on bytes received before. */
+/* Bytes have arrived: receive them and act on them. connection_continue acts on bytes received before. Both do nothing
+ * for a client that a worker keeps. */
 void connection_receive(struct connection *c);
 void connection_continue(struct connection *c);
 /* A worker receives from now on, in place of the connections' thread. false: not now, or there is nothing to come. */

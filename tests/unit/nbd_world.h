@@ -155,10 +155,16 @@ static inline void expect_end(int fd)
     close(fd);
 }
 
-static inline void send_option(int fd, uint32_t option, const void *data, uint32_t len)
+static inline struct nbd_wire_option_head option_head(uint32_t option, uint32_t len)
 {
     struct nbd_wire_option_head head = {.option = htobe32(option), .len = htobe32(len)};
     memcpy(head.magic, NBD_WIRE_OPTION_MAGIC, sizeof head.magic);
+    return head;
+}
+
+static inline void send_option(int fd, uint32_t option, const void *data, uint32_t len)
+{
+    struct nbd_wire_option_head head = option_head(option, len);
     transmit(fd, &head, sizeof head);
     transmit(fd, data, len);
 }
@@ -215,13 +221,18 @@ static inline int attach(void)
     return fd;
 }
 
+static inline struct nbd_wire_request wire_request(uint16_t command, uint64_t cookie, uint64_t off, uint32_t len)
+{
+    return (struct nbd_wire_request){.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
+                                     .command = htobe16(command),
+                                     .cookie = cookie,
+                                     .offset = htobe64(off),
+                                     .len = htobe32(len)};
+}
+
 static inline void ask(int fd, uint16_t command, uint64_t cookie, uint64_t off, uint32_t len)
 {
-    const struct nbd_wire_request r = {.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
-                                       .command = htobe16(command),
-                                       .cookie = cookie,
-                                       .offset = htobe64(off),
-                                       .len = htobe32(len)};
+    const struct nbd_wire_request r = wire_request(command, cookie, off, len);
     transmit(fd, &r, sizeof r);
 }
 

@@ -2,17 +2,23 @@
  * What that thread may not do: hold up the client's other requests, the client's end, or the server's. */
 #include "unit/cmocka_all.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
+#include "nbd/request.h"
 #include "store/store.h"
 #include "unit/nbd_world.h"
 
-enum { READS = 64, READ_LEN = 4096, CACHED = CHUNKS / 2, MISS = CACHED + 1 };
+enum { READS = 64, READ_LEN = 4096, CACHED = CHUNKS / 2, MISS = CACHED + 1, SOON_MS = 50 };
 
 static atomic_uint rounds; /* of the connections' thread */
 static atomic_bool keeps, silent;
+static atomic_bool blocks;      /* the next reply that is sent meets a full socket */
+static atomic_int stirred = -1; /* the client whose byte comes while the second request is parsed; -1: none */
+static atomic_uint parsed;      /* requests, since `stirred` was set */
+static atomic_bool was_kept;    /* a client, meanwhile */
 
 int __real_epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms);
 int __wrap_epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms);
@@ -20,6 +26,10 @@ int __real_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 int __real_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
 int __wrap_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+int __real_request_parse(const uint8_t *wire, uint64_t size, struct request *out);
+int __wrap_request_parse(const uint8_t *wire, uint64_t size, struct request *out);
 
 int __wrap_epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms)
 {
@@ -41,6 +51,27 @@ int __wrap_store_get(struct store *s, const char *key, uint64_t off, uint64_t le
     while (silent)
         sleep_ms(1);
     return __real_store_get(s, key, off, len, sink, arg);
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    if (!atomic_exchange(&blocks, false))
+        return __real_sendmsg(fd, message, flags);
+    errno = EAGAIN;
+    return -1;
+}
+
+/* The worker that keeps the other client wakes up, and finds the first request queued. */
+int __wrap_request_parse(const uint8_t *wire, uint64_t size, struct request *out)
+{
+    if (stirred >= 0 && ++parsed == 2) {
+        keeps = false;
+        transmit(stirred, "", 1);
+        for (uint64_t until = clock_now_ms() + SOON_MS; !keeps && clock_now_ms() < until;)
+            sleep_ms(1);
+        was_kept = keeps;
+    }
+    return __real_request_parse(wire, size, out);
 }
 
 static void ask_at(int fd, uint64_t off)
@@ -141,6 +172,34 @@ static void test_nbd_kept__many_clients_take_turns(void **state)
     end(first);
 }
 
+/* A client may send requests without waiting for the handshake's end. The handshake then ends after an event of output,
+ * in the connections' thread, which still has the client's other requests when the first is answered. */
+static void test_nbd_kept__not_while_the_connections_thread_has_its_input(void **state)
+{
+    const struct __attribute__((packed)) {
+        struct nbd_wire_option_head list, go;
+        uint8_t export[11];
+        struct nbd_wire_request reads[2];
+    } all = {
+        .list = option_head(NBD_WIRE_OPT_LIST, 0),
+        .go = option_head(NBD_WIRE_OPT_GO, sizeof all.export),
+        .export = {0, 0, 0, 5, 'f', 'a', 'c', 'e', 's', 0, 0},
+        .reads = {wire_request(NBD_WIRE_READ, 0, 0, READ_LEN), wire_request(NBD_WIRE_READ, CHUNK, CHUNK, READ_LEN)}};
+    int other = begin(), fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    parsed = 0;
+    blocks = true;
+    stirred = other;
+    transmit(fd, &all, sizeof all);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ACK);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ACK);
+    for (uint64_t k = 0; k < 2; k++)
+        expect_read(fd, k * CHUNK);
+    stirred = -1;
+    assert_false(was_kept);
+    close(other);
+    end(fd);
+}
+
 static void test_nbd_kept__the_server_ends_without_waiting_for_the_client(void **state)
 {
     int fd = begin();
@@ -157,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_nbd_kept__a_miss_does_not_hold_up_the_next_request),
         cmocka_unit_test(test_nbd_kept__requests_that_come_together_are_done_by_several),
         cmocka_unit_test(test_nbd_kept__many_clients_take_turns),
+        cmocka_unit_test(test_nbd_kept__not_while_the_connections_thread_has_its_input),
         cmocka_unit_test(test_nbd_kept__the_server_ends_without_waiting_for_the_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
