@@ -19,7 +19,7 @@
  *
  * A client that sends a request when it has the reply to the one before is kept by the thread that answered: this
  * thread receives the next request itself, and the connections' thread is not woken for it. The client is let go as
- * soon as it has two requests, or one that may wait for a store, or none for LISTEN_MS.
+ * soon as it has two requests, or one that the cache does not serve by itself, or none for LISTEN_MS.
  *
  * A thread that takes a short read takes the next short ones of the same client with it. What is cached of them is read
  * in one submission to the disk and sent in one system call (over TLS, one by one). The rest goes back to
@@ -263,32 +263,6 @@ static int read_part(struct task *t)
     return rc ? rc : image_read(image, t->data->data, r->offset + t->data_at, len);
 }
 
-/* Can the task be done without a store, as far as can be seen? */
-static bool is_cached(const struct task *t)
-{
-    const struct request *r = &t->request;
-    return r->kind == REQUEST_READ && image_is_cached(t->connection->export->image, r->offset, r->len);
-}
-
-/* Read for a task, or cache its range, without the lock. Errors become the reply's error. */
-static void nbd_worker_perform(struct worker *w, struct task *t)
-{
-    struct connection *c = t->connection;
-    if (w->kept && !is_cached(t)) {
-        SCOPED_LOCK(&w->server->lock);
-        let_go_locked(w);
-    }
-    struct serving *serving = c->server->config.serving;
-    struct request *r = &t->request;
-    client_bind_thread(&c->client);
-    int rc = r->kind == REQUEST_CACHE ? image_prefetch(c->export->image, r->offset, r->len) : read_part(t);
-    client_bind_thread(NULL);
-    if (!rc)
-        return;
-    buf_unref(steal_ptr(&t->data));
-    r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
-}
-
 /* Read what is cached of short reads; the others have no data afterwards. */
 static void read_together(struct task *const *tasks, size_t n)
 {
@@ -303,6 +277,30 @@ static void read_together(struct task *const *tasks, size_t n)
     for (size_t i = 0; i < n; i++)
         if (!reads[i].got)
             buf_unref(steal_ptr(&tasks[i]->data));
+}
+
+/* Read for a task, or cache its range, without the lock. Errors become the reply's error. The kept client has its short
+ * reads of cached data done here. Anything else may wait for a store, so the client is let go before. */
+static void nbd_worker_perform(struct worker *w, struct task *t)
+{
+    struct connection *c = t->connection;
+    if (w->kept && is_short(t))
+        read_together(&t, 1);
+    if (t->data)
+        return;
+    if (w->kept) {
+        SCOPED_LOCK(&w->server->lock);
+        let_go_locked(w);
+    }
+    struct serving *serving = c->server->config.serving;
+    struct request *r = &t->request;
+    client_bind_thread(&c->client);
+    int rc = r->kind == REQUEST_CACHE ? image_prefetch(c->export->image, r->offset, r->len) : read_part(t);
+    client_bind_thread(NULL);
+    if (!rc)
+        return;
+    buf_unref(steal_ptr(&t->data));
+    r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
 }
 
 /* Work on several short reads of one client. */

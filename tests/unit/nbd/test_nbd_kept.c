@@ -3,6 +3,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -100,6 +101,8 @@ static int begin(void)
         expect_read(fd, 0);
     }
     must(keeps, "no thread waits for the client");
+    while (stats().memory) /* the last reply's is released after it has been sent */
+        sleep_ms(1);
     return fd;
 }
 
@@ -123,18 +126,53 @@ static void test_nbd_kept__the_connections_thread_sleeps(void **state)
     end(fd);
 }
 
-/* The next request comes while the thread waits for the store. */
-static void test_nbd_kept__a_miss_does_not_hold_up_the_next_request(void **state)
+/* Ask for what the store delivers when it is no longer silent, and wait until that has been received. */
+static void ask_silent_store(int fd, uint64_t off)
 {
-    int fd = begin();
     silent = true;
-    ask_at(fd, (uint64_t)MISS * CHUNK);
-    while (stats().memory < READ_LEN) /* it has been received */
+    ask_at(fd, off);
+    while (stats().memory < READ_LEN)
         sleep_ms(1);
+}
+
+/* Another request is answered while the read at `off` waits for the store. */
+static void expect_no_hold_up(int fd, uint64_t off)
+{
+    ask_silent_store(fd, off);
     ask_at(fd, CHUNK);
     expect_read(fd, CHUNK);
     silent = false;
-    expect_read(fd, (uint64_t)MISS * CHUNK);
+    expect_read(fd, off);
+}
+
+static void test_nbd_kept__a_miss_does_not_hold_up_the_next_request(void **state)
+{
+    int fd = begin();
+    expect_no_hold_up(fd, (uint64_t)MISS * CHUNK);
+    end(fd);
+}
+
+/* Overwrite the first chunk on the cache's disk. */
+static void spoil_first_chunk(void)
+{
+    static uint8_t chunk[CHUNK], got[CHUNK];
+    char path[SCRATCH_MAX + 16];
+    off_t at = 0;
+    snprintf(path, sizeof path, "%s/cache/data", w.dir);
+    CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+    image_fake_bytes(&w.img, 0, chunk, sizeof chunk);
+    while (pread(fd, got, sizeof got, at) > 0 && memcmp(got, chunk, sizeof got))
+        at += READ_LEN;
+    memset(chunk, 0, sizeof chunk);
+    assert_true(pwrite(fd, chunk, sizeof chunk, at) == sizeof chunk && !fsync(fd));
+}
+
+/* The cache has the chunk, as far as it knows. */
+static void test_nbd_kept__a_bad_chunk_does_not_hold_up_the_next_request(void **state)
+{
+    int fd = begin();
+    spoil_first_chunk();
+    expect_no_hold_up(fd, 0);
     end(fd);
 }
 
@@ -170,6 +208,36 @@ static void test_nbd_kept__many_clients_take_turns(void **state)
     for (size_t i = 0; i < CLIENTS; i++)
         close(fds[i]);
     end(first);
+}
+
+static void expect_gone(int fd)
+{
+    expect_end(fd);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void test_nbd_kept__garbage_ends_the_connection(void **state)
+{
+    static const uint8_t garbage[REQUEST_SIZE] = {1};
+    int fd = begin();
+    transmit(fd, garbage, sizeof garbage);
+    expect_gone(fd);
+}
+
+static void test_nbd_kept__the_end_of_input_ends_the_connection(void **state)
+{
+    int fd = begin();
+    shutdown(fd, SHUT_WR);
+    expect_gone(fd);
+}
+
+static void test_nbd_kept__a_client_may_disconnect(void **state)
+{
+    int fd = begin();
+    ask(fd, NBD_WIRE_DISC, 0, 0, 0);
+    expect_gone(fd);
 }
 
 /* A client may send requests without waiting for the handshake's end. The handshake then ends after an event of output,
@@ -209,15 +277,40 @@ static void test_nbd_kept__the_server_ends_without_waiting_for_the_client(void *
     expect_end(fd);
 }
 
+static void *read_late(void *arg)
+{
+    int fd = *(const int *)arg;
+    sleep_ms(SOON_MS); /* the server is ending by then, most times */
+    silent = false;
+    expect_read(fd, (uint64_t)MISS * CHUNK);
+    expect_end(fd);
+    return NULL;
+}
+
+static void test_nbd_kept__the_server_ends_after_the_last_reply(void **state)
+{
+    int fd = begin();
+    pthread_t thread;
+    ask_silent_store(fd, (uint64_t)MISS * CHUNK);
+    assert_int_equal(pthread_create(&thread, NULL, read_late, &fd), 0);
+    world_release();
+    pthread_join(thread, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nbd_kept__the_connections_thread_sleeps),
         cmocka_unit_test(test_nbd_kept__a_miss_does_not_hold_up_the_next_request),
+        cmocka_unit_test(test_nbd_kept__a_bad_chunk_does_not_hold_up_the_next_request),
         cmocka_unit_test(test_nbd_kept__requests_that_come_together_are_done_by_several),
         cmocka_unit_test(test_nbd_kept__many_clients_take_turns),
+        cmocka_unit_test(test_nbd_kept__garbage_ends_the_connection),
+        cmocka_unit_test(test_nbd_kept__the_end_of_input_ends_the_connection),
+        cmocka_unit_test(test_nbd_kept__a_client_may_disconnect),
         cmocka_unit_test(test_nbd_kept__not_while_the_connections_thread_has_its_input),
         cmocka_unit_test(test_nbd_kept__the_server_ends_without_waiting_for_the_client),
+        cmocka_unit_test(test_nbd_kept__the_server_ends_after_the_last_reply),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
