@@ -137,12 +137,14 @@ struct cache_piece {
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
-/* Read those of n <= CACHE_HITS_MAX pieces that are cached in memory, or uncompressed in a healthy directory that is
- * not slow, in one disk submission. Never fetches, and counts only disk errors for the others. out_got[i]: piece i is
- * at its dst; false: it is not cached that way, its bytes were bad, or the disk was too slow. Blocks for the disks, as
- * one read. */
+/* Read pieces in groups, in one disk submission: group g is the next sizes[g] pieces, and all groups together have at
+ * most CACHE_HITS_MAX. A group is read if all of it is cached in memory, or uncompressed in a healthy directory that is
+ * not slow. Never fetches. out_got[g]: all of the group is at its dst; false: it is not cached that way, and then
+ * nothing of it was read or counted; or bytes were bad, the disk was too slow, or memory has just lost them. Blocks for
+ * the disks, as one read. */
 enum { CACHE_HITS_MAX = 64 };
-void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
+void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const size_t *sizes, size_t groups,
+                     bool *out_got);
 
 /* Read the stored bytes of those of n whole chunks (offset 0, len plain_len) that are cached, each to its dst, which
  * has room for them. Never fetches. out_got[i]: chunk i was read; false: it is not cached in that form, or proved bad.

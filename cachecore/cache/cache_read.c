@@ -269,27 +269,62 @@ static bool is_quick_locked(const struct cache *c, uint32_t id)
     return !is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
 }
 
+/* Return the slot to read the piece from together with others, or SPACE_NONE. */
+static uint32_t quick_slot_locked(struct cache *c, const struct cache_piece *p)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
+    return id != SPACE_NONE && is_quick_locked(c, id) && is_hit_locked(c, p, id) ? id : SPACE_NONE;
+}
+
 static_assert((int)CACHE_HITS_MAX <= (int)WINDOW, "they are one window");
 
-void cache_read_hits(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got)
+/* Add the pieces of a group to the hits and to what is in memory: all of them, or none, so that none is read, and
+ * counted, in vain. */
+static bool add_group_locked(struct cache *c, struct window *w, const struct cache_piece *pieces, size_t n)
+{
+    uint32_t ids[CACHE_HITS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        bool here = memory_tier_has(c->memory_tier, &pieces[i].ref.digest);
+        ids[i] = here ? SPACE_NONE : quick_slot_locked(c, &pieces[i]);
+        if (!here && ids[i] == SPACE_NONE)
+            return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] == SPACE_NONE)
+            w->late[w->late_count++] = &pieces[i];
+        else if (space_can_pin(&c->space, ids[i])) /* the group may have a chunk more than once */
+            add_hit_locked(c, w, &pieces[i], ids[i]);
+        else
+            return false;
+    }
+    return true;
+}
+
+void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const size_t *sizes, size_t groups,
+                     bool *out_got)
 {
     uint64_t left_ms = c->disk_timeout_ms;
+    size_t group[CACHE_HITS_MAX]; /* of each piece */
     struct window w;
-    w.hit_count = w.misses.count = 0;
-    for (size_t i = 0; i < n; i++)
-        out_got[i] = serve_from_memory(c, &pieces[i]);
-    if (c->dir_count) {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        for (size_t i = 0; i < n; i++) {
-            uint32_t id = out_got[i] ? SPACE_NONE : space_find(&c->space, &pieces[i].ref.digest);
-            if (id != SPACE_NONE && is_quick_locked(c, id) && is_hit_locked(c, &pieces[i], id))
-                add_hit_locked(c, &w, &pieces[i], id);
-        }
+    w.hit_count = w.misses.count = w.late_count = 0;
+    for (size_t g = 0, at = 0; g < groups; g++) {
+        out_got[g] = sizes[g] == 1 && serve_from_memory(c, &pieces[at]);
+        for (size_t i = 0; i < sizes[g]; i++)
+            group[at++] = g;
     }
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        for (size_t g = 0, at = 0; g < groups; at += sizes[g++])
+            out_got[g] = out_got[g] || add_group_locked(c, &w, &pieces[at], sizes[g]);
+    }
+    for (size_t i = 0; i < w.late_count; i++)
+        if (!serve_from_memory(c, w.late[i])) /* it has left memory again */
+            out_got[group[w.late[i] - pieces]] = false;
     if (w.hit_count)
         read_hits(c, &w, &left_ms);
     for (size_t i = 0; i < w.hit_count; i++)
-        out_got[w.hits[i].piece - pieces] = !w.hits[i].rc;
+        if (w.hits[i].rc)
+            out_got[group[w.hits[i].piece - pieces]] = false;
 }
 
 bool cache_read_kept(struct cache *c, const struct cache_piece *piece)

@@ -384,8 +384,8 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
 }
 
 /* Add the piece of a chunk, if readahead has nothing to decide about it: its part of the image is complete, or nothing
- * of it was missed. whole: the read has no other piece; else the piece must be cached, so that none is read in vain. */
-static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, uint32_t len, uint8_t *dst, bool whole)
+ * of it was missed. */
+static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, uint32_t len, uint8_t *dst)
 {
     struct image *img = b->img;
     const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
@@ -393,7 +393,7 @@ static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, u
     if (b->count == BATCH || (leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
     const struct chunk_ref *ref = span.leaf ? span_chunk(&span, chunk) : NULL;
-    bool added = ref && (whole || cache_has(img->config.cache, &ref->digest)) && !add_piece(b, ref, offset, len, dst);
+    bool added = ref && !add_piece(b, ref, offset, len, dst);
     if (added)
         b->chunks[b->count - 1] = chunk;
     node_unref(span.leaf);
@@ -410,7 +410,7 @@ static bool add_cached(struct batch *b, const struct image_cached_read *r)
     while (off < end) {
         uint32_t within = (uint32_t)(off % chunk_size);
         uint32_t len = (uint32_t)GR_MIN(end - off, chunk_size - within);
-        if (!add_cached_piece(b, off / chunk_size, within, len, (uint8_t *)r->dst + (off - r->off), len == r->len)) {
+        if (!add_cached_piece(b, off / chunk_size, within, len, (uint8_t *)r->dst + (off - r->off))) {
             b->count = before;
             return false;
         }
@@ -438,7 +438,7 @@ void image_read_cached(struct image *img, struct image_cached_read *reads, size_
 {
     struct batch b;
     size_t pieces[IMAGE_READS_MAX], at = 0;
-    bool got[BATCH];
+    bool got[IMAGE_READS_MAX];
     uint64_t began_us = clock_now_us();
     batch_begin(&b, img, false, 0);
     for (size_t i = 0; i < n; i++) {
@@ -446,10 +446,9 @@ void image_read_cached(struct image *img, struct image_cached_read *reads, size_
         reads[i].got = add_cached(&b, &reads[i]);
         pieces[i] = b.count - before;
     }
-    cache_read_hits(img->config.cache, b.pieces, b.count, got);
+    cache_read_hits(img->config.cache, b.pieces, pieces, n, got);
     for (size_t i = 0; i < n; at += pieces[i++]) {
-        for (size_t k = 0; k < pieces[i]; k++)
-            reads[i].got &= got[at + k];
+        reads[i].got &= got[i];
         if (reads[i].got)
             note_cached(&b, &reads[i], at, pieces[i], began_us);
     }

@@ -80,8 +80,8 @@ GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t 
 /* Read those of n <= IMAGE_READS_MAX reads that need nothing but the cache, together: one look at the index of
  * the cache, one submission to its disk. got: its bytes are at dst; else the caller must use image_read: nothing was
  * done or counted for it, except look-ups of index nodes, disk errors, and a part of it that was read when another part
- * failed. A read that touches a hole, or a part of the image that is being fetched ahead or whose index node is not in
- * memory, is never done here. Blocks for the disk only. */
+ * proved bad. A read that touches a hole, or a part of the image that is being fetched ahead or whose index node is not
+ * in memory, is never done here. Blocks for the disk only. */
 enum { IMAGE_READS_MAX = 16 };
 struct image_cached_read {
     void *dst;

@@ -63,6 +63,48 @@ static void test_cache_compressed__survives_a_restart_whatever_the_option(void *
     world_release(&w);
 }
 
+/* Of groups that are read together, none is read in part, again and again: not one with a compressed chunk, nor one
+ * with a chunk that is not there. */
+static void test_cache_compressed__groups_are_read_whole_or_not_at_all(void **state)
+{
+    enum { PIECES = 7, PART = 4096, GROUPS = 4 };
+    static const size_t sizes[GROUPS] = {2, 1, 2, 2};
+    static const bool expected[GROUPS] = {false, true, true, false};
+    static uint8_t got[PIECES][PART];
+    const uint32_t len = LEN;
+    struct cache_served served = {0};
+    struct cache_piece pieces[PIECES];
+    bool done[GROUPS];
+    struct world w;
+    world_init_level(&w, PIECES, &len, 1, BUDGET, 3);
+    w.config.compressed = true;
+    world_open(&w);
+    world_expect(&w, 0);
+    world_settle(&w);
+    world_close(&w);
+    w.config.compressed = false;
+    world_open(&w);
+    world_warm(&w);
+    world_close(&w);
+    w.config.memory = 16 << 20; /* it is empty */
+    world_open(&w);
+    assert_int_equal(cache_evict(w.cache, &w.refs[PIECES - 1].digest, true), 0);
+    world_expect(&w, 3); /* memory has it now */
+    uint64_t hits = count_of(&w, "hits_total");
+    for (unsigned i = 0; i < PIECES; i++) {
+        pieces[i] = world_piece(&w, i, i, PART, got[i]);
+        pieces[i].served = &served;
+    }
+    cache_read_hits(w.cache, pieces, sizes, GROUPS, done);
+    assert_memory_equal(done, expected, sizeof done);
+    for (unsigned i = 2; i < 5; i++)
+        assert_memory_equal(got[i], w.plain[i] + i, PART);
+    assert_int_equal(served.pieces[CACHE_FROM_DISK], 2);
+    assert_int_equal(served.pieces[CACHE_FROM_MEMORY], 1);
+    assert_int_equal(count_of(&w, "hits_total"), hits + 3);
+    world_release(&w);
+}
+
 static void test_cache_compressed__damage_is_fetched_again(void **state)
 {
     struct world w;
@@ -99,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_cache_compressed__takes_a_smaller_slot_and_reads_back_in_any_part),
         cmocka_unit_test(test_cache_compressed__what_does_not_compress_is_kept_plain),
         cmocka_unit_test(test_cache_compressed__survives_a_restart_whatever_the_option),
+        cmocka_unit_test(test_cache_compressed__groups_are_read_whole_or_not_at_all),
         cmocka_unit_test(test_cache_compressed__damage_is_fetched_again),
         cmocka_unit_test(test_cache_compressed__fsck_knows_them),
     };

@@ -1,6 +1,5 @@
-/* The image reader over a real cache and the fake store: every offset gives the image's bytes, the
- * index costs what it should, and what is wrong in an image or a store is an error and never wrong
- * bytes. */
+/* The image reader over a real cache and the fake store: every offset gives the image's bytes, the index costs what it
+ * should, and what is wrong in an image or a store is an error and never wrong bytes. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
