@@ -166,9 +166,9 @@ start_granary() { mount_granary --fuse "${@/#/--}"; }
 start_granary-nbd() { mount_granary; }
 start_granary-ublk() { mount_granary --ublk; }
 start_granary-direct() { mount_granary --direct; }
-# The first mount is by a server, which writes the image's file; the next is of that file.
+# The first mount is by a server, which writes the image's file in the background; the next is of that file.
 complete_granary-direct() {
-    "$GRANARY" warm -q "$W/mnt" --resident >&2
+    wait_for 120 "$GRANARY" warm -q "$W/mnt" --resident 2>>"$W/log"
     stop_contender
     start granary-direct
     [ "$("$GRANARY" status --json "$W/mnt" | jq '.direct | length')" = 1 ] || { note "granary-direct: the mount is not direct"; return 1; }
