@@ -216,7 +216,8 @@ int build_parent_open_checkpoint(struct build *b)
 
 /* ------------------------------------------------------------------ the end */
 
-/* A checkpoint has no metadata. Where the parent's is damaged, all can be laid out anew. */
+/* A checkpoint has no metadata. Where that of a parent that the user did not name is damaged, all is laid out and
+ * written anew. */
 int build_parent_metadata(void *build, struct scratch **out)
 {
     struct build *b = build;
@@ -231,7 +232,10 @@ int build_parent_metadata(void *build, struct scratch **out)
     int rc = inodes_copy_metadata(&config, out);
     if (rc != -EBADMSG && rc != -ENOENT)
         return rc;
-    log_warning("build: lays out the metadata anew, since the parent's is damaged: %s", error_text());
+    if (b->options.parent_count)
+        return parent_refused(-EBADMSG);
+    log_warning("build: writes all metadata anew, since the parent's is damaged: %s", error_text());
+    sink_metadata_anew(b->sink);
     return 0;
 }
 

@@ -62,6 +62,7 @@ struct sink {
     uint64_t border;         /* chunk number, if bordered */
     uint64_t low_next;       /* one more than the highest chunk of the sections below the border */
     uint64_t metadata_first; /* the first chunk of METADATA, once it is written */
+    bool anew;               /* chunks of FRONT and METADATA are packed, even if the parent has them */
     struct section sections[SINK_SECTIONS];
 };
 
@@ -99,13 +100,20 @@ static uint64_t counterpart(const struct sink *s, uint64_t number)
     return s->given.manifest->metadata_offset / s->config.chunk_size + (number - s->metadata_first);
 }
 
+/* Return whether a chunk is packed even if the parent has it. The front's chunks are the first of all. */
+static bool is_anew(const struct sink *s, uint64_t number)
+{
+    const struct section *front = &s->sections[SINK_FRONT], *metadata = &s->sections[SINK_METADATA];
+    return s->anew && ((front->used && number <= front->chunk) || (metadata->used && number >= s->metadata_first));
+}
+
 /* Find the same bytes in the parent's chunk `there`. *out NULL: it has others, or only in a damaged pack. */
 static int find_in_parent(struct sink *s, uint64_t number, uint64_t there, const struct chunk_ref *ref,
                           const struct chunk_ref **out)
 {
     const struct chunk_ref *chunks;
     *out = NULL;
-    if (there >= s->parent_chunks)
+    if (there >= s->parent_chunks || is_anew(s, number))
         return 0;
     int rc = get_leaf(s, number, there / INDEX_FANOUT, &chunks);
     if (rc || !chunks || !digest_equal(&chunks[there % INDEX_FANOUT].digest, &ref->digest))
@@ -357,6 +365,12 @@ int sink_write(struct sink *s, enum sink_section section, uint64_t address, cons
         state->end = address;
     }
     return rc;
+}
+
+void sink_metadata_anew(struct sink *s)
+{
+    s->anew = true;
+    upload_send_packs(s->config.upload);
 }
 
 /* Fill in *out from the finished index. */

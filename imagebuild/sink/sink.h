@@ -73,6 +73,10 @@ void sink_free(struct sink *s);
  * caller broke the rules of the sections. Other errors come from encoding, the upload and the parent's index. */
 GR_MUST_CHECK int sink_write(struct sink *s, enum sink_section section, uint64_t address, const void *data, size_t len);
 
+/* Before SINK_METADATA and SINK_FRONT are written: the parent's metadata is damaged, so no chunk of theirs is taken
+ * over from it, and packs are sent even if the store seems to have them. */
+void sink_metadata_anew(struct sink *s);
+
 /* End the chunk and the pack for a checkpoint, and describe the image up to `address`, the start of a chunk at or
  * past the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
  * described. Everything has been handed to the upload. 1: *out describes it; 0: closed but not described, because

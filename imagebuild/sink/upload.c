@@ -42,6 +42,7 @@ struct job {
     struct job *next;
     struct object_name name;
     bool check;
+    bool send; /* put it even if the store seems to have it */
     struct bytes bytes;
 };
 
@@ -50,6 +51,7 @@ struct upload {
     struct store *store;
     size_t memory;
     struct step step;
+    bool send_packs; /* the caller's thread's */
     pthread_mutex_t lock;
     pthread_cond_t work;  /* a job was added, or stop */
     pthread_cond_t ended; /* a job ended */
@@ -148,6 +150,20 @@ static void warn_of_healed(struct upload *u, const struct object_name *name)
                     object_key(name->kind, &name->digest, key));
 }
 
+static int put(struct upload *u, const struct job *job, enum repository_found *out)
+{
+    const struct object_name *name = &job->name;
+    char key[OBJECT_KEY_MAX];
+    if (!job->send)
+        return repository_put_object(u->store, name->kind, job->bytes.data, job->bytes.len, &name->digest, NULL, out);
+    const struct store_put put = {.key = object_key(name->kind, &name->digest, key),
+                                  .data = job->bytes.data,
+                                  .len = job->bytes.len,
+                                  .sha256 = &name->digest,
+                                  .mode = STORE_PUT_ALWAYS};
+    return store_put(u->store, &put);
+}
+
 /* An upload thread: work on jobs until stop. */
 static void *upload_main(void *arg)
 {
@@ -160,8 +176,7 @@ static void *upload_main(void *arg)
         if (!skip && job->check)
             rc = check_object(u, &job->name);
         else if (!skip)
-            rc = repository_put_object(u->store, job->name.kind, job->bytes.data, job->bytes.len, &job->name.digest,
-                                       NULL, &found);
+            rc = put(u, job, &found);
         if (!rc && found == REPOSITORY_DAMAGED)
             warn_of_healed(u, &job->name);
         end_job(u, job, rc, skip, found);
@@ -257,7 +272,9 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
     struct job *job = malloc(sizeof *job);
     if (!job)
         return error_no_memory();
-    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = bytes->len}, .bytes = *bytes};
+    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = bytes->len},
+                        .send = u->send_packs && kind == OBJECT_PACK,
+                        .bytes = *bytes};
     struct bytes spare = BYTES_INIT(0);
     int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
     if (rc) {
@@ -268,6 +285,11 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
     spare.max = bytes->max;
     *bytes = spare;
     return 0;
+}
+
+void upload_send_packs(struct upload *u)
+{
+    u->send_packs = true;
 }
 
 int upload_rely(struct upload *u, enum object_kind kind, const struct digest *name, size_t len)

@@ -44,6 +44,9 @@ void upload_free(struct upload *u);
  * put. */
 GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, const struct digest *name);
 
+/* From now on send packs even if the store seems to have them: looking up does not find damage in the middle of one. */
+void upload_send_packs(struct upload *u);
+
 /* Note an object of `len` bytes that the store has and the image needs, though it is not put: it counts as one that was
  * there before. -ENOMEM. */
 GR_MUST_CHECK int upload_rely(struct upload *u, enum object_kind kind, const struct digest *name, size_t len);

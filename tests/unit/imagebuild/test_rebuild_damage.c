@@ -136,6 +136,82 @@ static void test_rebuild_damage__an_unchanged_source_heals_its_packs(void **stat
     }
 }
 
+/* ------------------------------------------------------------------ metadata */
+
+struct metadata {
+    uint64_t chunk;
+    struct chunk_ref first;
+};
+
+static void note_metadata(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
+{
+    struct metadata *m = arg;
+    (void)plain;
+    if (number == m->chunk)
+        m->first = *ref;
+}
+
+/* Flip a byte of the first chunk of an image's metadata. Before a build only the last chunk of a pack is looked at. */
+static void flip_metadata(struct world *w, const struct manifest *m)
+{
+    struct metadata found = {.chunk = m->metadata_offset / CHUNK};
+    char key[OBJECT_KEY_MAX];
+    read_back_node(w->store, &m->index_root, m->index_levels - 1, 0, note_metadata, &found);
+    assert_true(found.first.stored_len > 0);
+    object_key(OBJECT_PACK, &found.first.object, key);
+    assert_true(store_fake_flip(w->store, key, found.first.offset));
+}
+
+/* An image of empty files, with several chunks of metadata in one pack. */
+static struct build_result open_metadata(struct world *w, struct build_options *o)
+{
+    *o = options();
+    o->zstd_level = 0;
+    o->pack_size = 1 << 20;
+    open_world(w, 2900);
+    for (unsigned i = 0; i < w->count; i++)
+        set_file(w, i, 0);
+    return rebuild(w, o);
+}
+
+/* What is published upon damaged metadata refers to none of it, day after day. */
+static void test_rebuild_damage__damaged_metadata_is_written_anew(void **state)
+{
+    static struct world w;
+    struct build_options o;
+    for (unsigned changed = 0; changed < 2; changed++) {
+        struct build_result r = open_metadata(&w, &o);
+        for (unsigned day = 0; day < 3; day++) {
+            flip_metadata(&w, &r.manifest);
+            if (changed)
+                set_file(&w, w.count - 1, day + 1);
+            r = rebuild(&w, &o);
+            assert_int_equal(r.rebuild.packs_damaged, 0);
+            assert_int_equal(r.rebuild.unchanged, w.count - changed);
+            verify_whole(w.store, &r);
+        }
+        assert_int_equal(damage_some(w.store, "packs/", 1, MISSING) > 0, true);
+        r = rebuild(&w, &o);
+        verify_whole(w.store, &r);
+        store_fake_free(w.store);
+    }
+}
+
+static void test_rebuild_damage__damaged_metadata_of_a_named_parent_ends_the_build(void **state)
+{
+    static struct world w;
+    struct build_options o;
+    struct image_ref parent;
+    struct build_result r = open_metadata(&w, &o);
+    assert_int_equal(image_ref_parse("/store/faces:daily", &parent), 0);
+    o.parents = &parent;
+    o.parent_count = 1;
+    flip_metadata(&w, &r.manifest);
+    assert_int_equal(run(&w, w.store, &o, &r), -EBADMSG);
+    assert_non_null(strstr(error_text(), "--parent none"));
+    store_fake_free(w.store);
+}
+
 /* ------------------------------------------------------------------ a damaged parent */
 
 static const char *const describing[] = {"manifests/", "indexes/", "catalogs/"};
@@ -321,6 +397,8 @@ int main(void)
         cmocka_unit_test(test_rebuild_damage__damaged_packs_are_read_again),
         cmocka_unit_test_prestate(test_rebuild_damage__damaged_packs_are_read_again, &ext4),
         cmocka_unit_test(test_rebuild_damage__an_unchanged_source_heals_its_packs),
+        cmocka_unit_test(test_rebuild_damage__damaged_metadata_is_written_anew),
+        cmocka_unit_test(test_rebuild_damage__damaged_metadata_of_a_named_parent_ends_the_build),
         cmocka_unit_test(test_rebuild_damage__a_damaged_parent_is_healed),
         cmocka_unit_test(test_rebuild_damage__a_damaged_parent_of_another_day),
         cmocka_unit_test(test_rebuild_damage__a_named_parent_that_is_damaged_ends_the_build),

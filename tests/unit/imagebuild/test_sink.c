@@ -444,6 +444,32 @@ static void test_upload__bytes_in_the_air_are_bounded(void **state)
     close_pipeline(&w);
 }
 
+/* Damage in the middle of a large pack goes unseen, unless packs are sent in any case. */
+static void test_upload__packs_are_sent_although_the_store_has_them(void **state)
+{
+    static uint8_t pack[5 << 20] = {1};
+    const struct digest name = digest_of(pack, sizeof pack);
+    struct store_fake *store = store_fake_new();
+    const struct upload_config config = {.store = store_fake_store(store), .threads = 1, .memory = sizeof pack};
+    char key[OBJECT_KEY_MAX];
+    for (int i = 0; i < 3; i++) {
+        CLEANUP_BYTES bytes = BYTES_INIT(sizeof pack), found = BYTES_INIT(sizeof pack);
+        struct upload *upload;
+        assert_int_equal(upload_new(&config, &upload), 0);
+        if (i == 2)
+            upload_send_packs(upload);
+        assert_int_equal(bytes_append(&bytes, pack, sizeof pack), 0);
+        assert_int_equal(upload_put(upload, OBJECT_PACK, &bytes, &name), 0);
+        assert_int_equal(upload_flush(upload), 0);
+        upload_free(upload);
+        assert_true(store_fake_get(store, object_key(OBJECT_PACK, &name, key), &found));
+        assert_true((found.data[0] == 1) == (i != 1));
+        if (i == 0)
+            assert_true(store_fake_flip(store, key, 0));
+    }
+    store_fake_free(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_upload__steps_go_on_while_it_waits),
         cmocka_unit_test(test_upload__the_first_error_stays),
         cmocka_unit_test(test_upload__bytes_in_the_air_are_bounded),
+        cmocka_unit_test(test_upload__packs_are_sent_although_the_store_has_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
