@@ -160,7 +160,7 @@ struct erofs_plan {
     uint64_t end, used;              /* bytes: end of the region; of these, in use, as far as any layout can do */
     uint64_t directories;
     bool upon;  /* what the parent has stays in its place, */
-    bool moved; /* but for an inode that is new or has moved */
+    bool moved; /* but for something new or moved: inodes may be in another order, and blocks between them */
     struct erofs_tally tally;
 };
 

@@ -94,7 +94,7 @@ struct placing {
 static int add_new(struct planner *w, const struct item *item)
 {
     const struct placing key = {htobe32(item->parent), htobe32(item->rank)};
-    w->plan->moved |= item->need > 0;
+    w->plan->moved = true;
     return sorter_add(w->order, &key, sizeof key, item, sizeof *item);
 }
 

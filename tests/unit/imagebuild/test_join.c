@@ -469,6 +469,55 @@ static void test_join__inodes_of_a_second_day(void **state)
     store_fake_free(w.store);
 }
 
+/* A file without or with large attributes; a symbolic link that is short or has a block. */
+static struct source *block_source(bool block)
+{
+    static const uint8_t value[20000] = {1};
+    static char target[4081];
+    CLEANUP_BYTES xattrs = BYTES_INIT(64 << 10);
+    struct source *s = source_fake_new();
+    memset(target, 't', sizeof target - 1);
+    put_xattr(&xattrs, "user.large", value, sizeof value);
+    const struct source_entry dir = {.path = "", .mode = S_IFDIR | 0755, .mtime = 1700000000};
+    const struct source_entry a = {.path = "a",
+                                   .path_len = 1,
+                                   .mode = S_IFREG | 0644,
+                                   .mtime = 1700000000,
+                                   .xattrs = block ? NULL : xattrs.data,
+                                   .xattrs_len = block ? 0 : xattrs.len};
+    struct source_entry link = {.path = "s", .path_len = 1, .mode = S_IFLNK | 0777, .mtime = 1700000000};
+    link.target = block ? target : "short";
+    link.size = link.target_len = strlen(link.target);
+    struct source_entry z = a;
+    z.path = "z";
+    z.xattrs_len = 0;
+    source_fake_entry(s, &dir);
+    source_fake_entry(s, &a);
+    source_fake_entry(s, &link);
+    source_fake_entry(s, &z);
+    return s;
+}
+
+/* All inodes are where they were, but a block lies between them, in the room of attributes that are gone. */
+static void test_join__a_block_between_inodes_is_no_inode(void **state)
+{
+    static struct world w;
+    const struct image_ref image = ref_of("/store/odd:v1");
+    static const char *const at[] = {"sub"};
+    static struct build_result day, r;
+    struct build_options o = options();
+    (void)state;
+    open_world(&w, 0);
+    for (int block = 0; block < 2; block++) {
+        struct source *s = block_source(block);
+        assert_int_equal(build_run(s, store_fake_store(w.store), &image, &o, &day), 0);
+        source_close(s);
+        assert_int_equal(join(&w, block ? "/store/odd:b" : "/store/odd:a", &image, at, 1, &r), 0);
+        compare_below(&w, &r, &day, "sub");
+    }
+    store_fake_free(w.store);
+}
+
 /* Attributes with any length cut off or changed are decoded or refused, and nothing beyond them is read. */
 static void test_join__damaged_attributes_are_refused(void **state)
 {
@@ -548,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_join__attributes_devices_and_links_stay),
         EXT4(test_join__attributes_devices_and_links_stay),
         cmocka_unit_test(test_join__inodes_of_a_second_day),
+        cmocka_unit_test(test_join__a_block_between_inodes_is_no_inode),
         cmocka_unit_test(test_join__damaged_attributes_are_refused),
         cmocka_unit_test(test_join__a_superblock_that_does_not_fit_is_refused),
     };
