@@ -158,6 +158,7 @@ struct erofs_plan {
     uint32_t *nids;                  /* inode numbers by rank; 0: no inode has this rank */
     uint64_t *kept;                  /* upon a parent, a bit for each rank: the inode is where the parent has it */
     uint64_t end, used;              /* bytes: end of the region; of these, in use, as far as any layout can do */
+    uint64_t room;                   /* bytes to leave free if all directories got a new place upon a parent */
     uint64_t directories;
     bool upon;  /* what the parent has stays in its place, */
     bool moved; /* but for something new or moved: inodes may be in another order, and blocks between them */

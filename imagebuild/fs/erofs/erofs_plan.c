@@ -126,6 +126,21 @@ static uint32_t space_of(uint32_t need)
     return GR_ALIGN_UP(need, need > EROFS_BLOCK / 2 && need <= EROFS_BLOCK ? (uint32_t)EROFS_BLOCK : EROFS_NID_UNIT);
 }
 
+/* Return the bytes to leave free after a directory's inode that moves: it has grown and will grow again. */
+static uint32_t room_of_inode(const struct planner *w, const struct item *item)
+{
+    const uint64_t room = item->need / 4 + (uint64_t)item->blocks * (EROFS_BLOCK / 16);
+    if (!w->roomy || !item->is_directory || item->need >= EROFS_BLOCK)
+        return 0;
+    return (uint32_t)GR_MIN(room, (uint64_t)EROFS_BLOCK - item->need);
+}
+
+/* Return the blocks to leave free after a directory's blocks. */
+static uint32_t room_of_blocks(const struct planner *w, const struct item *item)
+{
+    return w->roomy && item->is_directory && item->blocks ? item->blocks / 8 + 1 : 0;
+}
+
 /* Note what an inode needs. */
 static int plan(struct planner *w, const struct erofs_inode *i)
 {
@@ -136,6 +151,7 @@ static int plan(struct planner *w, const struct erofs_inode *i)
         return erofs_too_large();
     int rc = nid && S_ISDIR(i->mode) ? choose_parts(w, i, nid, &inode) : 0;
     w->plan->used += space_of(inode.need) + (uint64_t)inode.blocks * EROFS_BLOCK;
+    w->plan->room += room_of_inode(w, &inode) + (uint64_t)room_of_blocks(w, &inode) * EROFS_BLOCK;
     w->plan->directories += inode.is_directory;
     if (rc || !nid)
         return rc ? rc : add_new(w, &inode);
@@ -208,22 +224,7 @@ static int plan_leave(void *arg, const struct erofs_inode *dir, const uint8_t *l
 static const struct erofs_walk_ops planning = {
     .leaf = plan_leaf, .again = plan_again, .enter = plan_enter, .leave = plan_leave};
 
-/* ------------------------------------------------------------------ room */
-
-/* Return the bytes to leave free after a directory's inode that moves: it has grown and will grow again. */
-static uint32_t room_of_inode(const struct planner *w, const struct item *item)
-{
-    const uint64_t room = item->need / 4 + (uint64_t)item->blocks * (EROFS_BLOCK / 16);
-    if (!w->roomy || !item->is_directory || item->need >= EROFS_BLOCK)
-        return 0;
-    return (uint32_t)GR_MIN(room, (uint64_t)EROFS_BLOCK - item->need);
-}
-
-/* Return the blocks to leave free after a directory's blocks. */
-static uint32_t room_of_blocks(const struct planner *w, const struct item *item)
-{
-    return w->roomy && item->is_directory && item->blocks ? item->blocks / 8 + 1 : 0;
-}
+/* ------------------------------------------------------------------ gaps */
 
 /* Note what is unused up to this position. */
 static int note_gap(struct planner *w, uint64_t end)
@@ -418,8 +419,8 @@ static int place_all(struct planner *w)
 
 enum { APART = 128 << 10, SMALL = 64 << 10 }; /* bytes */
 
-/* Return whether little of the region is unused, and few inodes lie apart from their neighbours in path order. In a
- * new layout those do whose directory ends or begins between them. */
+/* Return whether little of the region is unused but for room that a new layout has too, and few inodes lie apart from
+ * their neighbours in path order. In a new layout those do whose directory ends or begins between them. */
 static bool is_dense(const struct erofs_plan *p, const struct nodes *nodes)
 {
     const uint32_t ranks = nodes_rank_end(nodes);
@@ -429,7 +430,7 @@ static bool is_dense(const struct erofs_plan *p, const struct nodes *nodes)
         apart += nid && (nid > last ? nid - last : last - nid) > APART / EROFS_NID_UNIT;
         last = nid ? nid : last;
     }
-    return p->nids[NODE_ROOT] <= UINT16_MAX && p->end <= p->used + p->used / 2 + SMALL &&
+    return p->nids[NODE_ROOT] <= UINT16_MAX && p->end <= p->used + p->used / 2 + p->room + SMALL &&
            apart <= 2 * p->directories + p->tally.inodes / 4;
 }
 

@@ -457,6 +457,46 @@ static void test_fs_erofs_random__directories_that_grow(void **state)
     image_free(&fifth);
 }
 
+/* 60 directories of a block, and `extra` files in one of them; on the first day much more. */
+static struct image of_one_block(struct image *before, unsigned extra)
+{
+    char path[160];
+    struct image i = before ? begin_upon(before, 0) : image_begin();
+    for (unsigned d = 0; d < 60; d++)
+        for (unsigned k = 0; k < 38 + (d == 30 ? extra : 0); k++) {
+            snprintf(path, sizeof path, "d%02u/%0100u", d, k);
+            if (k == 0)
+                add_item(&i, path, 3, S_IFDIR | 0755);
+            add_item(&i, path, strlen(path), S_IFREG | 0644);
+        }
+    for (unsigned k = 0; !before && k < 12000; k++) {
+        snprintf(path, sizeof path, "x%03u/%03u", k / 100, k % 100);
+        if (k % 100 == 0)
+            add_item(&i, path, 4, S_IFDIR | 0755);
+        add_item(&i, path, strlen(path), S_IFREG | 0644);
+    }
+    image_end(&i);
+    return i;
+}
+
+/* The room that a new layout gives is no reason for the next one. */
+static void test_fs_erofs_random__the_days_after_a_new_layout(void **state)
+{
+    struct image before = of_one_block(NULL, 0);
+    for (unsigned day = 0; day < 3; day++) {
+        struct image now = of_one_block(&before, day);
+        unsigned both = 0, kept = 0;
+        if (day == 0)
+            assert_true(now.result.metadata_len < before.result.metadata_len / 2);
+        else
+            count_kept(&before, &now, &both, &kept);
+        assert_true(kept >= both * 9 / 10);
+        image_free(&before);
+        before = now;
+    }
+    image_free(&before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_fs_erofs_random__a_parent_of_any_bytes),
         cmocka_unit_test(test_fs_erofs_random__places_that_are_kept),
         cmocka_unit_test(test_fs_erofs_random__directories_that_grow),
+        cmocka_unit_test(test_fs_erofs_random__the_days_after_a_new_layout),
         cmocka_unit_test(test_fs_erofs_random__trees_with_and_without_memory),
         cmocka_unit_test(test_fs_erofs_random__a_tree_around_16_tebibytes),
     };
