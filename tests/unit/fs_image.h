@@ -45,8 +45,9 @@ struct image {
     struct fs *fs;
     uint64_t data_end;
     struct fs_result result;
-    uint64_t begin; /* image_move's */
-    uint8_t *data;  /* the image; after its first chunk come the bytes from `begin` on */
+    uint64_t begin;          /* image_move's */
+    uint64_t hole, hole_len; /* of a moved image, between data and metadata */
+    uint8_t *data;           /* the image; after its first chunk come the bytes from `begin` on, but for the hole */
 };
 
 /* The byte at an address. */
@@ -54,7 +55,10 @@ static inline uint8_t *image_at(const struct image *i, uint64_t address)
 {
     assert_true(address < CHUNK || address >= i->begin);
     assert_true(address < i->result.image_size);
-    return i->data + (address < CHUNK ? address : CHUNK + (address - i->begin));
+    if (address < CHUNK)
+        return i->data + address;
+    assert_true(address < i->hole || address - i->hole >= i->hole_len);
+    return i->data + CHUNK + (address - i->begin) - (address >= i->hole ? i->hole_len : 0);
 }
 
 static inline struct item *find(const struct image *i, const char *path, size_t len)
@@ -206,7 +210,12 @@ static inline void image_end(struct image *i)
     assert_int_equal(finish(i), 0);
     assert_int_equal(sink_finish(i->sink, i->result.image_size, &sink), 0);
     assert_int_equal(upload_flush(i->upload), 0);
-    i->data = read_back_from(i->store, &sink.index_root, sink.index_levels, i->begin, i->result.image_size, CHUNK);
+    i->hole = GR_ALIGN_UP(i->data_end, (uint64_t)CHUNK);
+    i->hole_len = i->begin != CHUNK ? i->result.metadata_offset - i->hole : 0;
+    struct read_back_image image = {
+        .begin = i->begin, .size = i->result.image_size, .hole = i->hole, .hole_len = i->hole_len, .chunk_size = CHUNK};
+    read_back_from(i->store, &sink.index_root, sink.index_levels, &image);
+    i->data = image.data;
 }
 
 static inline void image_free(struct image *i)

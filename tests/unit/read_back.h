@@ -77,8 +77,9 @@ static inline void read_back_node(struct store_fake *f, const struct index_child
 }
 
 struct read_back_image {
-    uint8_t *data; /* the first chunk, then the image from `begin` on */
+    uint8_t *data; /* the first chunk, then the image from `begin` on, but for the hole */
     uint64_t begin, size;
+    uint64_t hole, hole_len; /* whole chunks */
     uint32_t chunk_size;
 };
 
@@ -89,8 +90,12 @@ static inline void read_back_into_image(void *arg, uint64_t number, const struct
     uint64_t at = number * image->chunk_size;
     assert_true(at + plain->len <= image->size);
     assert_true(plain->len == image->chunk_size || at + plain->len == image->size);
-    if (!number || at >= image->begin)
-        memcpy(image->data + (number ? image->chunk_size + (at - image->begin) : 0), plain->data, plain->len);
+    assert_true(at < image->hole || at - image->hole >= image->hole_len);
+    if (number && at < image->begin)
+        return;
+    if (number)
+        at = image->chunk_size + (at - image->begin) - (at >= image->hole ? image->hole_len : 0);
+    memcpy(image->data + at, plain->data, plain->len);
 }
 
 struct read_back_file {
@@ -104,23 +109,23 @@ static inline void read_back_into_file(void *arg, uint64_t number, const struct 
     assert_int_equal(io_pwrite_full(file->fd, plain->data, plain->len, number * file->chunk_size), 0);
 }
 
-/* The first chunk of an image, and after it the image from the chunk at `begin` on; the caller frees it. All chunks are
- * verified. */
-static inline uint8_t *read_back_from(struct store_fake *f, const struct index_child *root, unsigned levels,
-                                      uint64_t begin, uint64_t size, uint32_t chunk_size)
+/* Fill in image->data, for the caller to free. All chunks are verified; none is in the hole. */
+static inline void read_back_from(struct store_fake *f, const struct index_child *root, unsigned levels,
+                                  struct read_back_image *image)
 {
-    struct read_back_image image = {
-        .data = calloc(1, chunk_size + (size - begin)), .begin = begin, .size = size, .chunk_size = chunk_size};
-    assert_non_null(image.data);
-    read_back_node(f, root, levels - 1, 0, read_back_into_image, &image);
-    return image.data;
+    image->data = calloc(1, image->chunk_size + (image->size - image->begin) - image->hole_len);
+    assert_non_null(image->data);
+    read_back_node(f, root, levels - 1, 0, read_back_into_image, image);
 }
 
 /* The whole image, in memory of the caller's to free. */
 static inline uint8_t *read_back(struct store_fake *f, const struct index_child *root, unsigned levels, uint64_t size,
                                  uint32_t chunk_size)
 {
-    return read_back_from(f, root, levels, GR_MIN((uint64_t)chunk_size, size), size, chunk_size);
+    struct read_back_image image = {
+        .begin = GR_MIN((uint64_t)chunk_size, size), .size = size, .hole = size, .chunk_size = chunk_size};
+    read_back_from(f, root, levels, &image);
+    return image.data;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* erofs images on both sides of 16 TiB, where block numbers get 48 bits. They have next to no bytes. */
 #include "format/manifest.h"
+#include "imagebuild/fs/erofs/erofs_internal.h"
 #include "unit/erofs_image.h"
 
 #define BORDER (UINT64_C(1) << 32) /* blocks */
@@ -84,6 +85,8 @@ static void test_fs_erofs_48bit__superblock(void **state)
     assert_int_equal(le32_get(sb + 40), 0);
     assert_int_equal(le32_get(sb + 80), 0x80);
     assert_int_equal(le64_get(sb + 112), i.result.metadata_offset / 32 + 1);
+    assert_int_equal(erofs_super_root(sb, i.result.metadata_offset), 1);
+    assert_int_equal(erofs_super_root(sb, i.result.metadata_offset - CHUNK), CHUNK / 32 + 1);
     le32_put(sb + 4, 0);
     assert_int_equal(crc32c_raw(UINT32_MAX, sb, BLOCK - 1024), crc);
     image_free(&i);

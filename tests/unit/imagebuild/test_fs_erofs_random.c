@@ -1,7 +1,10 @@
 /* erofs images of trees of any shape, every path compared with what went in; the same with next to no memory; and
  * chains of days, each image made upon the one before. */
+#include "imagebuild/fs/erofs/erofs_internal.h"
 #include "unit/counts.h"
 #include "unit/erofs_image.h"
+
+#define FAR (UINT64_C(32) << 40) /* bytes; its block number is not that of the border of 48 bits */
 
 static uint64_t draw(uint64_t *seed)
 {
@@ -158,7 +161,8 @@ static int metadata_of(void *arg, struct scratch **out)
     return 0;
 }
 
-static struct image begin_upon(struct image *parent, size_t memory)
+/* begin: where its data do, as image_move; CHUNK: where those of every small image do. */
+static struct image begin_upon_at(struct image *parent, size_t memory, uint64_t begin)
 {
     const struct fs_config config = {.chunk_size = CHUNK,
                                      .memory = memory,
@@ -167,9 +171,14 @@ static struct image begin_upon(struct image *parent, size_t memory)
                                      .parent_metadata = metadata_of,
                                      .parent_arg = parent};
     struct image i = image_begin_as(fs_erofs_new, &config);
-    if (parent->begin != CHUNK)
-        image_move(&i, parent->begin);
+    if (begin != CHUNK)
+        image_move(&i, begin);
     return i;
+}
+
+static struct image begin_upon(struct image *parent, size_t memory)
+{
+    return begin_upon_at(parent, memory, parent->begin);
 }
 
 /* Both images have the same bytes. */
@@ -177,7 +186,8 @@ static void check_equal(const struct image *a, const struct image *b)
 {
     assert_int_equal(a->result.image_size, b->result.image_size);
     assert_int_equal(a->begin, b->begin);
-    assert_memory_equal(a->data, b->data, CHUNK + a->result.image_size - a->begin);
+    assert_int_equal(a->hole_len, b->hole_len);
+    assert_memory_equal(a->data, b->data, CHUNK + a->result.image_size - a->begin - a->hole_len);
 }
 
 static bool is_below(const char *path, const char *dir)
@@ -313,23 +323,26 @@ static void count_kept(const struct image *before, const struct image *now, unsi
 
 static void test_fs_erofs_random__days_upon_days(void **state)
 {
-    unsigned both = 0, kept = 0;
+    unsigned both[2] = {0}, kept[2] = {0}; /* below 16 TiB, and above */
     for (uint64_t seed = 1; seed <= full_or(24, 4); seed += full_or(1, 3)) {
         const unsigned paths = seed % 4 ? 60 : full_or(1200, 400), days = full_or(10, seed % 4 ? 5 : 3);
-        struct image before = random_image(seed, paths, 0, seed % 4 == 1 ? (UINT64_C(16) << 40) - CHUNK : 0);
+        struct image before = random_image(seed, paths, 0, seed % 4 == 1 ? FAR - CHUNK : 0);
+        const bool wide = is_wide(&before);
+        assert_true(wide == (seed % 4 == 1));
         check_unchanged(&before);
         for (uint64_t day = 1; day <= days; day++) {
             const uint64_t today = seed * 1000 + day;
             const unsigned per = draw(&(uint64_t){today}) % 5 ? 30 : 3;
-            print_message("seed %u, day %u (%u of %u inodes stayed)\n", (unsigned)seed, (unsigned)day, kept, both);
+            print_message("seed %u, day %u (%u of %u inodes stayed)\n", (unsigned)seed, (unsigned)day, kept[wide],
+                          both[wide]);
             struct image now = next_day(&before, today, per, paths / 20, 0);
             struct image spilled = next_day(&before, today, per, paths / 20, 4096);
             check_tree(&now);
             check_disjoint(&now);
             check_unchanged(&now);
-            if (day == days && !is_wide(&now)) /* which older versions of it do not know */
+            if (day == days && !wide) /* which older versions of it do not know */
                 check_by_fsck(&now);
-            count_kept(&before, &now, &both, &kept);
+            count_kept(&before, &now, &both[wide], &kept[wide]);
             check_equal(&now, &spilled);
             image_free(&before);
             image_free(&spilled);
@@ -337,8 +350,39 @@ static void test_fs_erofs_random__days_upon_days(void **state)
         }
         image_free(&before);
     }
-    print_message("%u of %u inodes stayed\n", kept, both);
-    assert_true(kept > both * 2 / 5 && kept < both);
+    for (int wide = 0; wide < 2; wide++) {
+        print_message("%u of %u inodes stayed\n", kept[wide], both[wide]);
+        assert_true(kept[wide] > both[wide] * 2 / 5 && kept[wide] < both[wide]);
+    }
+}
+
+/* The form of the superblock changes and changes back. The root is not at its usual place, and all inodes stay. */
+static void test_fs_erofs_random__to_48_bits_and_back(void **state)
+{
+    static const uint64_t begins[] = {FAR - CHUNK, FAR, CHUNK};
+    static const uint8_t value[4005] = {1};
+    struct image before = image_begin();
+    put_xattr(&find(&before, "", 0)->xattrs, "user.value", value, sizeof value);
+    for (uint64_t seed = 9, k = 0; k < 60; k++)
+        add_random(&before, &seed);
+    image_end(&before);
+    for (size_t day = 0; day < GR_ARRAY_SIZE(begins); day++) {
+        unsigned both = 0, kept = 0;
+        struct image now = begin_upon_at(&before, 0, begins[day]);
+        for (size_t k = 0; k < before.items.len; k++)
+            copy_item(&now, &before.items.items[k], NULL);
+        image_end(&now);
+        check_tree(&now);
+        check_disjoint(&now);
+        assert_true(is_wide(&now) == (begins[day] != CHUNK));
+        count_kept(&before, &now, &both, &kept);
+        assert_int_equal(kept, both);
+        assert_int_equal(lookup(&now, ""), now.result.metadata_offset + BLOCK);
+        assert_int_equal(erofs_super_root(super(&now), now.result.metadata_offset), BLOCK / 32);
+        image_free(&before);
+        before = now;
+    }
+    image_free(&before);
 }
 
 /* Whatever the parent's metadata says, the image is right. */
@@ -501,6 +545,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fs_erofs_random__days_upon_days),
+        cmocka_unit_test(test_fs_erofs_random__to_48_bits_and_back),
         cmocka_unit_test(test_fs_erofs_random__a_parent_of_any_bytes),
         cmocka_unit_test(test_fs_erofs_random__places_that_are_kept),
         cmocka_unit_test(test_fs_erofs_random__directories_that_grow),
