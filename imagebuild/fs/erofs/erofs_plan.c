@@ -61,6 +61,7 @@ struct planner {
     uint64_t free;                  /* position after what stays and its room */
     VEC(struct gap) gaps;           /* ascending */
     size_t for_inodes, for_blocks;  /* the large gaps before are used up */
+    uint64_t sorted;                /* records taken from the sorters */
     VEC(struct erofs_placed) after; /* blocks after all inodes, counted from there */
 };
 
@@ -322,6 +323,13 @@ static int keep(struct planner *w, uint64_t position, const struct item *item, u
     return rc;
 }
 
+/* Take the next record of a sorter; result as sorter_next. Now and then calls config->step. */
+static int next_sorted(struct planner *w, struct sorter *from, struct sorter_record *out)
+{
+    const int rc = ++w->sorted % STEP_NODES ? 0 : step_take(&w->config->step);
+    return rc ? rc : sorter_next(from, out);
+}
+
 /* Decide what stays, in the order of positions. */
 static int keep_all(struct planner *w)
 {
@@ -332,7 +340,7 @@ static int keep_all(struct planner *w)
     int rc = sorter_sort(w->kept);
     if (rc)
         return rc;
-    while ((rc = sorter_next(w->kept, &r)) > 0) {
+    while ((rc = next_sorted(w, w->kept, &r)) > 0) {
         memcpy(&next, r.key, sizeof next);
         next = be64toh(next);
         rc = some ? keep(w, at, &last, next) : 0;
@@ -406,7 +414,7 @@ static int place_all(struct planner *w)
     struct sorter_record r;
     struct item item;
     int rc = sorter_sort(w->order);
-    while (!rc && (rc = sorter_next(w->order, &r)) > 0) {
+    while (!rc && (rc = next_sorted(w, w->order, &r)) > 0) {
         memcpy(&item, r.value, sizeof item);
         rc = item.need ? place_inode(w, &item) : 0;
         if (!rc && item.blocks)
