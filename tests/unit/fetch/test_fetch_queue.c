@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/vec.h"
+#include "fetch/fetch_internal.h"
 #include "unit/fetch_world.h"
 #include "unit/threads.h"
 
@@ -144,7 +145,7 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
     world_init(&w, &(struct fetch_config){.workers = 8}, CHUNKS);
     store_fake_hold(w.fake, FAKE_GET);
     start(&w, chunks, CHUNKS, PRIORITY_WARM, inflights);
-    store_fake_wait_held(w.fake, 1);
+    store_fake_wait_held(w.fake, CHUNKS * CHUNK / WINDOW_GET_ALONE);
     assert_int_equal(count_of(&w, "queued"), 0);
     const struct chunk_ref *last = &w.img.refs[CHUNKS - 1];
     assert_int_equal(count_of(&w, "warm_inflight_bytes"), last->offset + last->stored_len - w.img.refs[0].offset);
