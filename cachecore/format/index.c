@@ -25,16 +25,19 @@ enum {
     LEAF_ENTRY = 47,  /* pack 2, offset 4, stored_len 4, crc 4, flags 1, digest 32 */
     INNER_ENTRY = 72, /* digest 32, content 32, len 4, crc 4 */
     VERSION = 1,
+    VERSION_DELTA = 2, /* of a leaf with deltas: the bases follow the entries */
 };
 static const char magic[4] = {'G', 'R', 'I', 'X'};
 
-static_assert(HEADER + INDEX_FANOUT / 8 + INDEX_FANOUT * (LEAF_ENTRY + DIGEST_SIZE) <= INDEX_NODE_MAX, "leaf");
+/* A base has the form of an entry, and may have a pack of its own. */
+static_assert(HEADER + INDEX_FANOUT / 8 + 2 * INDEX_FANOUT * (LEAF_ENTRY + DIGEST_SIZE) <= INDEX_NODE_MAX, "leaf");
 static_assert(HEADER + INDEX_FANOUT / 8 + INDEX_FANOUT * INNER_ENTRY <= INDEX_NODE_MAX, "inner node");
 
 struct header {
     unsigned level;
     uint32_t count, present, packs; /* entries; those that are not holes; leaf: packs in the table */
     uint32_t chunk_size, last_len;  /* leaf: plain length of every chunk but the last, and of the last */
+    uint32_t deltas;                /* entries of a leaf that are deltas */
 };
 
 static size_t bitmap_size(uint32_t count)
@@ -46,21 +49,22 @@ static size_t bitmap_size(uint32_t count)
 static size_t node_size(const struct header *h)
 {
     size_t entry = h->level ? INNER_ENTRY : LEAF_ENTRY;
-    return HEADER + bitmap_size(h->count) + (size_t)h->packs * DIGEST_SIZE + (size_t)h->present * entry;
+    return HEADER + bitmap_size(h->count) + (size_t)h->packs * DIGEST_SIZE + (size_t)h->present * entry +
+           (size_t)h->deltas * LEAF_ENTRY;
 }
 
 /* Write the header at p. */
 static void header_put(uint8_t *p, const struct header *h)
 {
     memcpy(p, magic, sizeof magic);
-    p[4] = VERSION;
+    p[4] = h->deltas ? VERSION_DELTA : VERSION;
     p[5] = (uint8_t)h->level;
     le16_put(p + 6, (uint16_t)h->count);
     le32_put(p + 8, h->chunk_size);
     le32_put(p + 12, h->last_len);
     le16_put(p + 16, (uint16_t)h->packs);
     le16_put(p + 18, (uint16_t)h->present);
-    le32_put(p + 20, 0);
+    le32_put(p + 20, h->deltas);
 }
 
 unsigned index_levels(uint64_t chunk_count)
@@ -111,11 +115,11 @@ int index_node_content(const struct index_node *node, struct digest *out)
     return 0;
 }
 
-/* May a leaf contain this chunk? The same rule for encoding and decoding. A compressed chunk must be smaller than its
- * plain bytes. */
-static bool leaf_entry_valid(const struct chunk_ref *ref)
+/* May a leaf contain this chunk, or a delta have it as its base? The same rule for encoding and decoding. A compressed
+ * chunk must be smaller than its plain bytes. */
+static bool plain_entry_valid(const struct chunk_ref *ref)
 {
-    if (ref->flags & ~CHUNK_ZSTD || digest_is_zero(&ref->object))
+    if (ref->flags & ~CHUNK_ZSTD || digest_is_zero(&ref->object) || chunk_is_hole(ref))
         return false;
     if (ref->plain_len == 0 || ref->plain_len > CHUNK_SIZE_MAX || ref->offset > UINT32_MAX - ref->stored_len)
         return false;
@@ -124,35 +128,72 @@ static bool leaf_entry_valid(const struct chunk_ref *ref)
     return ref->stored_len == ref->plain_len;
 }
 
-/* Fill in the header, the pack table and each chunk's place in that table. -EINVAL: a chunk that no leaf can contain.
- */
-static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct header *h, struct digest *packs,
-                       uint16_t *pack_of)
+/* The same for an entry that may be a delta, whose base is valid by itself. */
+static bool leaf_entry_valid(const struct chunk_ref *ref)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        const struct chunk_ref *ref = &chunks[i];
-        if (chunk_is_hole(ref))
-            continue;
-        if (!leaf_entry_valid(ref) || ref->kind != OBJECT_PACK)
-            return error_set(-EINVAL, "index: entry %u of a leaf is out of bounds", i);
-        h->present++;
-        if (i + 1 == count)
-            h->last_len = ref->plain_len;
-        /* Only the last chunk may differ, and the chunk size is that of any other; with a single chunk, its own. */
-        if (i + 1 < count && h->chunk_size && ref->plain_len != h->chunk_size)
-            return error_set(-EINVAL, "index: entry %u of a leaf has a length of its own", i);
-        if (i + 1 < count || !h->chunk_size)
-            h->chunk_size = ref->plain_len;
-        /* Neighbouring chunks are mostly in the same pack, so search from the newest pack back. */
-        uint32_t k = h->packs;
-        while (k > 0 && !digest_equal(&packs[k - 1], &ref->object))
-            k--;
-        if (k == 0) {
-            packs[h->packs] = ref->object;
-            k = ++h->packs;
-        }
-        pack_of[i] = (uint16_t)(k - 1);
+    struct chunk_ref entry = *ref;
+    if (ref->flags == CHUNK_DELTA)
+        entry.flags = CHUNK_ZSTD;
+    return plain_entry_valid(&entry);
+}
+
+static bool base_valid(const struct chunk_ref *delta)
+{
+    const struct chunk_ref base = chunk_base_ref(delta);
+    return plain_entry_valid(&base);
+}
+
+/* What the entries of a leaf need beside its header: its packs, and the place of each entry's and each base's pack
+ * among them. */
+struct leaf_packs {
+    struct digest table[2 * INDEX_FANOUT];
+    uint16_t of_entry[INDEX_FANOUT], of_base[INDEX_FANOUT];
+};
+
+/* Return a pack's place in the table, and add it if it is new. */
+static uint16_t leaf_pack(struct header *h, struct leaf_packs *packs, const struct digest *pack)
+{
+    /* Neighbouring chunks are mostly in the same pack, so search from the newest pack back. */
+    uint32_t k = h->packs;
+    while (k > 0 && !digest_equal(&packs->table[k - 1], pack))
+        k--;
+    if (k == 0) {
+        packs->table[h->packs] = *pack;
+        k = ++h->packs;
     }
+    return (uint16_t)(k - 1);
+}
+
+/* Take one entry into the header and the table. */
+static int survey_entry(const struct chunk_ref *ref, uint32_t i, struct header *h, struct leaf_packs *packs)
+{
+    if (!leaf_entry_valid(ref) || ref->kind != OBJECT_PACK || (chunk_is_delta(ref) && !base_valid(ref)))
+        return error_set(-EINVAL, "index: entry %u of a leaf is out of bounds", i);
+    const bool last = i + 1 == h->count;
+    h->present++;
+    h->deltas += chunk_is_delta(ref);
+    if (last)
+        h->last_len = ref->plain_len;
+    /* Only the last chunk may differ, and the chunk size is that of any other; with a single chunk, its own. */
+    if (!last && h->chunk_size && ref->plain_len != h->chunk_size)
+        return error_set(-EINVAL, "index: entry %u of a leaf has a length of its own", i);
+    if (!last || !h->chunk_size)
+        h->chunk_size = ref->plain_len;
+    packs->of_entry[i] = leaf_pack(h, packs, &ref->object);
+    return 0;
+}
+
+/* Fill in the header, the pack table and the places in that table. -EINVAL: a chunk that no leaf can contain. */
+static int leaf_survey(const struct chunk_ref *chunks, struct header *h, struct leaf_packs *packs)
+{
+    for (uint32_t i = 0; i < h->count; i++) {
+        int rc = chunk_is_hole(&chunks[i]) ? 0 : survey_entry(&chunks[i], i, h, packs);
+        if (rc)
+            return rc;
+    }
+    for (uint32_t i = 0; h->deltas && i < h->count; i++)
+        if (!chunk_is_hole(&chunks[i]) && chunk_is_delta(&chunks[i]))
+            packs->of_base[i] = leaf_pack(h, packs, &chunks[i].base.object);
     if (!h->last_len) /* the last entry is a hole */
         h->last_len = h->chunk_size;
     if (h->last_len > h->chunk_size)
@@ -160,7 +201,7 @@ static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct he
     return 0;
 }
 
-static void leaf_entry_put(uint8_t *p, const struct chunk_ref *ref, uint16_t pack)
+static uint8_t *leaf_entry_put(uint8_t *p, const struct chunk_ref *ref, uint16_t pack)
 {
     le16_put(p, pack);
     le32_put(p + 2, ref->offset);
@@ -168,18 +209,39 @@ static void leaf_entry_put(uint8_t *p, const struct chunk_ref *ref, uint16_t pac
     le32_put(p + 10, ref->stored_crc);
     p[14] = ref->flags;
     memcpy(p + 15, ref->digest.b, DIGEST_SIZE);
+    return p + LEAF_ENTRY;
+}
+
+/* Write everything behind the header. */
+static void leaf_put(uint8_t *bitmap, const struct chunk_ref *chunks, const struct header *h,
+                     const struct leaf_packs *packs)
+{
+    uint8_t *p = bitmap + bitmap_size(h->count);
+    memcpy(p, packs->table, h->packs * sizeof *packs->table);
+    p += h->packs * sizeof *packs->table;
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (chunk_is_hole(&chunks[i]))
+            continue;
+        bitmap[i / 8] |= (uint8_t)(1u << i % 8);
+        p = leaf_entry_put(p, &chunks[i], packs->of_entry[i]);
+    }
+    for (uint32_t i = 0; h->deltas && i < h->count; i++) {
+        if (chunk_is_hole(&chunks[i]) || !chunk_is_delta(&chunks[i]))
+            continue;
+        const struct chunk_ref base = chunk_base_ref(&chunks[i]);
+        p = leaf_entry_put(p, &base, packs->of_base[i]);
+    }
 }
 
 int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct bytes *out, struct digest *content)
 {
     if (count == 0 || count > INDEX_FANOUT)
         return error_set(-EINVAL, "index: a leaf of %u entries", count);
-    CLEANUP_FREE struct digest *packs = calloc(INDEX_FANOUT, sizeof *packs);
-    uint16_t pack_of[INDEX_FANOUT] = {0};
+    CLEANUP_FREE struct leaf_packs *packs = calloc(1, sizeof *packs);
     if (!packs)
         return error_no_memory();
     struct header h = {.count = count};
-    int rc = leaf_survey(chunks, count, &h, packs, pack_of);
+    int rc = leaf_survey(chunks, &h, packs);
     if (rc)
         return rc;
     /* A node for the content hash alone. The cast drops const, but nothing writes through it. */
@@ -192,17 +254,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     if (rc)
         return error_set(rc, "index: no room for a leaf of %zu bytes", node_size(&h));
     header_put(p, &h);
-    uint8_t *bitmap = p + HEADER;
-    p = bitmap + bitmap_size(count);
-    memcpy(p, packs, h.packs * sizeof *packs);
-    p += h.packs * sizeof *packs;
-    for (uint32_t i = 0; i < count; i++) {
-        if (chunk_is_hole(&chunks[i]))
-            continue;
-        bitmap[i / 8] |= (uint8_t)(1u << i % 8);
-        leaf_entry_put(p, &chunks[i], pack_of[i]);
-        p += LEAF_ENTRY;
-    }
+    leaf_put(p + HEADER, chunks, &h, packs);
     return 0;
 }
 
@@ -264,19 +316,22 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
 {
     if (len < HEADER || memcmp(p, magic, sizeof magic))
         return bad("not an index node");
-    if (p[4] != VERSION)
+    if (p[4] != VERSION && p[4] != VERSION_DELTA)
         return error_set(-EBADMSG, "index node: version %u is newer than this program reads (%d): use a newer granary",
-                         p[4], VERSION);
+                         p[4], VERSION_DELTA);
     h->level = p[5];
     h->count = le16_get(p + 6);
     h->chunk_size = le32_get(p + 8);
     h->last_len = le32_get(p + 12);
     h->packs = le16_get(p + 16);
     h->present = le16_get(p + 18);
-    if (h->level >= INDEX_LEVELS_MAX || h->count == 0 || h->count > INDEX_FANOUT || le32_get(p + 20))
+    h->deltas = le32_get(p + 20);
+    if (h->level >= INDEX_LEVELS_MAX || h->count == 0 || h->count > INDEX_FANOUT)
         return bad("level or count out of bounds");
-    if (h->present == 0 || h->present > h->count || h->packs > h->present)
+    if (h->present == 0 || h->present > h->count || h->deltas > h->present || h->packs > h->present + h->deltas)
         return bad("more entries than it has room for, or none");
+    if (!h->deltas != (p[4] == VERSION) || (h->level && h->deltas))
+        return bad("deltas where its version or level has none, or none where it has some");
     /* an inner node has no packs and lengths, a leaf has both */
     if (h->level ? h->packs || h->chunk_size || h->last_len
                  : !h->packs || h->chunk_size > CHUNK_SIZE_MAX || !h->last_len || h->last_len > h->chunk_size)
@@ -293,34 +348,73 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
     return set == h->present ? 0 : bad("bitmap and count of entries differ");
 }
 
-/* Decode the entries of a leaf. The bitmap and the exact length are checked already, so no read can leave the node. */
+/* The entries of a leaf, while they are decoded. */
+struct leaf_reader {
+    const uint8_t *packs, *p; /* the table; the next entry or base */
+    uint32_t used, count;     /* packs of the table: used so far; all */
+};
+
+/* Decode one entry, but for its kind and plain length. */
+static int leaf_entry_get(struct leaf_reader *r, struct chunk_ref *ref)
+{
+    uint32_t pack = le16_get(r->p);
+    /* an entry may refer to a pack used before, or to the next one in the table */
+    if (pack > r->used || pack >= r->count)
+        return bad("an entry's pack is not in the table, or not in its order");
+    r->used += pack == r->used;
+    memcpy(ref->object.b, r->packs + (size_t)pack * DIGEST_SIZE, DIGEST_SIZE);
+    ref->offset = le32_get(r->p + 2);
+    ref->stored_len = le32_get(r->p + 6);
+    ref->stored_crc = le32_get(r->p + 10);
+    ref->flags = r->p[14];
+    memcpy(ref->digest.b, r->p + 15, DIGEST_SIZE);
+    r->p += LEAF_ENTRY;
+    return 0;
+}
+
+/* Decode the bases, which follow the entries. */
+static int decode_bases(const struct header *h, struct leaf_reader *r, struct chunk_ref *chunks)
+{
+    uint32_t deltas = 0;
+    for (uint32_t i = 0; i < h->count; i++)
+        deltas += chunk_is_delta(&chunks[i]);
+    if (deltas != h->deltas)
+        return bad("deltas and the count of them differ");
+    for (uint32_t i = 0; deltas && i < h->count; i++) {
+        struct chunk_ref base;
+        if (!chunk_is_delta(&chunks[i]))
+            continue;
+        int rc = leaf_entry_get(r, &base);
+        if (rc)
+            return rc;
+        chunks[i].base = chunk_as_base(&base);
+        if (!base_valid(&chunks[i]))
+            return bad("a base is out of bounds, or a delta itself");
+    }
+    return 0;
+}
+
+/* Decode a leaf. The bitmap and the exact length are checked already, so no read can leave the node. */
 static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chunk_ref *chunks)
 {
     const uint8_t *packs = bitmap + bitmap_size(h->count);
-    const uint8_t *p = packs + (size_t)h->packs * DIGEST_SIZE;
-    uint32_t used = 0;
+    struct leaf_reader r = {.packs = packs, .p = packs + (size_t)h->packs * DIGEST_SIZE, .count = h->packs};
     for (uint32_t i = 0; i < h->count; i++) {
         struct chunk_ref *ref = &chunks[i];
         ref->kind = OBJECT_PACK;
         if (!(bitmap[i / 8] >> i % 8 & 1))
             continue;
-        uint32_t pack = le16_get(p);
-        /* an entry may refer to a pack used before, or to the next one in the table */
-        if (pack > used || pack >= h->packs)
-            return bad("an entry's pack is not in the table, or not in its order");
-        used += pack == used;
-        memcpy(ref->object.b, packs + (size_t)pack * DIGEST_SIZE, DIGEST_SIZE);
-        ref->offset = le32_get(p + 2);
-        ref->stored_len = le32_get(p + 6);
-        ref->stored_crc = le32_get(p + 10);
-        ref->flags = p[14];
-        memcpy(ref->digest.b, p + 15, DIGEST_SIZE);
+        int rc = leaf_entry_get(&r, ref);
+        if (rc)
+            return rc;
         ref->plain_len = i + 1 == h->count ? h->last_len : h->chunk_size;
-        if (chunk_is_hole(ref) || !leaf_entry_valid(ref))
+        if (!leaf_entry_valid(ref))
             return bad("an entry is out of bounds");
-        p += LEAF_ENTRY;
     }
-    return used == h->packs ? 0 : bad("a pack of the table is not used");
+    int rc = decode_bases(h, &r, chunks);
+    if (rc)
+        return rc;
+    return r.used == r.count ? 0 : bad("a pack of the table is not used");
 }
 
 /* Decode the entries of an inner node; entries that are holes stay zero. */

@@ -11,6 +11,9 @@
  * each, zeros for a hole); for an inner node, the SHA-256 over its children's content hashes; all zero for a subtree of
  * holes. The content root is SHA-256("granary content 1\n" || le64 image size || le32 chunk size || root content hash).
  *
+ * A leaf with chunks that are deltas (chunk.h) has another version, which names their bases too. So whoever reads the
+ * leaves knows every chunk that an image needs.
+ *
  * No I/O, any thread.
  */
 #ifndef GRANARY_FORMAT_INDEX_H
@@ -24,7 +27,7 @@
 
 enum {
     INDEX_FANOUT = 1024,        /* entries per node, at most */
-    INDEX_NODE_MAX = 128 << 10, /* bytes that no encoded node exceeds */
+    INDEX_NODE_MAX = 192 << 10, /* bytes that no encoded node exceeds; without deltas 128 KiB */
     INDEX_LEVELS_MAX = 5,       /* 1024^5 chunks: more than any image has */
 };
 

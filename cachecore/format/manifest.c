@@ -85,8 +85,8 @@ static json_t *manifest_json(const struct manifest *m)
     return json_pack(
         "{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:{s:I, s:I}, s:{s:i, s:o, s:o, s:I, s:I}, s:{s:i, s:o, s:I, s:I, s:I},"
         " s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
-        "format", "granary-image", "version", MANIFEST_VERSION, "fs", manifest_fs_name(m->fs), "size",
-        (json_int_t)m->size, "chunk_size", (json_int_t)m->chunk_size, "content_root",
+        "format", "granary-image", "version", m->has_deltas ? MANIFEST_VERSION : 1, "fs", manifest_fs_name(m->fs),
+        "size", (json_int_t)m->size, "chunk_size", (json_int_t)m->chunk_size, "content_root",
         json_doc_from_digest(&m->content_root), "stored_bytes", (json_int_t)m->stored_bytes,
         /* */
         "metadata", "offset", (json_int_t)m->metadata_offset, "len", (json_int_t)m->metadata_len,
@@ -178,6 +178,7 @@ int manifest_decode(const void *data, size_t len, struct manifest *out)
     if (doc.rc)
         return doc.rc;
     struct manifest m = {.fs = decode_fs(&doc, root)};
+    m.has_deltas = json_doc_int(&doc, root, "version", 1, MANIFEST_VERSION) == MANIFEST_VERSION;
     m.size = number(&doc, root, "size");
     m.chunk_size = number32(&doc, root, "chunk_size");
     m.content_root = json_doc_digest(&doc, root, "content_root");

@@ -14,7 +14,8 @@
 
 #include "base/error.h"
 
-/* A prefix counts as long as the frame is no longer than the window: 4 MiB, more than any frame upon a prefix. */
+/* A prefix counts as long as the frame is no longer than the window: 4 MiB, as long as the longest frame upon a prefix.
+ */
 enum { WINDOW_LOG = 22 };
 
 /* One thread's contexts; each NULL until the thread needs it. */

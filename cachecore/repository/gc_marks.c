@@ -102,14 +102,17 @@ static int live_node(void *arg, const struct index_child *node, unsigned level)
     return rc < 0 ? rc : rc ? 0 : INDEX_WALK_SKIP;
 }
 
-/* Leaves name packs; holes (NULL or a zero digest) name nothing. */
+/* Leaves name packs, also those with the bases of deltas; holes (NULL or a zero digest) name nothing. */
 static int live_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct live_walk *w = arg;
     int rc = 0;
-    for (uint64_t i = 0; chunks && i < count && rc >= 0; i++)
+    for (uint64_t i = 0; chunks && i < count && rc >= 0; i++) {
         if (!chunk_is_hole(&chunks[i]))
             rc = digest_map_add(w->live, &chunks[i].object, 0);
+        if (rc >= 0 && chunk_is_delta(&chunks[i]))
+            rc = digest_map_add(w->live, &chunks[i].base.object, 0);
+    }
     return GR_MIN(rc, 0);
 }
 

@@ -89,6 +89,7 @@ static int count_chunk(struct counting *c, uint64_t number, const struct chunk_r
 {
     uint64_t begin = number * c->m->chunk_size, live;
     c->stats->zstd_chunks += !!(ref->flags & CHUNK_ZSTD);
+    c->stats->delta_chunks += chunk_is_delta(ref);
     c->stats->plain_bytes += ref->plain_len;
     c->stats->stored_bytes += ref->stored_len;
     int rc = extent_sweep_live(c->sweep, begin, begin + ref->plain_len, &live);

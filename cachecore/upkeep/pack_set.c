@@ -25,19 +25,26 @@ void pack_set_finish(struct pack_set *set)
     set->needs.len = set->merged = kept;
 }
 
-int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
+static int pack_set_need(struct pack_set *set, const struct digest *pack, uint64_t end)
 {
-    uint64_t end = (uint64_t)ref->offset + ref->stored_len;
     struct pack_need *last = set->needs.len ? &set->needs.items[set->needs.len - 1] : NULL;
-    if (last && digest_equal(&last->pack, &ref->object)) {
+    if (last && digest_equal(&last->pack, pack)) {
         last->len = GR_MAX(last->len, end);
         return 0;
     }
     /* Merging only after doubling keeps an add cheap on average. */
     if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
         pack_set_finish(set);
-    struct pack_need need = {.pack = ref->object, .len = end};
+    struct pack_need need = {.pack = *pack, .len = end};
     return vec_push(&set->needs, need);
+}
+
+int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
+{
+    int rc = pack_set_need(set, &ref->object, (uint64_t)ref->offset + ref->stored_len);
+    if (rc || !chunk_is_delta(ref))
+        return rc;
+    return pack_set_need(set, &ref->base.object, (uint64_t)ref->base.offset + ref->base.stored_len);
 }
 
 void pack_set_release(struct pack_set *set)

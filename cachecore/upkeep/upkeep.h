@@ -186,7 +186,8 @@ struct image_stats {
     uint64_t padding;                 /* zeros after file data, up to the next 4096 */
     /* from the index */
     uint64_t chunks, holes; /* holes are among chunks */
-    uint64_t zstd_chunks;   /* stored compressed */
+    uint64_t zstd_chunks;   /* stored compressed, by themselves */
+    uint64_t delta_chunks;  /* stored compressed upon others */
     uint64_t plain_bytes;   /* uncompressed, of chunks that are not holes */
     uint64_t stored_bytes;
     /* Of plain_bytes: neither file data nor padding, and not in a chunk with metadata. Left over from removed files,

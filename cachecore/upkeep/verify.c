@@ -161,6 +161,8 @@ static int check_chunk(void *arg, const struct chunk_item *item)
         rc = found_if_image(v, item->rc);
         if (!rc && v->options->bad_pack)
             v->options->bad_pack(v->options->arg, &item->ref->object);
+        if (!rc && v->options->bad_pack && chunk_is_delta(item->ref)) /* either of them may be the bad one */
+            v->options->bad_pack(v->options->arg, &item->ref->base.object);
         if (!rc && v->files)
             rc = verify_files_skip(v->files, begin, end - begin);
     } else {

@@ -141,11 +141,12 @@ static json_t *inspect_json(const struct inspection *in)
         "zstd_chunks", INTEGER(s->zstd_chunks), "packs", INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes),
         "plain_bytes", INTEGER(s->plain_bytes), "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries",
         INTEGER(m->catalog_entries), "compression_ratio", compression(s));
-    json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->contents), "body_bytes",
-                             INTEGER(s->content_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
-                             "dead_bytes", INTEGER(s->dead_bytes), "pack_bytes", INTEGER(s->pack_bytes),
-                             "packs_missing", INTEGER(s->packs_missing), "foreign_bytes", INTEGER(s->foreign_bytes),
-                             "sizes", sizes_json(s), "parents", parents_json(&in->lineage));
+    json_t *more =
+        json_pack("{s:o,s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "delta_chunks", INTEGER(s->delta_chunks), "bodies",
+                  INTEGER(s->contents), "body_bytes", INTEGER(s->content_bytes), "padding_bytes", INTEGER(s->padding),
+                  "dedupe_ratio", dedupe(s), "dead_bytes", INTEGER(s->dead_bytes), "pack_bytes", INTEGER(s->pack_bytes),
+                  "packs_missing", INTEGER(s->packs_missing), "foreign_bytes", INTEGER(s->foreign_bytes), "sizes",
+                  sizes_json(s), "parents", parents_json(&in->lineage));
     if (object && more)
         json_object_update(object, more);
     json_decref(more);
@@ -202,8 +203,9 @@ static void print_image(const struct open_image *image, const struct image_stats
     print_size("file bytes", m->counts.bytes);
     printf("%-14s %llu, dedupe ratio %.2f\n", "contents", (unsigned long long)s->contents, dedupe(s));
     print_part("padding", s->padding, s->content_bytes, "the contents");
-    printf("%-14s %llu of %s, %llu holes, %llu compressed\n", "chunks", (unsigned long long)s->chunks,
-           text_format_size(m->chunk_size, chunk), (unsigned long long)s->holes, (unsigned long long)s->zstd_chunks);
+    printf("%-14s %llu of %s, %llu holes, %llu compressed, %llu deltas\n", "chunks", (unsigned long long)s->chunks,
+           text_format_size(m->chunk_size, chunk), (unsigned long long)s->holes, (unsigned long long)s->zstd_chunks,
+           (unsigned long long)s->delta_chunks);
     printf("%-14s %llu, index nodes %llu\n", "packs", (unsigned long long)s->packs, (unsigned long long)s->index_nodes);
     if (s->packs_missing) /* in capitals: nothing else here makes an image unreadable */
         printf("%-14s %llu packs are NOT THERE\n", "", (unsigned long long)s->packs_missing);

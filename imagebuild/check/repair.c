@@ -97,18 +97,28 @@ static void repair_lose(struct repairing *r, struct pack *p, const char *why)
 
 /* ------------------------------------------------------------------ 1: collect the packs' chunks */
 
-/* Take the chunks of an index leaf that lie in the named packs. */
+/* Take a chunk, if it lies in one of the named packs. */
+static int collect_chunk(struct repairing *r, uint64_t number, const struct chunk_ref *ref)
+{
+    const struct repair_chunk chunk = {.ref = *ref, .number = number};
+    if (chunk_is_hole(ref) || !digest_map_find(&r->names, &ref->object))
+        return 0;
+    return vec_push(&r->chunks, chunk);
+}
+
+/* Take the chunks of an index leaf that lie in the named packs. The base of a delta, which is metadata, was too. */
 static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *refs)
 {
     struct repairing *r = arg;
-    for (uint64_t i = 0; refs && i < count; i++) {
-        if (chunk_is_hole(&refs[i]) || !digest_map_find(&r->names, &refs[i].object))
-            continue;
-        struct repair_chunk chunk = {.ref = refs[i], .number = first + i};
-        if (vec_push(&r->chunks, chunk))
-            return -ENOMEM;
+    int rc = 0;
+    for (uint64_t i = 0; refs && i < count && !rc; i++) {
+        rc = collect_chunk(r, first + i, &refs[i]);
+        if (!rc && chunk_is_delta(&refs[i])) {
+            const struct chunk_ref base = chunk_base_ref(&refs[i]);
+            rc = collect_chunk(r, first + i, &base);
+        }
     }
-    return repair_step(r);
+    return rc ? rc : repair_step(r);
 }
 
 /* Order by pack, then by offset. */

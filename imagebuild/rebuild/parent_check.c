@@ -68,15 +68,27 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     return 0;
 }
 
-/* Note the chunks of an index leaf. */
+/* Note the chunks of an index leaf, and the bases of its deltas. */
 static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct checking *c = arg;
     int rc = 0;
-    for (uint64_t i = 0; chunks && i < count && !rc; i++)
+    for (uint64_t i = 0; chunks && i < count && !rc; i++) {
         if (!chunk_is_hole(&chunks[i]))
             rc = note_chunk(c, &chunks[i]);
+        if (!rc && chunk_is_delta(&chunks[i])) {
+            const struct chunk_ref base = chunk_base_ref(&chunks[i]);
+            rc = note_chunk(c, &base);
+        }
+    }
     return rc ? rc : parent_check_step(c);
+}
+
+/* Does the chunk, or its base, lie in a damaged pack? */
+static bool is_damaged(const struct parent_damage *d, const struct chunk_ref *ref)
+{
+    return digest_map_find(&d->packs, &ref->object) ||
+           (chunk_is_delta(ref) && digest_map_find(&d->packs, &ref->base.object));
 }
 
 /* Mark the chunks that lie in damaged packs. */
@@ -85,7 +97,7 @@ static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     struct parent_damage *d = ((struct checking *)arg)->damage;
     first += ((struct checking *)arg)->first;
     for (uint64_t i = 0; chunks && i < count; i++)
-        if (!chunk_is_hole(&chunks[i]) && digest_map_find(&d->packs, &chunks[i].object))
+        if (!chunk_is_hole(&chunks[i]) && is_damaged(d, &chunks[i]))
             d->chunks[(first + i) / 8] |= (uint8_t)(1 << (first + i) % 8);
     return parent_check_step(arg);
 }

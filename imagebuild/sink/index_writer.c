@@ -163,7 +163,9 @@ int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk
             w->disorder = true;
         if (leaf < w->parent_leaves)
             w->early_leaves[leaf / 64] |= UINT64_C(1) << leaf % 64;
-        return sorter_add(w->early, &key, sizeof key, ref, sizeof *ref);
+        /* few chunks have a base */
+        const size_t len = chunk_is_delta(ref) ? sizeof *ref : offsetof(struct chunk_ref, base);
+        return sorter_add(w->early, &key, sizeof key, ref, len);
     }
     assert(leaf >= w->leaf);
     while (w->leaf < leaf && !rc)
@@ -197,7 +199,8 @@ static int take_early(struct index_writer *w, uint64_t leaf, struct sorter_recor
         const uint32_t i = number % INDEX_FANOUT;
         if (w->written[i] || number >= chunks)
             return misplaced(number);
-        memcpy(&w->current[i], r->value, sizeof w->current[i]);
+        w->current[i] = (struct chunk_ref){.offset = 0};
+        memcpy(&w->current[i], r->value, r->value_len);
         w->written[i] = w->dirty = true;
         *more = sorter_next(w->early, r);
     }

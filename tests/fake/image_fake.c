@@ -38,10 +38,15 @@ void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, siz
     for (uint64_t end = off + len; off < end;) {
         uint64_t chunk = off / img->chunk_size, n = GR_MIN(end, (chunk + 1) * img->chunk_size) - off;
         uint64_t number = img->from ? img->from(chunk) : chunk;
-        if (img->hole && img->hole(chunk))
+        if (img->hole && img->hole(chunk)) {
             memset(p, 0, n);
-        else
+        } else if (img->deltas_of) {
+            image_fake_bytes(img->deltas_of, off, p, n);
+            for (uint64_t i = off % img->chunk_size, k = 0; i < 8 && k < n; i++, k++)
+                p[k] ^= (uint8_t)img->seed;
+        } else {
             words_fill(word_at, img, off + (number - chunk) * img->chunk_size, p, n);
+        }
         p += n;
         off += n;
     }
@@ -53,6 +58,20 @@ static void put_object(struct store_fake *store, enum object_kind kind, const vo
     char key[OBJECT_KEY_MAX];
     *name = digest_of(data, len);
     store_fake_put(store, object_key(kind, name, key), data, len);
+}
+
+/* Encode chunk i, of len bytes. */
+static void encode_chunk(struct image_fake *img, uint64_t i, const uint8_t *plain, uint32_t len, struct bytes *stored)
+{
+    if (!img->deltas_of) {
+        must(!chunk_encode(plain, len, 1, stored, &img->refs[i]));
+        return;
+    }
+    const struct chunk_base base = chunk_as_base(&img->deltas_of->refs[i]);
+    CLEANUP_FREE uint8_t *upon = malloc(len);
+    must(upon);
+    image_fake_bytes(img->deltas_of, i * img->chunk_size, upon, len);
+    must(!chunk_encode_upon(&base, upon, plain, len, 1, stored, &img->refs[i]));
 }
 
 /* Chunks [first, first+n) as one pack. */
@@ -69,7 +88,7 @@ static void put_pack(struct image_fake *img, struct store_fake *store, uint64_t 
         if (img->hole && img->hole(i))
             continue;
         image_fake_bytes(img, off, plain, len);
-        must(!chunk_encode(plain, len, 1, &stored, ref));
+        encode_chunk(img, i, plain, len, &stored);
         ref->kind = OBJECT_PACK;
         ref->offset = pack.len;
         must(!bytes_append(&pack, stored.data, stored.len));

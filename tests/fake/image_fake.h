@@ -15,6 +15,9 @@ struct image_fake {
     uint64_t pack_chunks;             /* chunks a pack; 0: 16 */
     bool (*hole)(uint64_t chunk);     /* NULL: no holes */
     uint64_t (*from)(uint64_t chunk); /* a chunk has the bytes that this number stands for; NULL: its own */
+    /* An image as large, whose bytes it has, but for the first eight of each chunk: its chunks are deltas. NULL: none
+     */
+    const struct image_fake *deltas_of;
     /* The catalog, in order; none: the manifest names one that is not there. */
     const struct catalog_entry *entries;
     size_t entry_count;

@@ -27,12 +27,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     ref.stored_crc = crc32c(stored, ref.stored_len);
     struct buf *plain = NULL;
     FUZZ_CHECK(chunk_decode(&ref, stored, &plain) == -EBADMSG);
+    struct buf *base = buf_new(ref.plain_len);
+    FUZZ_CHECK(base);
+    memset(base->data, 'b', base->len);
+    FUZZ_CHECK(chunk_decode_upon(&ref, base, stored, &plain) == -EBADMSG);
+    buf_unref(base);
     free(stored);
 
     /* and back: what is encoded decodes */
     CLEANUP_BYTES out = BYTES_INIT(CHUNK_SIZE_MAX);
     FUZZ_CHECK(chunk_encode(data, (uint32_t)GR_MIN(len, (size_t)CHUNK_SIZE_MAX), data[0] % 4, &out, &ref) == 0);
     FUZZ_CHECK(chunk_decode(&ref, out.data, &plain) == 0 && !memcmp(plain->data, data, ref.plain_len));
+
+    /* and upon itself */
+    const struct chunk_base upon = {.stored_len = UINT32_MAX / 1024};
+    const uint32_t plain_len = ref.plain_len;
+    int rc = chunk_encode_upon(&upon, plain->data, data, plain_len, data[0] % 4 + 1, &out, &ref);
     buf_unref(plain);
+    base = buf_new(plain_len);
+    FUZZ_CHECK(rc == 0 && base);
+    memcpy(base->data, data, plain_len);
+    FUZZ_CHECK(chunk_decode_upon(&ref, base, out.data, &plain) == 0 && !memcmp(plain->data, data, plain_len));
+    buf_unref(plain);
+    buf_unref(base);
     return 0;
 }

@@ -89,6 +89,14 @@ static void index_seeds(const char *dir)
         must(index_encode_inner(level, children, 5, &node, &content));
         save(dir, "index", name, node.data, node.len);
     }
+    bytes_clear(&node);
+    for (uint32_t i = 1; i < 12; i += 3) {
+        const struct chunk_ref base = chunk(i + 100);
+        chunks[i].flags = CHUNK_DELTA;
+        chunks[i].base = chunk_as_base(&base);
+    }
+    must(index_encode_leaf(chunks, 12, &node, &content));
+    save(dir, "index", "leaf-deltas", node.data, node.len);
 }
 
 static void manifest_seeds(const char *dir)
@@ -204,6 +212,14 @@ static void chunk_seeds(const char *dir)
         memcpy(seed + 8, stored.data, stored.len);
         save(dir, "chunk", level ? "zstd" : "plain", seed, 8 + stored.len);
     }
+    uint8_t upon[sizeof plain];
+    memset(upon, 'b', sizeof upon);
+    memset(plain, 'b', sizeof plain / 2);
+    const struct chunk_base base = {.stored_len = sizeof plain};
+    must(chunk_encode_upon(&base, upon, plain, sizeof plain, 3, &stored, &ref));
+    seed[5] = ref.flags;
+    memcpy(seed + 8, stored.data, stored.len);
+    save(dir, "chunk", "delta", seed, 8 + stored.len);
 }
 
 static void document_seeds(const char *dir)

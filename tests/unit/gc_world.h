@@ -25,14 +25,22 @@ struct fixture {
     int64_t now;
 };
 
-static inline void put_image(struct fixture *f, int i, uint64_t seed, const char *tag)
+/* deltas_of: see image_fake.h. */
+static inline void put_image_upon(struct fixture *f, int i, uint64_t seed, const struct image_fake *deltas_of,
+                                  const char *tag)
 {
     struct image_fake *img = &f->images[i];
-    *img = (struct image_fake){.seed = seed, .size = 1 << 20, .chunk_size = 64 << 10, .pack_chunks = 4};
+    *img = (struct image_fake){
+        .seed = seed, .size = 1 << 20, .chunk_size = 64 << 10, .pack_chunks = 4, .deltas_of = deltas_of};
     image_fake_put(img, f->fake, NULL);
     struct tag t = {.digest = img->digest, .content_root = img->manifest.content_root, .created = f->now};
     if (tag)
         assert_int_equal(repository_publish(f->store, "faces", tag, &t, false), 0);
+}
+
+static inline void put_image(struct fixture *f, int i, uint64_t seed, const char *tag)
+{
+    put_image_upon(f, i, seed, NULL, tag);
 }
 
 static inline int setup(void **state)
@@ -91,7 +99,9 @@ static inline bool image_whole(struct fixture *f, int i)
     assert_int_equal(chunks, manifest_chunk_count(&m));
     for (uint64_t c = 0; c < chunks; c++) {
         char key[OBJECT_KEY_MAX];
-        if (!store_fake_has(f->fake, object_key(OBJECT_PACK, &img->refs[c].object, key)))
+        if (!store_fake_has(f->fake, object_key(OBJECT_PACK, &img->refs[c].object, key)) ||
+            (chunk_is_delta(&img->refs[c]) &&
+             !store_fake_has(f->fake, object_key(OBJECT_PACK, &img->refs[c].base.object, key))))
             return false;
     }
     return true;

@@ -32,16 +32,28 @@ struct read_back {
     struct bytes pack;
 };
 
-static inline void read_back_chunk(struct read_back *r, uint64_t number, const struct chunk_ref *ref)
+/* Return where the stored bytes of a chunk are. */
+static inline const uint8_t *read_back_stored(struct read_back *r, const struct chunk_ref *ref)
 {
-    CLEANUP_BUF struct buf *plain = NULL;
     if (!digest_equal(&r->name, &ref->object)) {
         r->pack.len = 0;
         read_back_object(r->store, OBJECT_PACK, &ref->object, &r->pack);
         r->name = ref->object;
     }
     assert_true((uint64_t)ref->offset + ref->stored_len <= r->pack.len);
-    assert_int_equal(chunk_decode(ref, r->pack.data + ref->offset, &plain), 0);
+    return r->pack.data + ref->offset;
+}
+
+static inline void read_back_chunk(struct read_back *r, uint64_t number, const struct chunk_ref *ref)
+{
+    CLEANUP_BUF struct buf *base = NULL, *plain = NULL;
+    if (chunk_is_delta(ref)) {
+        const struct chunk_ref of = chunk_base_ref(ref);
+        assert_int_equal(chunk_decode(&of, read_back_stored(r, &of), &base), 0);
+        assert_int_equal(chunk_decode_upon(ref, base, read_back_stored(r, ref), &plain), 0);
+    } else {
+        assert_int_equal(chunk_decode(ref, read_back_stored(r, ref), &plain), 0);
+    }
     r->visit(r->arg, number, ref, plain);
 }
 

@@ -5,7 +5,8 @@
  *              in place   gathered         in place
  *
  * A chunk that lies within one piece is decoded in place; one that spans several is gathered in a buffer first. Bytes
- * between chunks are skipped. Each chunk is delivered at once, so a reader waits only for its own bytes.
+ * between chunks are skipped. Each chunk is delivered at once, so a reader waits only for its own bytes. Deltas alone
+ * wait for the end of the run, and for their bases (chunk_deltas.c).
  *
  * References are not trusted: a run ends where the next chunk does not begin after the previous one, and a chunk with
  * an impossible length fails without a get. */
@@ -16,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/pages.h"
+#include "repository/read/chunk_deltas.h"
 
 /* One get in progress, on the stack of chunk_read_run. */
 struct run {
@@ -25,6 +27,7 @@ struct run {
     uint64_t at;        /* object offset of the next byte to arrive */
     struct pages piece; /* bytes of the chunk that is due, if it spans several pieces */
     size_t held;        /* bytes gathered there */
+    struct chunk_deltas deltas;
     chunk_read_done *done;
     void *arg;
 };
@@ -35,15 +38,18 @@ static bool length_possible(const struct chunk_ref *ref)
     return ref->stored_len > 0 && ref->stored_len <= CHUNK_SIZE_MAX && ref->offset <= UINT32_MAX - ref->stored_len;
 }
 
-/* Decode and verify the chunk that is due, and deliver it. */
+/* Decode and verify the chunk that is due, and deliver it; or keep it, if it is a delta. */
 static void deliver(struct run *r, const void *stored)
 {
     struct buf *plain = NULL;
-    int rc = chunk_decode(r->refs[r->next], stored, &plain);
+    const size_t i = r->next++;
+    const bool delta = chunk_is_delta(r->refs[i]);
+    int rc = delta ? chunk_deltas_add(&r->deltas, r->refs[i], i, stored) : chunk_decode(r->refs[i], stored, &plain);
+    r->held = 0;
     if (rc)
         rc = error_prefix(rc, "%s", r->store->url);
-    r->done(r->arg, r->next++, rc, plain, rc ? NULL : stored);
-    r->held = 0;
+    if (rc || !delta)
+        r->done(r->arg, i, rc, plain, rc ? NULL : stored);
 }
 
 /* Gather the next n bytes of the chunk that is due, and deliver it when complete. */
@@ -134,29 +140,53 @@ static size_t run_end(const struct chunk_ref *const *refs, size_t begin, size_t 
     return end;
 }
 
-int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_done *done, void *arg)
+/* Read runs one after the other. Deltas are left in r->deltas. */
+static int read_runs(struct run *r, size_t n)
 {
-    struct run r = {.store = s, .refs = refs, .done = done, .arg = arg};
     struct error first = {.code = 0};
-    while (r.next < n) {
+    while (r->next < n) {
         int rc;
-        if (length_possible(refs[r.next])) {
-            r.end = run_end(refs, r.next, n);
-            rc = read_run(&r);
+        if (length_possible(r->refs[r->next])) {
+            r->end = run_end(r->refs, r->next, n);
+            rc = read_run(r);
         } else {
-            r.end = r.next + 1;
+            r->end = r->next + 1;
             char key[OBJECT_KEY_MAX];
-            rc = error_set(-EBADMSG, "%s: a chunk of %u stored bytes at %u in %s is impossible", s->url,
-                           refs[r.next]->stored_len, refs[r.next]->offset,
-                           object_key(refs[r.next]->kind, &refs[r.next]->object, key));
-            fail_rest(&r, rc);
+            rc = error_set(-EBADMSG, "%s: a chunk of %u stored bytes at %u in %s is impossible", r->store->url,
+                           r->refs[r->next]->stored_len, r->refs[r->next]->offset,
+                           object_key(r->refs[r->next]->kind, &r->refs[r->next]->object, key));
+            fail_rest(r, rc);
         }
         /* The first failure is the result; the other runs are still read. */
         if (rc && !first.code)
             error_take(&first, rc);
     }
-    cleanup_pages(&r.piece);
     return first.code ? error_restore(&first) : 0;
+}
+
+/* A chunk_read_bases of the store that the deltas come from. */
+static void read_bases(void *store, const struct chunk_ref *const *bases, size_t n, chunk_read_done *done,
+                       void *done_arg)
+{
+    struct run r = {.store = store, .refs = bases, .done = done, .arg = done_arg};
+    (void)read_runs(&r, n); /* done got the results */
+    cleanup_pages(&r.piece);
+}
+
+int chunk_read_run_upon(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_bases *read,
+                        void *read_arg, chunk_read_done *done, void *arg)
+{
+    struct run r = {.store = s, .refs = refs, .done = done, .arg = arg};
+    struct error e;
+    error_take(&e, read_runs(&r, n));
+    cleanup_pages(&r.piece);
+    chunk_deltas_finish(&r.deltas, s->url, read ? read : read_bases, read ? read_arg : s, done, arg);
+    return e.code ? error_restore(&e) : 0;
+}
+
+int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_done *done, void *arg)
+{
+    return chunk_read_run_upon(s, refs, n, NULL, NULL, done, arg);
 }
 
 /* The result of chunk_read_one. */

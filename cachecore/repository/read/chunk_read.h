@@ -9,23 +9,46 @@
 
 /* ---- runs (chunk_read.c): one ranged get over neighbouring chunks of an object; any thread ---- */
 
-/* Called once for each ref, in order, as soon as the chunk is complete. rc 0: plain is its data, and the callee takes
- * the reference; stored points to its stored bytes, verified too, valid during the call. rc < 0: both are NULL, and
- * the thread's sentence says why. */
+enum { CHUNK_BASES_BYTES = 4 << 20 }; /* plain bytes of bases that a run holds at a time; one base at least */
+
+/* Called once for each ref as soon as the chunk is complete: in order, but for deltas, which come after all others,
+ * when their bases are there. rc 0: plain is its data, and the callee takes the reference; stored points to its stored
+ * bytes, verified too, valid during the call. rc < 0: both are NULL, and the thread's sentence says why. */
 typedef void chunk_read_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored);
 
 /* Read refs[0..n). They should be in one object with ascending offsets; gaps are allowed and skipped, and anything
  * else costs more gets. done is called exactly once for each ref, even if the get fails in the middle; a chunk that
- * fails verification does not stop the others. Returns the first failure of a get, or -EBADMSG for an impossible ref;
- * done gets the results of the refs. */
+ * fails verification does not stop the others. Memory: the stored bytes of the run's deltas, and CHUNK_BASES_BYTES of
+ * their bases. Returns the first failure of a get, or -EBADMSG for an impossible ref; done gets the results of the
+ * refs. */
 int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_done *done, void *arg);
+
+/* Get `n` chunks, which are bases of deltas, close together in one object and in ascending order, and report them as
+ * chunk_read_run does. */
+typedef void chunk_read_bases(void *arg, const struct chunk_ref *const *bases, size_t n, chunk_read_done *done,
+                              void *done_arg);
+
+/* The same, but bases come from `read`, called in this thread, with read_arg. NULL: from s, as chunk_read_run does. */
+int chunk_read_run_upon(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_bases *read,
+                        void *read_arg, chunk_read_done *done, void *arg);
+
+/* Is it worth reading both chunks by one get, a before b? Not over a gap of more than CHUNK_READ_GAP bytes, nor from
+ * one stripe of the object into the next, which another node may keep. */
+enum { CHUNK_READ_GAP = 64 << 10 };
+static inline bool chunk_reads_on(const struct chunk_ref *a, const struct chunk_ref *b)
+{
+    const uint64_t end = (uint64_t)a->offset + a->stored_len;
+    return digest_equal(&a->object, &b->object) && b->offset >= end && b->offset - end <= CHUNK_READ_GAP &&
+           a->offset / STORE_STRIPE == b->offset / STORE_STRIPE;
+}
 
 /* Read one chunk. The caller drops the reference *out. -EBADMSG: damaged; -ENOENT: its object is missing; else the
  * store's errors. */
 GR_MUST_CHECK int chunk_read_one(struct store *s, const struct chunk_ref *ref, struct buf **out);
 
 /* ---- all chunks of an image, read by a pool of threads and delivered in address order in the calling thread
- * (chunk_stream.c). Memory: at most 2 * threads + 2 runs of neighbouring chunks, of CHUNK_STREAM_JOB bytes each ---- */
+ * (chunk_stream.c). Memory: at most 2 * threads + 2 runs of neighbouring chunks, of CHUNK_STREAM_JOB bytes each, and
+ * what chunk_read_run needs for each thread ---- */
 
 enum { CHUNK_STREAM_JOB = 4 << 20, CHUNK_STREAM_THREADS = 8, CHUNK_STREAM_THREADS_MAX = 256 };
 
@@ -74,11 +97,12 @@ GR_MUST_CHECK int image_bytes_read(struct image_bytes *b, uint64_t address, uint
 
 /* ---- stripes of objects among nodes (STORE_STRIPE) ---- */
 
-/* Does this node keep the chunk for all (store_is_own)? */
+/* Does this node keep the chunk for all (store_is_own)? A delta is of use only with its base: each node gets it from
+ * the store, and keeps it for itself. */
 static inline bool chunk_is_own(struct store *s, const struct chunk_ref *ref)
 {
     char key[OBJECT_KEY_MAX];
-    return store_is_own(s, object_key(ref->kind, &ref->object, key), ref->offset);
+    return chunk_is_delta(ref) || store_is_own(s, object_key(ref->kind, &ref->object, key), ref->offset);
 }
 
 /* The stripe of the last chunk, and an answer that is the same for all of it. All zero: none yet. */

@@ -178,6 +178,102 @@ static void test_chunk__a_frame_must_be_one_and_whole(void **state)
     bytes_release(&s.bytes);
 }
 
+/* A chunk of noise, and the same with a few other bytes as a delta of it. */
+struct delta {
+    struct stored base, delta;
+    struct buf *base_plain;
+    uint8_t plain[LEN];
+};
+
+static void make_delta(struct delta *d)
+{
+    d->base_plain = buf_new(LEN);
+    mangle_noise(5, d->base_plain->data, LEN);
+    encode(&d->base, d->base_plain->data, LEN, 3);
+    memcpy(d->plain, d->base_plain->data, LEN);
+    for (size_t i = 0; i < LEN; i += 5000)
+        d->plain[i] ^= 1;
+    d->delta = (struct stored){.bytes = BYTES_INIT(CHUNK_SIZE_MAX), .ref = d->base.ref};
+    const struct chunk_base base = chunk_as_base(&d->base.ref);
+    assert_int_equal(chunk_encode_upon(&base, d->base_plain->data, d->plain, LEN, 3, &d->delta.bytes, &d->delta.ref),
+                     0);
+}
+
+static void release_delta(struct delta *d)
+{
+    bytes_release(&d->base.bytes);
+    bytes_release(&d->delta.bytes);
+    buf_unref(d->base_plain);
+}
+
+static void test_chunk__a_delta_comes_back_upon_its_base(void **state)
+{
+    static struct delta d;
+    make_delta(&d);
+    CLEANUP_BUF struct buf *out = NULL;
+    const struct chunk_ref *ref = &d.delta.ref, base = chunk_base_ref(ref);
+    assert_true(d.delta.bytes.len < 300);
+    assert_int_equal(ref->flags, CHUNK_DELTA);
+    assert_int_equal(ref->stored_len, d.delta.bytes.len);
+    assert_int_equal(ref->stored_crc, crc32c(d.delta.bytes.data, d.delta.bytes.len));
+    assert_memory_equal(&base, &d.base.ref, sizeof base);
+    assert_int_equal(chunk_decode_upon(ref, d.base_plain, d.delta.bytes.data, &out), 0);
+    assert_memory_equal(out->data, d.plain, LEN);
+    /* by itself it is nothing, and what is no delta has no base */
+    CLEANUP_BUF struct buf *none = NULL;
+    assert_int_equal(chunk_decode(ref, d.delta.bytes.data, &none), -EBADMSG);
+    assert_int_equal(chunk_decode_upon(&d.base.ref, d.base_plain, d.base.bytes.data, &none), -EBADMSG);
+    release_delta(&d);
+}
+
+static void test_chunk__a_delta_that_saves_too_little_is_none(void **state)
+{
+    static struct delta d;
+    static uint8_t other[LEN];
+    make_delta(&d);
+    const struct chunk_base base = chunk_as_base(&d.base.ref);
+    for (size_t noise = 0; noise <= LEN; noise += LEN / 16) {
+        memcpy(other, d.plain, LEN);
+        mangle_noise(6, other, noise);
+        int rc = chunk_encode_upon(&base, d.base_plain->data, other, LEN, 3, &d.delta.bytes, &d.delta.ref);
+        assert_true(rc == (noise >= LEN / 4));
+        assert_true(rc || d.delta.bytes.len <= d.base.bytes.len / 4);
+    }
+    release_delta(&d);
+}
+
+static int decode_damaged_delta(void *arg, const void *data, size_t len)
+{
+    const struct delta *d = arg;
+    struct chunk_ref ref = d->delta.ref;
+    CLEANUP_BUF struct buf *out = NULL;
+    ref.stored_len = (uint32_t)len;
+    ref.stored_crc = crc32c(data, len);
+    int rc = chunk_decode_upon(&ref, d->base_plain, data, &out);
+    assert_true(rc ? out == NULL : !memcmp(out->data, d->plain, LEN));
+    return rc;
+}
+
+static void test_chunk__no_damage_of_a_delta_gets_through(void **state)
+{
+    static struct delta d;
+    make_delta(&d);
+    mangle_truncate(decode_damaged_delta, &d, d.delta.bytes.data, d.delta.bytes.len, -EBADMSG);
+    (void)mangle_flip(decode_damaged_delta, &d, d.delta.bytes.data, d.delta.bytes.len, 1, -EBADMSG);
+    /* upon other bytes, and upon fewer */
+    CLEANUP_BUF struct buf *out = NULL, *other = buf_new(LEN), *shorter = buf_new(LEN - 1);
+    memcpy(other->data, d.base_plain->data, LEN);
+    memcpy(shorter->data, d.base_plain->data, LEN - 1);
+    other->data[LEN / 2] ^= 1;
+    assert_int_equal(chunk_decode_upon(&d.delta.ref, other, d.delta.bytes.data, &out), -EBADMSG);
+    assert_non_null(strstr(error_text(), "digest differs"));
+    assert_int_equal(chunk_decode_upon(&d.delta.ref, shorter, d.delta.bytes.data, &out), -EBADMSG);
+    d.delta.bytes.data[20] ^= 1;
+    assert_int_equal(chunk_decode_upon(&d.delta.ref, d.base_plain, d.delta.bytes.data, &out), -EBADMSG);
+    assert_non_null(strstr(error_text(), "checksum of the stored bytes"));
+    release_delta(&d);
+}
+
 static void test_chunk__the_sentence_names_chunk_and_pack(void **state)
 {
     uint8_t plain[100] = {1};
@@ -261,6 +357,9 @@ int main(void)
         cmocka_unit_test(test_chunk__encoding_is_the_same_again),
         cmocka_unit_test(test_chunk__no_damage_gets_through),
         cmocka_unit_test(test_chunk__a_frame_must_be_one_and_whole),
+        cmocka_unit_test(test_chunk__a_delta_comes_back_upon_its_base),
+        cmocka_unit_test(test_chunk__a_delta_that_saves_too_little_is_none),
+        cmocka_unit_test(test_chunk__no_damage_of_a_delta_gets_through),
         cmocka_unit_test(test_chunk__the_sentence_names_chunk_and_pack),
         cmocka_unit_test(test_chunk__zeros_are_recognized),
         cmocka_unit_test(test_chunk__sizes),

@@ -53,6 +53,22 @@ static void assert_same_chunk(const struct chunk_ref *a, const struct chunk_ref 
     assert_int_equal(a->stored_len, b->stored_len);
     assert_int_equal(a->stored_crc, b->stored_crc);
     assert_int_equal(a->plain_len, b->plain_len);
+    assert_memory_equal(&a->base.digest, &b->base.digest, DIGEST_SIZE);
+    assert_memory_equal(&a->base.object, &b->base.object, DIGEST_SIZE);
+    assert_int_equal(a->base.flags, b->base.flags);
+    assert_int_equal(a->base.offset, b->base.offset);
+    assert_int_equal(a->base.stored_len, b->base.stored_len);
+    assert_int_equal(a->base.stored_crc, b->base.stored_crc);
+}
+
+static struct chunk_ref delta_number(uint64_t n, uint64_t pack, uint64_t base, uint64_t base_pack)
+{
+    const struct chunk_ref of = chunk_number(base, base_pack);
+    struct chunk_ref delta = chunk_number(n, pack);
+    delta.flags = CHUNK_DELTA;
+    delta.stored_len = 100;
+    delta.base = chunk_as_base(&of);
+    return delta;
 }
 
 /* Encode, decode, compare, encode again: the same bytes. */
@@ -185,6 +201,81 @@ static void test_index__inner_nodes_round_trip(void **state)
         }
 }
 
+static void test_index__leaves_with_deltas_round_trip(void **state)
+{
+    static struct chunk_ref chunks[INDEX_FANOUT];
+    const uint32_t counts[] = {1, 2, 9, INDEX_FANOUT};
+    for (size_t c = 0; c < GR_ARRAY_SIZE(counts); c++)
+        for (uint32_t every = 1; every <= 3; every++) {
+            for (uint32_t i = 0; i < counts[c]; i++)
+                chunks[i] = i % every ? chunk_number(i, i / 50 % 3) : delta_number(i, i % 4, i + 5000, i / 7);
+            size_t len = leaf_round_trip(chunks, counts[c]);
+            chunks[counts[c] - 1].plain_len = 8192; /* the base of a short chunk is short, too */
+            chunks[counts[c] - 1].stored_len = (counts[c] - 1) % every ? 8192 : 100;
+            chunks[counts[c] - 1].flags &= CHUNK_DELTA;
+            chunks[counts[c] - 1].base.flags = CHUNK_ZSTD;
+            chunks[counts[c] - 1].base.stored_len = 8000;
+            if (!chunks[counts[c] - 1].flags)
+                chunks[counts[c] - 1].base = (struct chunk_base){.flags = 0};
+            assert_int_equal(leaf_round_trip(chunks, counts[c]), len);
+        }
+    /* every entry and every base in a pack of its own */
+    for (uint32_t i = 0; i < INDEX_FANOUT; i++)
+        chunks[i] = delta_number(i, i, i, i + 2000);
+    size_t len = leaf_round_trip(chunks, INDEX_FANOUT);
+    assert_int_equal(len, 24 + 128 + INDEX_FANOUT * (47 + 47 + 32 + 32));
+    assert_true(len <= INDEX_NODE_MAX);
+}
+
+/* Encode three chunks, the second of them a delta. */
+static void put_delta_leaf(struct bytes *out)
+{
+    struct chunk_ref chunks[3] = {chunk_number(0, 0), delta_number(1, 1, 7, 2), chunk_number(2, 0)};
+    struct digest content;
+    assert_int_equal(index_encode_leaf(chunks, 3, out, &content), 0);
+    assert_int_equal(out->len, 24 + 1 + 3 * 32 + 4 * 47);
+    assert_int_equal(out->data[4], 2);
+}
+
+static int decode_node(void *arg, const void *data, size_t len);
+
+static void test_index__a_delta_whose_base_cannot_be_is_refused(void **state)
+{
+    enum { ENTRIES = 24 + 1 + 3 * 32, BASE = ENTRIES + 3 * 47 };
+    CLEANUP_BYTES leaf = BYTES_INIT(INDEX_NODE_MAX);
+    put_delta_leaf(&leaf);
+#define REFUSED(words, ...)                                                                                            \
+    do {                                                                                                               \
+        CLEANUP_BYTES bad = BYTES_INIT(INDEX_NODE_MAX);                                                                \
+        assert_int_equal(bytes_append(&bad, leaf.data, leaf.len), 0);                                                  \
+        __VA_ARGS__;                                                                                                   \
+        assert_int_equal(decode_node(NULL, bad.data, bad.len), -EBADMSG);                                              \
+        assert_non_null(strstr(error_text(), words));                                                                  \
+    } while (0)
+    assert_int_equal(decode_node(NULL, leaf.data, leaf.len), 0);
+    REFUSED("or a delta itself", bad.data[BASE + 14] = CHUNK_DELTA);
+    REFUSED("or a delta itself", bad.data[BASE + 14] = CHUNK_DELTA | CHUNK_ZSTD);
+    REFUSED("out of bounds", memset(bad.data + BASE + 15, 0, DIGEST_SIZE));
+    REFUSED("out of bounds", le32_put(bad.data + BASE + 6, CHUNK + 1));
+    REFUSED("out of bounds", le32_put(bad.data + BASE + 6, 0));
+    REFUSED("not in the table", le16_put(bad.data + BASE, 3));
+    REFUSED("not used", le16_put(bad.data + BASE, 0));
+    REFUSED("out of bounds", bad.data[ENTRIES + 47 + 14] = CHUNK_DELTA | CHUNK_ZSTD);
+    REFUSED("out of bounds", le32_put(bad.data + ENTRIES + 47 + 6, CHUNK)); /* as long as its plain bytes */
+    REFUSED("count of them differ", bad.data[ENTRIES + 47 + 14] = CHUNK_ZSTD);
+    REFUSED("has none", bad.data[4] = 1);
+    REFUSED("has none", le32_put(bad.data + 20, 0));
+    REFUSED("its header says", le32_put(bad.data + 20, 2));
+#undef REFUSED
+    mangle_truncate(decode_node, NULL, leaf.data, leaf.len, -EBADMSG);
+    (void)mangle_flip(decode_node, NULL, leaf.data, leaf.len, 1, -EBADMSG);
+    struct chunk_ref bad = delta_number(1, 1, 7, 2);
+    bad.base.flags = CHUNK_DELTA;
+    struct digest content;
+    bytes_clear(&leaf);
+    assert_int_equal(index_encode_leaf(&bad, 1, &leaf, &content), -EINVAL);
+}
+
 static void assert_leaf_refused(struct chunk_ref bad, bool last)
 {
     struct chunk_ref chunks[3] = {chunk_number(0, 0), chunk_number(1, 0), chunk_number(2, 0)};
@@ -289,7 +380,8 @@ static void test_index__a_newer_version_says_so(void **state)
     struct digest content;
     struct index_node *node = NULL;
     assert_int_equal(index_encode_leaf(&chunk, 1, &leaf, &content), 0);
-    leaf.data[4] = 2;
+    assert_int_equal(leaf.data[4], 1); /* without deltas it is what it always was */
+    leaf.data[4] = 3;
     assert_int_equal(index_decode(leaf.data, leaf.len, &node), -EBADMSG);
     assert_non_null(strstr(error_text(), "newer"));
 }
@@ -355,6 +447,8 @@ int main(void)
         cmocka_unit_test(test_index__content_hashes_are_those_of_the_definition),
         cmocka_unit_test(test_index__inner_nodes_round_trip),
         cmocka_unit_test(test_index__impossible_entries_are_not_written),
+        cmocka_unit_test(test_index__leaves_with_deltas_round_trip),
+        cmocka_unit_test(test_index__a_delta_whose_base_cannot_be_is_refused),
         cmocka_unit_test(test_index__damage_is_refused_or_harmless),
         cmocka_unit_test(test_index__packs_stand_in_the_order_of_their_use),
         cmocka_unit_test(test_index__a_newer_version_says_so),

@@ -214,6 +214,162 @@ static void test_chunk_read__one(void **state)
 
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
+/* ------------------------------------------------------------------ deltas */
+
+/* Make chunks 1, 2, 4, 5 and 7 deltas of the chunks of another pack, in another order, with the bytes that the fixture
+ * has for them. Returns the key of that pack. */
+static void put_deltas(struct fixture *f, char base_key[OBJECT_KEY_MAX])
+{
+    static const int which[] = {5, 1, 7, 2, 4};
+    CLEANUP_BYTES bases = BYTES_INIT(1 << 20);
+    CLEANUP_BYTES pack = BYTES_INIT(1 << 20);
+    CLEANUP_BYTES stored = BYTES_INIT(CHUNK_SIZE_MAX);
+    struct chunk_ref base[CHUNKS] = {0};
+    uint8_t plain[CHUNKS][LEN];
+    for (size_t k = 0; k < GR_ARRAY_SIZE(which); k++) {
+        const int i = which[k];
+        mangle_noise((uint64_t)i + 50, f->plain[i], LEN);
+        memcpy(plain[i], f->plain[i], LEN);
+        plain[i][LEN / 2] ^= 1;
+        assert_int_equal(chunk_encode(plain[i], LEN, 3, &stored, &base[i]), 0);
+        base[i].kind = OBJECT_PACK;
+        base[i].offset = (uint32_t)bases.len;
+        assert_int_equal(bytes_append(&bases, stored.data, stored.len), 0);
+    }
+    const struct digest base_pack = digest_of(bases.data, bases.len);
+    store_fake_put(f->fake, object_key(OBJECT_PACK, &base_pack, base_key), bases.data, bases.len);
+    for (int i = 0; i < CHUNKS; i++) {
+        base[i].object = base_pack;
+        const struct chunk_base of = chunk_as_base(&base[i]);
+        if (base[i].plain_len)
+            assert_int_equal(chunk_encode_upon(&of, plain[i], f->plain[i], LEN, 3, &stored, &f->refs[i]), 0);
+        else
+            assert_int_equal(chunk_encode(f->plain[i], LEN, 3, &stored, &f->refs[i]), 0);
+        f->refs[i].kind = OBJECT_PACK;
+        f->refs[i].offset = (uint32_t)pack.len;
+        assert_int_equal(bytes_append(&pack, stored.data, stored.len), 0);
+    }
+    const struct digest name = digest_of(pack.data, pack.len);
+    store_fake_put(f->fake, object_key(OBJECT_PACK, &name, f->key), pack.data, pack.len);
+    for (int i = 0; i < CHUNKS; i++)
+        f->refs[i].object = name;
+}
+
+/* Each was answered once. */
+static void assert_all_answered(struct fixture *f, size_t n)
+{
+    assert_int_equal(f->order_len, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(f->calls[i], 1);
+    memset(f->calls, 0, sizeof f->calls);
+    f->order_len = 0;
+}
+
+static void test_chunk_read__the_bases_of_a_run_come_by_one_get(void **state)
+{
+    struct fixture *f = *state;
+    char base_key[OBJECT_KEY_MAX];
+    put_deltas(f, base_key);
+    store_fake_set_piece(f->fake, 77);
+    assert_int_equal(chunk_read_run(f->store, f->list, CHUNKS, done, f), 0);
+    assert_all_answered(f, CHUNKS);
+    for (int i = 0; i < CHUNKS; i++)
+        assert_int_equal(f->rcs[i], 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_GET), 2);
+    /* one twice: one base for both */
+    f->list[0] = f->list[1] = &f->refs[4];
+    store_fake_reset_counters(f->fake);
+    (void)chunk_read_run(f->store, f->list, 2, done, f);
+    assert_all_answered(f, 2);
+    assert_int_equal(f->rcs[0] | f->rcs[1], 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_GET), 3);
+    CLEANUP_BUF struct buf *one = NULL;
+    assert_int_equal(chunk_read_one(f->store, &f->refs[7], &one), 0);
+    assert_memory_equal(one->data, f->plain[7], LEN);
+}
+
+static void test_chunk_read__bases_far_apart_come_by_more_gets(void **state)
+{
+    struct chunk_ref a = {.stored_len = 1000}, b = {.offset = 1000, .stored_len = 1};
+    assert_true(chunk_reads_on(&a, &b));
+    b.offset = 1000 + CHUNK_READ_GAP;
+    assert_true(chunk_reads_on(&a, &b));
+    b.offset++;
+    assert_false(chunk_reads_on(&a, &b));
+    b.offset = 999;
+    assert_false(chunk_reads_on(&a, &b));
+    a.offset = STORE_STRIPE - 1000;
+    b.offset = STORE_STRIPE;
+    assert_false(chunk_reads_on(&a, &b));
+    a = (struct chunk_ref){.stored_len = 1000};
+    b = (struct chunk_ref){.offset = 1000, .stored_len = 1, .object = digest_of("b", 1)};
+    assert_false(chunk_reads_on(&a, &b));
+}
+
+/* Read all chunks; only chunk i fails, with rc and these words. */
+static void expect_failure(struct fixture *f, int i, int rc, const char *words)
+{
+    (void)chunk_read_run(f->store, f->list, CHUNKS, done, f);
+    assert_all_answered(f, CHUNKS);
+    for (int k = 0; k < CHUNKS; k++)
+        assert_int_equal(f->rcs[k], k == i ? rc : 0);
+    if (!strstr(f->texts[i], words))
+        fail_msg("%s", f->texts[i]);
+}
+
+/* What a base or a delta may be but must not: one clear error each, and the other chunks come. */
+static void test_chunk_read__no_wrong_base_gets_through(void **state)
+{
+    struct fixture *f = *state;
+    char base_key[OBJECT_KEY_MAX];
+    put_deltas(f, base_key);
+    const struct chunk_ref good = f->refs[4];
+    const uint32_t at = good.base.offset + 20;
+    assert_true(store_fake_flip(f->fake, base_key, at));
+    expect_failure(f, 4, -EBADMSG, "a chunk is a delta of one that cannot be used");
+    assert_non_null(strstr(f->texts[4], base_key));
+    assert_true(store_fake_flip(f->fake, base_key, at));
+    /* another digest than the base's */
+    f->refs[4].base.digest.b[0] ^= 1;
+    expect_failure(f, 4, -EBADMSG, "digest differs");
+    assert_non_null(strstr(f->texts[4], base_key));
+    /* another base, whole in itself */
+    f->refs[4].base = f->refs[5].base;
+    expect_failure(f, 4, -EBADMSG, "digest differs");
+    assert_non_null(strstr(f->texts[4], f->key));
+    /* a base that is a delta, and one in no pack */
+    f->refs[4] = good;
+    f->refs[4].base.flags = CHUNK_DELTA;
+    expect_failure(f, 4, -EBADMSG, "cannot be used");
+    f->refs[4] = good;
+    f->refs[4].base.object.b[5] ^= 1;
+    expect_failure(f, 4, -ENOENT, "cannot be used");
+    f->refs[4] = good;
+    f->refs[4].base.stored_len = UINT32_MAX;
+    expect_failure(f, 4, -EBADMSG, "impossible");
+    /* the delta itself: cut, and changed */
+    f->refs[4] = good;
+    f->refs[4].stored_len--;
+    expect_failure(f, 4, -EBADMSG, "checksum");
+    f->refs[4] = good;
+    assert_true(store_fake_flip(f->fake, f->key, good.offset + 9));
+    expect_failure(f, 4, -EBADMSG, "checksum");
+}
+
+static void test_chunk_read__without_their_pack_all_deltas_fail_and_others_do_not(void **state)
+{
+    struct fixture *f = *state;
+    char base_key[OBJECT_KEY_MAX];
+    put_deltas(f, base_key);
+    assert_true(store_fake_remove(f->fake, base_key));
+    assert_int_equal(chunk_read_run(f->store, f->list, CHUNKS, done, f), 0);
+    assert_all_answered(f, CHUNKS);
+    for (int i = 0; i < CHUNKS; i++) {
+        assert_int_equal(f->rcs[i], chunk_is_delta(&f->refs[i]) ? -ENOENT : 0);
+        assert_true(!f->rcs[i] || strstr(f->texts[i], base_key));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +381,10 @@ int main(void)
         RUN(test_chunk_read__an_absent_pack),
         RUN(test_chunk_read__references_that_lie),
         RUN(test_chunk_read__one),
+        RUN(test_chunk_read__the_bases_of_a_run_come_by_one_get),
+        RUN(test_chunk_read__bases_far_apart_come_by_more_gets),
+        RUN(test_chunk_read__no_wrong_base_gets_through),
+        RUN(test_chunk_read__without_their_pack_all_deltas_fail_and_others_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

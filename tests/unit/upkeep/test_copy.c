@@ -114,6 +114,49 @@ static void test_copy__brings_everything_once(void **state)
     check_whole(f);
 }
 
+static void test_copy__brings_the_bases_of_deltas(void **state)
+{
+    struct fixture *f = *state;
+    static const struct catalog_entry root = {.path = "", .mode = S_IFDIR | 0755};
+    struct image_fake first = f->image;
+    f->image = (struct image_fake){.seed = 5, .size = 4 << 20, .chunk_size = 64 << 10, .pack_chunks = 64};
+    f->image.entries = &root;
+    f->image.entry_count = 1;
+    f->image.deltas_of = &first;
+    image_fake_put(&f->image, f->from, "faces");
+    if (copy(f))
+        fail_msg("%s", error_text());
+    assert_int_equal(f->result.objects, 1 + 16 + 2 + 1); /* packs of deltas and of bases, index nodes, a page */
+    check_whole(f);
+    image_fake_release(&first);
+}
+
+/* verify, too, misses a base: by looking for its pack, and by reading the delta. */
+static void test_copy__a_base_that_is_missing_is_found(void **state)
+{
+    struct fixture *f = *state;
+    static const struct catalog_entry root = {.path = "", .mode = S_IFDIR | 0755};
+    struct image_fake first = f->image;
+    struct verify_result r;
+    char key[OBJECT_KEY_MAX];
+    f->image = (struct image_fake){.seed = 5, .size = 4 << 20, .chunk_size = 64 << 10, .pack_chunks = 64};
+    f->image.entries = &root;
+    f->image.entry_count = 1;
+    f->image.deltas_of = &first;
+    image_fake_put(&f->image, f->from, "faces");
+    assert_true(store_fake_remove(f->from, object_key(OBJECT_PACK, &first.refs[0].object, key)));
+    assert_int_equal(copy(f), -EBADMSG);
+    check_no_image(f);
+    assert_int_equal(
+        verify_image(store_fake_store(f->from), &f->image.manifest, &(struct verify_options){.threads = 2}, &r), 0);
+    assert_int_equal(r.packs_bad, 1);
+    assert_int_equal(verify_image(store_fake_store(f->from), &f->image.manifest,
+                                  &(struct verify_options){.deep = true, .threads = 2}, &r),
+                     0);
+    assert_int_equal(r.chunks_bad, 4);
+    image_fake_release(&first);
+}
+
 static void test_copy__goes_on_where_it_failed(void **state)
 {
     struct fixture *f = *state;
@@ -417,6 +460,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_copy__brings_everything_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__brings_the_bases_of_deltas, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__a_base_that_is_missing_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__goes_on_where_it_failed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__hands_on_nothing_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__replaces_what_was_cut_short, setup, teardown),

@@ -392,6 +392,34 @@ static void test_gc__a_tag_unmarks_the_base(void **state)
     assert_true(catalog_whole(f, 1));
 }
 
+/* The same for chunks: the packs of the bases stay for the last image, and lose their marks with it. */
+static void test_gc__deltas_of_chunks_keep_the_packs_of_their_bases(void **state)
+{
+    struct fixture *f = *state;
+    const struct step step = {.call = NULL};
+    put_image(f, 0, 1, "first");
+    put_image_upon(f, 1, 2, &f->images[0], "second");
+    assert_true(chunk_is_delta(&f->images[1].refs[0]));
+    const size_t packs = store_fake_count(f->fake, "packs/");
+    assert_int_equal(repository_remove_tag(f->store, "faces", "first"), 0);
+    collect(f);
+    assert_int_equal(store_fake_count(f->fake, "manifests/"), 1);
+    assert_int_equal(store_fake_count(f->fake, "packs/"), packs);
+    assert_true(image_whole(f, 1));
+    assert_int_equal(repository_remove_tag(f->store, "faces", "second"), 0);
+    pass(f, GRACE);
+    assert_true(run(f, 0, false).marked > packs);
+    struct tag t = {.digest = f->images[1].digest, .created = f->now};
+    assert_int_equal(gc_unmark_image(f->store, &t.digest, &step), 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    assert_int_equal(repository_publish(f->store, "faces", "latest", &t, false), 0);
+    collect(f);
+    assert_true(image_whole(f, 1));
+    assert_int_equal(repository_remove_tag(f->store, "faces", "latest"), 0);
+    collect(f);
+    assert_int_equal(object_count(f), 0);
+}
+
 static void count_page_gets(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
 {
     bool is_get = op == FAKE_GET || op == FAKE_GET_SMALL;
@@ -428,6 +456,7 @@ int main(void)
         RUN(test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing),
         RUN(test_gc__refuses_what_is_no_store),
         RUN(test_gc__a_delta_keeps_its_base),
+        RUN(test_gc__deltas_of_chunks_keep_the_packs_of_their_bases),
         RUN(test_gc__a_tag_unmarks_the_base),
         RUN(test_gc__finds_bases_without_reading_them),
     };
