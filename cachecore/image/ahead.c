@@ -133,16 +133,19 @@ static bool add_missing(struct unit *u, const struct span *span, uint32_t from, 
         struct cache_chunk states[LOOK];
         uint32_t numbers[LOOK], n = 0;
         for (; from < end && n < LOOK; from++) {
-            const struct chunk_ref *ref = span_chunk(span, span->first + from);
-            if (!ref)
+            struct chunk_ref ref;
+            if (!span_chunk(span, span->first + from, &ref))
                 continue;
-            digests[n] = ref->digest;
+            digests[n] = ref.digest;
             numbers[n++] = from;
         }
         cache_query(u->img->config.cache, digests, n, states);
-        for (uint32_t i = 0; i < n; i++)
-            if (!states[i].cached && !complete_add(u, span_chunk(span, span->first + numbers[i]), numbers[i]))
+        for (uint32_t i = 0; i < n; i++) {
+            struct chunk_ref ref;
+            if (!states[i].cached && span_chunk(span, span->first + numbers[i], &ref) &&
+                !complete_add(u, &ref, numbers[i]))
                 return false;
+        }
     }
     return true;
 }

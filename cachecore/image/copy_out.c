@@ -102,13 +102,13 @@ static size_t collect(const struct copying *c, const struct span *span, uint64_t
 {
     size_t n = 0;
     for (uint64_t chunk = first; chunk < end; chunk++) {
-        const struct chunk_ref *ref = span_chunk(span, chunk);
-        if (!ref)
+        struct chunk_ref ref;
+        if (!span_chunk(span, chunk, &ref))
             continue;
         chunks[n] = chunk;
-        pieces[n++] = (struct cache_piece){.ref = *ref,
+        pieces[n++] = (struct cache_piece){.ref = ref,
                                            .store = c->img->config.store,
-                                           .len = ref->plain_len,
+                                           .len = ref.plain_len,
                                            .quota = image_quota(c->img),
                                            .fenced = c->img->config.fenced,
                                            .dst = data + (chunk - first) * c->img->manifest.chunk_size};

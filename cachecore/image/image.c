@@ -182,11 +182,11 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
         uint32_t within = (uint32_t)(*off % m->chunk_size);
         uint32_t len = (uint32_t)GR_MIN(stop - *off, (uint64_t)m->chunk_size - within);
         uint8_t *to = dst ? dst + (*off - start) : NULL;
-        const struct chunk_ref *ref = span_chunk(span, chunk);
-        if (ref) {
+        struct chunk_ref ref;
+        if (span_chunk(span, chunk, &ref)) {
             if (to)
-                recorder_note(&b->img->recorder, chunk, &ref->digest);
-            int rc = add_piece(b, ref, within, len, to);
+                recorder_note(&b->img->recorder, chunk, &ref.digest);
+            int rc = add_piece(b, &ref, within, len, to);
             if (rc)
                 return rc;
             b->chunks[b->count - 1] = chunk;
@@ -216,10 +216,10 @@ static void count_served(struct image *img, const struct cache_served *served)
  * flight as a leaf describes, so all requests would wait for the next one. A failure is left to them. */
 static void keep_next_leaf(struct image *img, const struct span *span)
 {
-    const struct chunk_ref *ref = span_chunk(span, span->first);
+    struct chunk_ref ref;
     struct span next;
-    if (ref && span->end < manifest_chunk_count(&img->manifest) && !cache_has(img->config.cache, &ref->digest) &&
-        !span_locate(img->nodes, span->end, SPAN_KEPT, &next))
+    if (span_chunk(span, span->first, &ref) && span->end < manifest_chunk_count(&img->manifest) &&
+        !cache_has(img->config.cache, &ref.digest) && !span_locate(img->nodes, span->end, SPAN_KEPT, &next))
         node_unref(next.leaf);
 }
 
@@ -392,8 +392,8 @@ static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, u
     struct span span;
     if (b->count == BATCH || (leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
-    const struct chunk_ref *ref = span.leaf ? span_chunk(&span, chunk) : NULL;
-    bool added = ref && !add_piece(b, ref, offset, len, dst);
+    struct chunk_ref ref;
+    bool added = span_chunk(&span, chunk, &ref) && !add_piece(b, &ref, offset, len, dst);
     if (added)
         b->chunks[b->count - 1] = chunk;
     node_unref(span.leaf);
@@ -483,9 +483,9 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
             rc = rc ? rc : span_locate(img->nodes, chunks[i], SPAN_KEPT, &span);
         }
         bytes += rc ? 0 : GR_MIN((uint64_t)img->manifest.chunk_size, img->manifest.size - off);
-        const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
-        if (ref)
-            rc = add_piece(&b, ref, 0, 0, NULL);
+        struct chunk_ref ref;
+        if (!rc && span_chunk(&span, chunks[i], &ref))
+            rc = add_piece(&b, &ref, 0, 0, NULL);
     }
     node_unref(span.leaf);
     counter_add(&img->prefetch_bytes, bytes);
@@ -500,8 +500,8 @@ static bool span_is_cached(const struct image *img, const struct span *span, uin
     uint32_t chunk_size = img->manifest.chunk_size;
     uint64_t stop = GR_MIN(end, span->end * chunk_size);
     for (uint64_t chunk = *off / chunk_size; span->leaf && chunk * chunk_size < stop; chunk++) {
-        const struct chunk_ref *ref = span_chunk(span, chunk);
-        if (ref && !cache_has(img->config.cache, &ref->digest))
+        struct chunk_ref ref;
+        if (span_chunk(span, chunk, &ref) && !cache_has(img->config.cache, &ref.digest))
             return false;
     }
     *off = stop;
@@ -560,7 +560,8 @@ static int extent_add_span(struct extent *e, const struct span *span, uint32_t c
     while (*off < stop) {
         uint64_t chunk = *off / chunk_size;
         uint64_t next = span->leaf ? GR_MIN(stop, (chunk + 1) * chunk_size) : stop;
-        int rc = extent_add(e, next - *off, !span_chunk(span, chunk));
+        struct chunk_ref ref;
+        int rc = extent_add(e, next - *off, !span_chunk(span, chunk, &ref));
         if (rc)
             return rc;
         *off = next;

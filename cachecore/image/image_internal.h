@@ -68,7 +68,12 @@ void node_unref(struct node *node);
 size_t node_cache_memory(struct node_cache *nc); /* the limit, as configured or set last */
 /* Change the limit; nodes over it are dropped now. */
 void node_cache_set_memory(struct node_cache *nc, size_t bytes);
+/* Return an inner node. */
 const struct index_node *node_index(const struct node *node);
+/* Copy the reference of chunk i of a leaf. False: it is a hole, or the leaf has no such chunk. */
+bool node_chunk(const struct node *node, uint32_t i, struct chunk_ref *out);
+/* Return where the leaf holds the members of that reference that come before `base`. */
+uint8_t *node_chunk_head(const struct node *node, uint32_t i);
 
 /* Counts and sizes; see image_counters. */
 struct node_cache_stats {
@@ -95,8 +100,8 @@ enum span_nodes { SPAN_FETCHED, SPAN_KEPT, SPAN_CACHED, SPAN_HELD };
  * error of a fetch. */
 GR_MUST_CHECK int span_locate(struct node_cache *nc, uint64_t chunk, enum span_nodes how, struct span *span);
 
-/* Return the reference of a chunk of the span, valid as long as its leaf; NULL: a hole. */
-const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk);
+/* Copy the reference of a chunk of the span. False: it is a hole. */
+bool span_chunk(const struct span *span, uint64_t chunk, struct chunk_ref *out);
 
 /* ---- demand.c ---- */
 

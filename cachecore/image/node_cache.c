@@ -9,11 +9,15 @@
  * it. Two readers that miss the same node both read it from the chunk cache, whose single flight makes one fetch of
  * it. The second finds the first one's node in the table and drops its own copy. The lock is not held meanwhile.
  *
+ * A leaf in memory is what is decoded of it, without the bases of deltas: few leaves have any, and most of the memory
+ * would be theirs.
+ *
  * A digest proves what a node is, not that it stands in the right place. So its level, its number of entries and its
  * chunks' lengths are compared with the image's geometry once, when it is decoded, and readers may index into it
  * without further checks. */
 #include "image/image_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +31,17 @@ struct node {
     _Atomic unsigned refs;
     struct digest digest;
     struct node_place place;  /* the place it was checked for */
-    struct index_node *index; /* owned */
+    struct index_node *index; /* an inner node, owned; NULL: a leaf, whose chunks are: */
+    uint32_t count;
+    uint8_t *heads;           /* of each, HEAD bytes of its chunk_ref */
+    struct chunk_base *bases; /* of each, its base; NULL: none is a delta */
     size_t bytes;
     struct node *newer, *older; /* the list by use, under the lock */
 };
+
+/* The members before the base, which is the last one. */
+enum { HEAD = offsetof(struct chunk_ref, base) };
+static_assert(HEAD + sizeof(struct chunk_base) == sizeof(struct chunk_ref), "nothing comes after the base");
 
 /* An entry of the table. */
 struct node_entry {
@@ -72,12 +83,28 @@ void node_unref(struct node *node)
     if (!node || atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     index_node_free(node->index);
+    free(node->heads);
+    free(node->bases);
     free(node);
 }
 
 const struct index_node *node_index(const struct node *node)
 {
     return node->index;
+}
+
+uint8_t *node_chunk_head(const struct node *node, uint32_t i)
+{
+    return node->heads + (size_t)i * HEAD;
+}
+
+bool node_chunk(const struct node *node, uint32_t i, struct chunk_ref *out)
+{
+    if (i >= node->count)
+        return false;
+    memcpy(out, node_chunk_head(node, i), HEAD);
+    out->base = node->bases ? node->bases[i] : (struct chunk_base){.offset = 0};
+    return !chunk_is_hole(out);
 }
 
 /* ---- table and order of use ---- */
@@ -184,11 +211,38 @@ static int check_place(const struct manifest *m, struct node_place place, const 
 
 /* ---- fetch ---- */
 
-/* The memory that a decoded node takes. */
-static size_t decoded_bytes(const struct index_node *index)
+/* Keep what is decoded of a leaf. */
+static int keep_leaf(struct node *node, const struct index_node *leaf)
 {
-    size_t entry = index->level ? sizeof *index->children : sizeof *index->chunks;
-    return sizeof(struct node) + sizeof *index + entry * index->count;
+    bool deltas = false;
+    node->heads = calloc(leaf->count, HEAD);
+    for (uint32_t i = 0; i < leaf->count; i++)
+        deltas = deltas || chunk_is_delta(&leaf->chunks[i]);
+    node->count = leaf->count;
+    node->bytes += leaf->count * (HEAD + (deltas ? sizeof *node->bases : 0));
+    node->bases = deltas ? calloc(leaf->count, sizeof *node->bases) : NULL;
+    if (!node->heads || (deltas && !node->bases))
+        return error_no_memory();
+    for (uint32_t i = 0; i < leaf->count; i++) {
+        memcpy(node_chunk_head(node, i), &leaf->chunks[i], HEAD);
+        if (deltas)
+            node->bases[i] = leaf->chunks[i].base;
+    }
+    return 0;
+}
+
+/* check_place for a node in memory. */
+static int check_kept(const struct manifest *m, struct node_place place, const struct node *node)
+{
+    if (node->index)
+        return check_place(m, place, &node->digest, node->index);
+    CLEANUP_FREE struct chunk_ref *chunks = calloc(node->count, sizeof *chunks);
+    if (!chunks)
+        return error_no_memory();
+    for (uint32_t i = 0; i < node->count; i++)
+        (void)node_chunk(node, i, &chunks[i]);
+    const struct index_node leaf = {.count = node->count, .chunks = chunks};
+    return check_place(m, place, &node->digest, &leaf);
 }
 
 /* Decode and check a node's bytes. *out has one reference. */
@@ -201,16 +255,22 @@ static int make_node(struct node_cache *nc, const struct index_child *child, str
         rc = check_place(nc->config.manifest, place, &child->digest, index);
     if (rc)
         return rc;
-    struct node *node = calloc(1, sizeof *node);
+    CLEANUP(cleanup_node) struct node *node = calloc(1, sizeof *node);
     if (!node)
         return error_no_memory();
     atomic_init(&node->refs, 1);
     node->digest = child->digest;
     node->place = place;
-    node->bytes = decoded_bytes(index);
-    node->index = steal_ptr(&index);
-    *out = node;
-    return 0;
+    node->bytes = sizeof *node;
+    if (index->level) {
+        node->bytes += sizeof *index + index->count * sizeof *index->children;
+        node->index = steal_ptr(&index);
+    } else {
+        rc = keep_leaf(node, index);
+    }
+    if (!rc)
+        *out = steal_ptr(&node);
+    return rc;
 }
 
 /* Refuse a node that is longer than any can be, before memory is allocated for it. */
@@ -263,7 +323,7 @@ static int find_node(struct node_cache *nc, const struct index_child *child, str
     if (!*out || fits)
         return 0;
     /* Equal subtrees share a node, and what fits one place need not fit another. */
-    int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
+    int rc = check_kept(nc->config.manifest, place, *out);
     if (rc) {
         node_unref(steal_ptr(out));
         return rc;
@@ -368,12 +428,9 @@ int span_locate(struct node_cache *nc, uint64_t chunk, enum span_nodes how, stru
     return 0;
 }
 
-const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk)
+bool span_chunk(const struct span *span, uint64_t chunk, struct chunk_ref *out)
 {
-    if (!span->leaf)
-        return NULL;
-    const struct chunk_ref *ref = &node_index(span->leaf)->chunks[chunk - span->first];
-    return chunk_is_hole(ref) ? NULL : ref;
+    return span->leaf && node_chunk(span->leaf, (uint32_t)(chunk - span->first), out);
 }
 
 /* ---- figures ---- */

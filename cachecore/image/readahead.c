@@ -127,13 +127,13 @@ static void change_credit(struct readahead *r, int by)
 static void choose_next(struct readahead *r, const struct span *span)
 {
     uint64_t chunk = (r->off + r->len - 1) / r->img->manifest.chunk_size;
-    const struct chunk_ref *ref = span_chunk(span, chunk);
-    const struct chunk_ref *next = chunk + 1 < span->end ? span_chunk(span, chunk + 1) : NULL;
+    struct chunk_ref ref, next;
     uint32_t number = (uint32_t)(chunk - span->first);
-    if (!ref || !next || demand_is_known(r->leaf, number) || cache_has(r->img->config.cache, &ref->digest) ||
+    if (!span_chunk(span, chunk, &ref) || chunk + 1 >= span->end || !span_chunk(span, chunk + 1, &next) ||
+        demand_is_known(r->leaf, number) || cache_has(r->img->config.cache, &ref.digest) ||
         !demand_claim(r->leaf, number + 1))
         return;
-    add_piece(r, next, number + 1);
+    add_piece(r, &next, number + 1);
     r->next = true;
 }
 
@@ -160,10 +160,10 @@ void readahead_choose(struct readahead *r, const struct span *span)
     };
     struct stream_window w = find_window(r, &limits);
     for (uint64_t chunk = w.from / m->chunk_size; chunk * m->chunk_size < w.to; chunk++) {
-        const struct chunk_ref *ref = span_chunk(span, chunk);
+        struct chunk_ref ref;
         uint32_t number = (uint32_t)(chunk - span->first);
-        if (ref && r->count < READAHEAD_CHUNKS && demand_claim(r->leaf, number))
-            add_piece(r, ref, number);
+        if (r->count < READAHEAD_CHUNKS && span_chunk(span, chunk, &ref) && demand_claim(r->leaf, number))
+            add_piece(r, &ref, number);
     }
     if (!r->count && is_short(r) && credit(r) > 0)
         choose_next(r, span);

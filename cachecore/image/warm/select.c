@@ -171,9 +171,7 @@ int image_cursor_at(struct image_cursor *c, uint64_t chunk, const struct chunk_r
             return rc;
         }
     }
-    *out = c->leaf ? &node_index(c->leaf)->chunks[chunk - c->first] : NULL;
+    *out = c->leaf && node_chunk(c->leaf, (uint32_t)(chunk - c->first), &c->chunk) ? &c->chunk : NULL;
     *out_run = c->leaf ? 1 : c->end - chunk;
-    if (*out && chunk_is_hole(*out))
-        *out = NULL;
     return 0;
 }

@@ -45,6 +45,7 @@ struct image_cursor {
     struct store *store;
     struct node *leaf; /* covers [first, end); holds a reference; NULL: holes, or unknown */
     uint64_t first, end;
+    struct chunk_ref chunk;   /* found last */
     bool unknown;             /* the node that covers [first, end) is not available */
     struct error store_error; /* the store's first error; code 0: none */
     /* Stored bytes of the visited nodes that are not cached. Each is counted once if chunks are visited in ascending

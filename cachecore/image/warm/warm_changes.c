@@ -66,11 +66,10 @@ static struct side side_below(const struct opened *o, unsigned level, uint32_t i
     return index && i < index->count ? (struct side){.child = index->children[i]} : (struct side){.above = false};
 }
 
-/* Get a chunk of a leaf; NULL: a hole, or none. */
-static const struct chunk_ref *chunk_of(const struct opened *o, uint32_t i)
+/* Get a chunk of a leaf. False: a hole, or none. */
+static bool chunk_of(const struct opened *o, uint32_t i, struct chunk_ref *out)
 {
-    const struct index_node *index = o->node ? node_index(o->node) : NULL;
-    return index && i < index->count && !chunk_is_hole(&index->chunks[i]) ? &index->chunks[i] : NULL;
+    return o->node && node_chunk(o->node, i, out);
 }
 
 /* Get the image's node; it is put into the cache, since readers will need it. A dry run keeps nothing. */
@@ -99,15 +98,16 @@ static int compare_leaves(struct comparing *c, const struct opened *now, const s
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < INDEX_FANOUT; i++) {
-        const struct chunk_ref *a = chunk_of(now, i), *b = chunk_of(then, i);
-        if (a && b && digest_equal(&a->digest, &b->digest))
+        struct chunk_ref a, b;
+        const bool has_now = chunk_of(now, i, &a), had_then = chunk_of(then, i, &b);
+        if (has_now && had_then && digest_equal(&a.digest, &b.digest))
             continue;
-        const struct candidate found = {.chunk = number * INDEX_FANOUT + i, .id = a ? digest_hash(&a->digest) : 0};
-        if (a)
+        const struct candidate found = {.chunk = number * INDEX_FANOUT + i, .id = has_now ? digest_hash(&a.digest) : 0};
+        if (has_now)
             rc = c->candidates.len < LOOKED_UP_MAX ? vec_push(&c->candidates, found)
                                                    : warm_plan_add(&c->w->plan, found.chunk, found.chunk + 1);
-        if (!rc && b && c->before.len < LOOKED_UP_MAX)
-            rc = vec_push(&c->before, digest_hash(&b->digest));
+        if (!rc && had_then && c->before.len < LOOKED_UP_MAX)
+            rc = vec_push(&c->before, digest_hash(&b.digest));
     }
     return rc;
 }

@@ -482,11 +482,11 @@ static struct node *node_in_memory(struct world *w, bool leaf, unsigned number)
 static void turn_in_node(struct node *node, unsigned entry, uint64_t random)
 {
     const struct index_node *index = node_index(node);
-    if (index->level) {
+    if (index) {
         turn(&index->children[entry], random % (8 * sizeof(struct index_child)));
         return;
     }
-    struct chunk_ref *ref = &index->chunks[entry];
+    struct chunk_ref *ref = (struct chunk_ref *)node_chunk_head(node, entry); /* but for its base */
     struct {
         void *at;
         size_t len;
