@@ -238,6 +238,7 @@ int cache_open_with(const struct cache_config *config, const struct cache_test_h
         struct fetch_config fetch = config->fetch;
         fetch.keep_stored = c->compressed;
         fetch.on_landed = fill_landed;
+        fetch.find_base = cache_find_base;
         fetch.arg = c;
         rc = fetch_new(&fetch, &c->fetch);
     }

@@ -128,6 +128,11 @@ struct cache_test_hooks {
 GR_MUST_CHECK int cache_open_with(const struct cache_config *config, const struct cache_test_hooks *hooks,
                                   struct cache **out);
 
+/* ---- cache_read.c ---- */
+
+/* The fetch's find_base callback: read the base from memory or disk. */
+struct buf *cache_find_base(void *arg, struct store *store, const struct chunk_ref *base);
+
 /* ---- fill.c ---- */
 
 GR_MUST_CHECK int fill_init(struct fill *f, size_t memory);

@@ -340,6 +340,18 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
     return w.hit_count && !w.hits[0].rc;
 }
 
+/* It may be cached compressed, and is no hit of a reader. */
+struct buf *cache_find_base(void *arg, struct store *store, const struct chunk_ref *base)
+{
+    struct cache *c = arg;
+    CLEANUP_BUF struct buf *plain = buf_new(base->plain_len);
+    if (!plain)
+        return NULL;
+    const struct cache_piece piece = {.ref = *base, .store = store, .len = base->plain_len, .dst = plain->data};
+    bool found = serve_from_memory(c, &piece) || (c->dir_count && cache_read_kept(c, &piece));
+    return found ? steal_ptr(&plain) : NULL;
+}
+
 /* Add the chunk to the hits, if it is on disk in the form that it is asked for. */
 static void pin_stored_locked(struct cache *c, struct window *w, const struct cache_piece *p)
 {

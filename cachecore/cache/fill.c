@@ -89,7 +89,7 @@ static bool seen_before(struct seen *seen, const struct digest *digest)
 
 bool fill_is_ours(const struct cache *c, struct store *store, const struct chunk_ref *ref, struct chunk_stripe *stripe)
 {
-    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX)
+    if (c->others == CACHE_OTHERS_ALL || ref->kind == OBJECT_INDEX || chunk_is_delta(ref))
         return true;
     if (!chunk_stripe_has(stripe, ref))
         stripe->yes = chunk_is_own(store, ref);

@@ -11,6 +11,9 @@
  *   queued --worker takes it--> running --bytes or error--> landed --fetch_retire--> retired
  *                                                           waiters wake             not in the table
  *
+ * A delta lands when its base is there too. The worker that fetched the delta takes the base from the cache, or
+ * requests it from the store by itself, outside the queues: no worker ever waits for another one.
+ *
  * Between landed and retired, a late request gets its bytes from the in-flight fetch. The cache writes the chunk in
  * that time (on_landed), so a chunk that is being written is not fetched again. A failed fetch is retired before its
  * waiters wake.
@@ -47,6 +50,9 @@ struct fetch_config {
      * fetch_retire(f, inflight) exactly once, then or later, on any thread. NULL: retire at once. warm: a caller at
      * PRIORITY_WARM waits for it, even if a reader has raised its priority. */
     void (*on_landed)(void *arg, struct inflight *inflight, bool warm);
+    /* Called by a worker for the base of a delta (format/chunk.h): return a reference to its plain bytes if they are
+     * at hand, else NULL: it is requested from the store. May block for a disk, but not for a fetch. NULL: none is. */
+    struct buf *(*find_base)(void *arg, struct store *store, const struct chunk_ref *base);
     void *arg;
 };
 

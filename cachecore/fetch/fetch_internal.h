@@ -293,19 +293,23 @@ struct fetch_run {
     struct fetch *f;
     enum fetch_priority priority;
     size_t n;
-    struct store *store;
-    struct fetch_store *of; /* the store charged for the GET; a hedged request may go to the store behind it */
+    struct store *store;       /* of a run of deltas, one without nodes in between, which have no deltas for others */
+    struct store *bases_store; /* where the bases of its deltas come from */
+    struct fetch_store *of;    /* the store charged for the GET; a hedged request may go to the store behind it */
     struct inflight *inflights[FETCH_RUN_CHUNKS_MAX];   /* one reference each */
     struct chunk_ref chunks[FETCH_RUN_CHUNKS_MAX];      /* copies of their chunk_refs */
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX]; /* pointers into chunks, as chunk_read_run wants them */
     int again[FETCH_RUN_CHUNKS_MAX]; /* the error that a GET for this chunk alone may cure; 0: none */
 
-    uint64_t sent_us;
+    uint64_t most;      /* bytes of a GET for bases */
+    uint64_t sent_us;   /* when its GET was sent */
+    uint64_t asked_us;  /* the same, or when the last GET for bases was sent */
     uint64_t in_flight; /* (lock) bytes still to arrive; 0 at demand priority */
     struct request_context context;
     char header[CHUNK_LIST_HEADER_MAX]; /* for context.header */
     bool others;                        /* another node keeps its chunks for all (store_is_own) */
     bool answered;                      /* (lock) it has delivered a chunk */
+    bool anew;                          /* (lock) its last GET, one for bases, has not */
     bool second;                        /* it is the hedged request, not the first */
     bool won;                           /* (lock) the hedged request delivered a chunk before the first */
 };
@@ -356,8 +360,10 @@ void fetch_heard_locked(struct fetch *f, struct fetch_store *s);
 /* Take the next run of the best priority that may be sent now off its queue, and account for its GET. False: there is
  * none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
-/* Account for a chunk of the run that arrived or failed. */
-void fetch_landed_locked(struct fetch_run *run, const struct inflight *inflight);
+/* Account for a chunk that arrived or failed: one of the run, or a base. */
+void fetch_arrived_locked(struct fetch_run *run, const struct chunk_ref *chunk);
+/* Account for a further GET of the run, for `bytes` of bases. */
+void fetch_begin_bases_locked(struct fetch_run *run, uint64_t bytes);
 /* Account for the beginning and the end of a run's GET, hedged or not. */
 void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run);
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run);

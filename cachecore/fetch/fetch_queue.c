@@ -366,7 +366,8 @@ static uint32_t gap_of(const struct fetch *f, const struct inflight *head)
 bool fetch_follows(const struct fetch *f, const struct inflight *head, const struct inflight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
-    bool stripe = !head->store->striped || a->offset / STORE_STRIPE == b->offset / STORE_STRIPE;
+    bool stripe = !head->store->striped ||
+                  (a->offset / STORE_STRIPE == b->offset / STORE_STRIPE && chunk_is_delta(a) == chunk_is_delta(b));
     return stripe && next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
            b->offset >= end && b->offset - end <= gap_of(f, head) &&
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);

@@ -15,6 +15,7 @@
  */
 #include "fetch/fetch_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -30,8 +31,8 @@ static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
     return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
 }
 
-/* Prepare the hedged request of a late GET. A late GET has delivered nothing, so none of its fetches is completed. It
- * keeps the deadline of the first GET. */
+/* Prepare the hedged request of a late GET. One that is late with bases of deltas has delivered other chunks, which are
+ * left out; a delta is requested again. It keeps the deadline of the first GET. */
 static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
 {
     uint64_t due_ms;
@@ -44,11 +45,14 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->won = run->answered = false;
     run->in_flight = 0;
     run->n = 0;
-    run->store = store_origin(late->store);
+    run->store = run->bases_store = store_origin(late->store);
     run->of = late->of;
     run->context.deadline_ms = late->context.deadline_ms;
+    run->most = f->config.run_max;
     for (size_t i = 0; i < late->n; i++)
-        fetch_add_to_run_locked(run, late->inflights[i]);
+        if (!late->inflights[i]->completed)
+            fetch_add_to_run_locked(run, late->inflights[i]);
+    assert(run->n); /* else the GET would not be silent */
     fetch_begin_run_locked(f, run);
     hedge_send(&f->hedge, get);
     counter_add(&f->counters.hedges, 1);
@@ -83,9 +87,10 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
     if (!fetch_take_run_locked(f, run) && !take_hedge_locked(f, run))
         return false;
-    run->sent_us = clock_now_us();
+    run->sent_us = run->asked_us = clock_now_us();
     if (!run->second)
         run->context.deadline_ms = deadline_locked(run);
+    run->anew = false;
     run->context.tries = 0;
     run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
     *run->context.from = 0;
@@ -117,17 +122,19 @@ static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void
     return copy;
 }
 
-/* Feed a delivered chunk to the controls of the load: the store's liveness, the windows and the number of GETs. */
-static void note_arrival_locked(struct fetch_run *run, const struct inflight *inflight)
+/* Feed a delivered chunk of `bytes` to the controls of the load: the store's liveness, the windows and the number of
+ * GETs. */
+static void note_arrival_locked(struct fetch_run *run, uint32_t bytes)
 {
     struct fetch *f = run->f;
     fetch_heard_locked(f, run->of);
-    const struct concurrency_arrival arrival = {.sent_us = run->sent_us,
+    const struct concurrency_arrival arrival = {.sent_us = run->asked_us,
                                                 .now_us = clock_now_us(),
-                                                .bytes = inflight->chunk.stored_len,
-                                                .first = !run->answered,
+                                                .bytes = bytes,
+                                                .first = !run->answered || run->anew,
                                                 .waiting = fetch_is_full_locked(f)};
     run->answered = true;
+    run->anew = false;
     window_arrived(&f->window, &arrival, f->concurrency.base_us, f->in_flight[PRIORITY_WARM],
                    f->in_flight[PRIORITY_READAHEAD]);
     if (concurrency_arrived(&f->concurrency, &arrival))
@@ -140,13 +147,13 @@ static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bo
 {
     SCOPED_LOCK(&run->f->lock);
     inflight->attempts--;
-    fetch_landed_locked(run, inflight);
+    fetch_arrived_locked(run, &inflight->chunk);
     if (inflight->completed || (!good && inflight->attempts))
         return false;
     inflight->completed = true;
     *out_warm = inflight->warm;
     if (good)
-        note_arrival_locked(run, inflight);
+        note_arrival_locked(run, inflight->chunk.stored_len);
     if (run->second && good && !run->won) {
         run->won = true;
         counter_add(&run->f->counters.hedge_wins, 1);
@@ -218,14 +225,14 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
     counter_add(&c->warm_bytes, run->priority == PRIORITY_WARM ? asked : 0);
 }
 
-/* Say in the GET's header which chunks it is for: a proxy may be a node, which keeps chunks. */
-static void describe(struct fetch_run *run, size_t i, size_t n)
+/* Say in the header of a GET from `store` which chunks it is for: a proxy may be a node, which keeps chunks. */
+static void describe(struct fetch_run *run, const struct store *store, const struct chunk_ref *const *refs, size_t n)
 {
     run->context.header = NULL;
-    if (!run->store->striped)
+    if (!store->striped)
         return;
     memcpy(run->header, CHUNK_LIST_HEADER ": ", sizeof CHUNK_LIST_HEADER + 1);
-    chunk_list_encode(&run->refs[i], n, run->header + sizeof CHUNK_LIST_HEADER + 1);
+    chunk_list_encode(refs, n, run->header + sizeof CHUNK_LIST_HEADER + 1);
     run->context.header = run->header;
 }
 
@@ -236,12 +243,87 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     struct store_with_context context;
     store_with_context_init(&context, store, &run->context);
     run->context.fresh = true;
-    describe(run, i, 1);
+    describe(run, store, &run->refs[i], 1);
     count_request(run, &run->refs[i], 1);
     int rc = chunk_read_one(&context.base, run->refs[i], out);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
     return rc;
+}
+
+/* Neighbouring bases that a run requests. */
+struct base_get {
+    struct fetch_run *run;
+    const struct chunk_ref *const *refs;
+    const size_t *numbers; /* theirs among the bases that the deltas need */
+    chunk_read_done *done;
+    void *done_arg;
+};
+
+static void note_base(struct fetch_run *run, const struct chunk_ref *ref, bool good)
+{
+    SCOPED_LOCK(&run->f->lock);
+    fetch_arrived_locked(run, ref);
+    if (good)
+        note_arrival_locked(run, ref->stored_len);
+}
+
+static void base_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
+{
+    struct base_get *get = arg;
+    end_silence(get->run, !rc);
+    note_base(get->run, get->refs[i], !rc);
+    get->done(get->done_arg, get->numbers[i], rc, plain, stored);
+}
+
+/* A GET for n bases begins: it counts in all limits, and is hedged, as if it were a run. But a run is hedged once. */
+static void begin_bases(struct fetch_run *run, const struct chunk_ref *const *refs, size_t n)
+{
+    struct fetch *f = run->f;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += refs[i]->stored_len;
+    count_request(run, refs, n);
+    describe(run, run->bases_store, refs, n);
+    SCOPED_LOCK(&f->lock);
+    fetch_begin_bases_locked(run, bytes);
+    if (run->priority != PRIORITY_DEMAND || run->second || run->get.hedged || !f->hedge.percent)
+        return;
+    hedge_begin(&f->hedge, &run->get, run->bases_store, n, run->asked_us / 1000);
+    if (idle_until_locked(f) < f->watched_us) /* as in take_locked */
+        pthread_cond_signal(&f->work);
+}
+
+/* A chunk_read_bases: what the cache does not have comes by as few GETs as its gaps and the run's limit allow. */
+static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n, chunk_read_done *done, void *done_arg)
+{
+    struct fetch_run *run = arg;
+    const struct fetch_config *config = &run->f->config;
+    const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
+    size_t numbers[FETCH_RUN_CHUNKS_MAX], left = 0;
+    end_silence(run, false); /* the deltas have come; that all took so long says nothing about the first chunk */
+    for (size_t i = 0; i < n; i++) {
+        struct buf *plain =
+            config->find_base ? config->find_base(config->arg, run->inflights[0]->store, bases[i]) : NULL;
+        if (plain) {
+            done(done_arg, i, 0, plain, NULL);
+            continue;
+        }
+        refs[left] = bases[i];
+        numbers[left++] = i;
+    }
+    for (size_t begin = 0, end; begin < left; begin = end) {
+        for (end = begin + 1; end < left && chunk_reads_on(refs[end - 1], refs[end]) &&
+                              (uint64_t)refs[end]->offset + refs[end]->stored_len - refs[begin]->offset <= run->most;
+             end++)
+            ;
+        struct base_get get = {
+            .run = run, .refs = &refs[begin], .numbers = &numbers[begin], .done = done, .done_arg = done_arg};
+        struct store_with_context store;
+        begin_bases(run, get.refs, end - begin);
+        store_with_context_init(&store, run->bases_store, &run->context);
+        (void)chunk_read_run(&store.base, get.refs, end - begin, base_done, &get); /* base_done gets each result */
+    }
 }
 
 /* Log chunks recovered by a refetch; the waiter reports errors. A proxy that delivered wrong bytes is reported bad. */
@@ -254,7 +336,8 @@ static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
     log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; requested again, it is right",
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
-    if (run->again[i] == -EBADMSG && from_l2)
+    if (run->again[i] == -EBADMSG && from_l2 &&
+        !chunk_is_delta(ref)) /* of a delta, it was the base that came that way */
         store_report_bad(run->store, key, ref->offset);
 }
 
@@ -280,12 +363,12 @@ static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
 static void carry_out(struct fetch_run *run)
 {
     count_request(run, run->refs, run->n);
-    describe(run, 0, run->n);
+    describe(run, run->store, run->refs, run->n);
     run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
-    (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
+    (void)chunk_read_run_upon(&store.base, run->refs, run->n, get_bases, run, chunk_done, run);
     bool from_l2 = run->context.from_l2; /* of a GET that a proxy broke off, the store delivered the rest */
     histogram_add(from_l2 ? &run->f->l2_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);

@@ -217,9 +217,29 @@ static void take_from_flight_locked(struct fetch_run *run, uint64_t bytes)
         pthread_cond_signal(&run->f->work);
 }
 
-void fetch_landed_locked(struct fetch_run *run, const struct inflight *inflight)
+void fetch_arrived_locked(struct fetch_run *run, const struct chunk_ref *chunk)
 {
-    take_from_flight_locked(run, inflight->chunk.stored_len);
+    take_from_flight_locked(run, chunk->stored_len);
+}
+
+/* Add the bytes of a GET just sent to the bytes in flight. */
+static void put_in_flight_locked(struct fetch_run *run, uint64_t bytes)
+{
+    struct fetch *f = run->f;
+    if (run->priority == PRIORITY_DEMAND)
+        return;
+    run->in_flight += bytes;
+    run->of->in_flight[run->priority] += bytes;
+    f->in_flight[run->priority] += bytes;
+    if (run->priority == PRIORITY_WARM)
+        window_sent(&f->window, bytes, f->concurrency.base_us, clock_now_us());
+}
+
+void fetch_begin_bases_locked(struct fetch_run *run, uint64_t bytes)
+{
+    run->asked_us = clock_now_us();
+    run->anew = true;
+    put_in_flight_locked(run, bytes);
 }
 
 void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run)
@@ -272,23 +292,22 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
     run->n = 0;
     uint64_t begin = inflight->chunk.offset, end = 0;
     /* Warming takes smaller GETs than others, so that a demand read never waits behind a long one. */
-    uint64_t most = run->priority == PRIORITY_WARM ? warm_get_locked(f, &look) : f->config.run_max;
-    while (
-        inflight && run->n < FETCH_RUN_CHUNKS_MAX &&
-        (!run->n || (fetch_follows(f, run->inflights[0], inflight, end) && fetch_end_of(inflight) - begin <= most))) {
+    run->most = run->priority == PRIORITY_WARM ? warm_get_locked(f, &look) : f->config.run_max;
+    while (inflight && run->n < FETCH_RUN_CHUNKS_MAX &&
+           (!run->n ||
+            (fetch_follows(f, run->inflights[0], inflight, end) && fetch_end_of(inflight) - begin <= run->most))) {
         struct inflight *next = inflight->next;
         fetch_dequeue_locked(f, inflight);
         end = fetch_end_of(inflight);
         fetch_add_to_run_locked(run, inflight);
         inflight = next;
     }
-    run->store = run->inflights[0]->store;
+    run->bases_store = run->inflights[0]->store;
+    run->store = run->bases_store->striped && chunk_is_delta(&run->inflights[0]->chunk) ? store_origin(run->bases_store)
+                                                                                        : run->bases_store;
     run->of = run->inflights[0]->of;
-    run->in_flight = run->priority == PRIORITY_DEMAND ? 0 : end - begin;
-    run->of->in_flight[run->priority] += run->in_flight;
-    f->in_flight[run->priority] += run->in_flight;
+    run->in_flight = 0;
     fetch_begin_run_locked(f, run);
-    if (run->priority == PRIORITY_WARM)
-        window_sent(&f->window, run->in_flight, f->concurrency.base_us, clock_now_us());
+    put_in_flight_locked(run, end - begin);
     return true;
 }

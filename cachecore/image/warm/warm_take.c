@@ -78,7 +78,7 @@ int warm_take(struct image *img, struct store_proxies *proxies, struct store *le
         rc = cancel_check(cancel);
         if (!rc)
             rc = image_cursor_at(&cursor, i, &ref, &run);
-        if (!rc && ref)
+        if (!rc && ref && !chunk_is_delta(ref)) /* no node asks another one for a delta */
             rc = add(t, ref);
     }
     if (!rc)
