@@ -168,12 +168,12 @@ static struct sum sum(const struct digest_map *of, const struct digest_map *but)
     return s;
 }
 
-/* "12 of 345, 67890 bytes, 1.2 %" */
-static void print_share(const struct digest_map *now, const struct digest_map *before)
+/* "12 of 345, 67890 bytes, 1.2 %" of what the first image has, all of which is stored in full */
+static void print_share(const struct digest_map *now, const struct digest_map *before, const struct digest_map *first)
 {
-    struct sum all = sum(now, NULL), fresh = sum(now, before);
+    struct sum all = sum(now, NULL), fresh = sum(now, before), full = sum(first, NULL);
     printf(" %" PRIu64 " of %" PRIu64 " | %" PRIu64 " | %.1f %% |", fresh.count, all.count, fresh.bytes,
-           100 * (double)fresh.bytes / (double)(all.bytes ? all.bytes : 1));
+           100 * (double)fresh.bytes / (double)(full.bytes ? full.bytes : 1));
 }
 
 /* ------------------------------------------------------------------ the days */
@@ -182,6 +182,7 @@ struct days {
     struct synthetic source;
     struct store *store;
     const char *place, *tmpdir;
+    const struct parts *first;
 };
 
 /* Build what the source has now, upon parent (NULL: in full). */
@@ -214,8 +215,8 @@ static int print_day(struct days *d, const char *name, const char *tag, const st
     if (rc)
         return rc;
     printf("| %s |", name);
-    print_share(&out_now->chunks, &before->chunks);
-    print_share(&out_now->pages, &before->pages);
+    print_share(&out_now->chunks, &before->chunks, &d->first->chunks);
+    print_share(&out_now->pages, &before->pages, &d->first->pages);
     printf(" %" PRIu64 " | %.1f |\n", day.bytes_uploaded, day.seconds);
     fflush(stdout);
     return 0;
@@ -276,6 +277,7 @@ static int run(struct days *d)
         rc = take_apart(d->store, &full.manifest, &parts);
     if (rc)
         return rc;
+    d->first = &parts;
     printf("%" PRIu64 " files, one in %d changed or new; built in full in %.1f s\n\n"
            "| day | chunks of metadata | bytes | | pages of the catalog | bytes | | uploaded in all | s |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",

@@ -178,7 +178,8 @@ static int open_output(struct build *b)
                                .sorter = {.dir = o->tmpdir},
                                .parent = b->parent ? &parent : NULL,
                                .repack_budget = b->parent ? b->parent->budget_left : 0,
-                               .erase = build_parent_erases(b)};
+                               .erase = build_parent_erases(b),
+                               .deltas = build_parent_has_bases(b)};
     return sink_new(&sink, &b->sink);
 }
 
@@ -382,6 +383,7 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     m->front_len = fs->front_len;
     m->index_levels = s->index_levels;
     m->index_root = s->index_root;
+    m->has_deltas = s->has_deltas;
     m->content_root = s->content_root;
     m->stored_bytes = s->stored_bytes;
     m->catalog_levels = c->levels;

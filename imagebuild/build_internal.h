@@ -114,6 +114,8 @@ GR_MUST_CHECK int build_parent_plan(struct build *b);
 /* Read the metadata of the parent, in which things may stay in their places (struct fs_config). *out NULL: there is
  * none that can be used. build: the struct build. */
 GR_MUST_CHECK int build_parent_metadata(void *build, struct scratch **out);
+/* Return whether this build may store metadata and catalog pages upon the parent's. */
+bool build_parent_has_bases(const struct build *b);
 /* Return whether this build erases the parent's dead bytes (--scrub). */
 bool build_parent_erases(const struct build *b);
 /* Rewrite the parent's chunks that hold dead bytes, if build_parent_erases. */

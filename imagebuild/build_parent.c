@@ -186,6 +186,14 @@ int build_parent_plan(struct build *b)
 
 /* ------------------------------------------------------------------ on the way */
 
+/* Several parents divide their paths among them. A checkpoint's objects go with it. --scrub leaves no name of a removed
+ * file, so nothing that has one may stay. */
+bool build_parent_has_bases(const struct build *b)
+{
+    const struct parent *p = b->parent;
+    return p && !b->resumed && p->image_count == 1 && !b->options.join_at && !b->options.scrub;
+}
+
 bool build_parent_erases(const struct build *b)
 {
     return b->parent && b->options.scrub;
@@ -239,14 +247,10 @@ int build_parent_metadata(void *build, struct scratch **out)
     return 0;
 }
 
-/* Several parents divide their paths among them. A checkpoint's objects go with it. --scrub leaves no name of a removed
- * file, so no page that has one may stay. */
 int build_parent_catalog(struct build *b, struct catalog_root *out)
 {
     CLEANUP(cleanup_catalog_bases) struct catalog_bases *bases = NULL;
-    const struct parent *p = b->parent;
-    bool none = !p || b->resumed || p->image_count > 1 || b->options.join_at || b->options.scrub;
-    int rc = none ? 0 : catalog_bases_new(b->store, &p->images->manifest, &bases);
+    int rc = build_parent_has_bases(b) ? catalog_bases_new(b->store, &b->parent->images->manifest, &bases) : 0;
     return rc ? rc : catalog_write(b->written.nodes, bases, b->upload, out);
 }
 

@@ -130,6 +130,7 @@ static int lay_out(struct parent *p)
         p->images[i].begin = GR_ALIGN_UP(p->manifest.size, leaf);
         p->manifest.size = p->images[i].begin + p->images[i].manifest.size;
         p->manifest.stored_bytes += p->images[i].manifest.stored_bytes;
+        p->manifest.has_deltas |= p->images[i].manifest.has_deltas;
     }
     return 0;
 }

@@ -30,6 +30,7 @@ struct slot {
     uint64_t number;
     uint32_t len;
     uint8_t *plain;
+    struct chunker_known known;
     struct bytes stored;
     struct chunk_ref ref; /* complete when DONE, but for object, kind and offset */
     struct error error;   /* code 0: encoded */
@@ -49,14 +50,31 @@ struct chunker {
     pthread_t *workers;
 };
 
+/* Encode one chunk: upon its base if that saves enough, else by itself; not at all if its digest is all that is needed.
+ */
+static int encode(const struct chunker *c, struct slot *slot)
+{
+    const struct chunker_known *known = &slot->known;
+    const int level = c->config.zstd_level;
+    bytes_clear(&slot->stored);
+    if (known->same) {
+        slot->ref.digest = known->digest;
+        return 0;
+    }
+    int rc = known->plain ? chunk_encode_upon(&known->base, known->plain->data, slot->plain, slot->len, level,
+                                              &slot->stored, &slot->ref)
+                          : 1;
+    return rc == 1 ? chunk_encode(slot->plain, slot->len, level, &slot->stored, &slot->ref) : rc;
+}
+
 /* Encode slots until the queue closes. An error stays in the slot, for emit_oldest. */
 static void *worker_main(void *arg)
 {
     struct chunker *c = arg;
     struct slot *slot;
     while ((slot = queue_pop(c->queue))) {
-        bytes_clear(&slot->stored);
-        int rc = chunk_encode(slot->plain, slot->len, c->config.zstd_level, &slot->stored, &slot->ref);
+        int rc = encode(c, slot);
+        buf_unref(steal_ptr(&slot->known.plain));
         if (rc)
             error_take(&slot->error, rc);
         SCOPED_LOCK(&c->lock);
@@ -132,6 +150,7 @@ void chunker_free(struct chunker *c)
         pthread_join(c->workers[i], NULL);
     for (size_t i = 0; c->slots && i < c->slot_count; i++) {
         free(c->slots[i].plain);
+        buf_unref(c->slots[i].known.plain);
         bytes_release(&c->slots[i].stored);
     }
     queue_free(c->queue);
@@ -168,11 +187,12 @@ int chunker_begin(struct chunker *c, uint8_t ***out)
     return 0;
 }
 
-void chunker_submit(struct chunker *c, uint64_t number, uint32_t len)
+void chunker_submit(struct chunker *c, uint64_t number, uint32_t len, const struct chunker_known *known)
 {
     struct slot *slot = &c->slots[c->head];
     slot->number = number;
     slot->len = len;
+    slot->known = *known;
     slot->state = SLOT_BUSY;
     c->head = (c->head + 1) % c->slot_count;
     c->count++;

@@ -37,6 +37,7 @@ struct index_writer {
     VEC(struct index_child) ended; /* entries of the leaves streamed .. leaf - 1 */
     uint64_t image_size;           /* known at the end */
     uint64_t stored_bytes, kept;
+    bool has_deltas;              /* an entry is a delta, or one of the parent's leaves that stay unread may be */
     bool dirty;                   /* `current` has entries */
     bool disorder;                /* the sorter holds chunks that are not in head_refs */
     uint64_t *early_leaves;       /* a bit per leaf of the parent: the sorter holds a chunk of it */
@@ -114,8 +115,10 @@ static int put_leaf(struct index_writer *w, uint64_t leaf, uint32_t count, struc
     CLEANUP_BYTES node = BYTES_INIT(INDEX_NODE_MAX);
     memset(out, 0, sizeof *out);
     int rc = index_encode_leaf(w->current, count, &node, &out->content);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         w->stored_bytes += chunk_is_hole(&w->current[i]) ? 0 : w->current[i].stored_len;
+        w->has_deltas |= chunk_is_delta(&w->current[i]);
+    }
     memset(w->current, 0, sizeof w->current);
     return rc || !node.len ? rc : put_node(w, 0, leaf, &node, out);
 }
@@ -269,6 +272,7 @@ static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_ch
     if (leaf < w->parent_leaves) {
         if (!is_merged(w, leaf)) {
             w->kept += count;
+            w->has_deltas |= w->config.parent->manifest->has_deltas; /* this leaf is not read */
             return parent_index_child(w->config.index, 0, leaf, out);
         }
         rc = merge_leaf(w, leaf, count);
@@ -345,8 +349,11 @@ int index_writer_finish(struct index_writer *w, uint64_t image_size, struct inde
         rc = end_levels(w, nodes, leaves, levels);
     if (rc)
         return rc;
-    *out = (struct index_writer_result){
-        .root = nodes[0], .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept};
+    *out = (struct index_writer_result){.root = nodes[0],
+                                        .levels = levels,
+                                        .stored_bytes = w->stored_bytes,
+                                        .kept = w->kept,
+                                        .has_deltas = w->has_deltas};
     return 0;
 }
 
@@ -392,8 +399,11 @@ int index_writer_snapshot(struct index_writer *w, uint64_t image_size, struct in
     int rc = snapshot_leaves(w, chunks, nodes);
     if (!rc)
         rc = end_levels(w, nodes, leaves, levels);
-    *out = (struct index_writer_result){
-        .root = nodes[0], .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept};
+    *out = (struct index_writer_result){.root = nodes[0],
+                                        .levels = levels,
+                                        .stored_bytes = w->stored_bytes,
+                                        .kept = w->kept,
+                                        .has_deltas = w->has_deltas};
     *w = *as_it_was; /* shallow is enough: nothing above appends to vectors or the sorter */
     return rc ? rc : 1;
 }

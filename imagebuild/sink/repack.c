@@ -110,7 +110,7 @@ static int note_pack(void *arg, const struct store_item *item)
         return 0;
     const struct candidate c = {.pack = name, .live = (uint64_t)slot->value, .size = item->size};
     r->size += c.size;
-    if (!is_dead_enough(r, &c))
+    if (digest_map_find(r->config->needed, &name) || !is_dead_enough(r, &c))
         return 0;
     return vec_push(&r->candidates, c);
 }

@@ -5,6 +5,9 @@
  *                       |                    |
  *                     hole              equals the parent's: its reference goes straight to index_writer
  *
+ * A chunk of metadata is compared with the parent's before the chunker, so that bases are read only for those that
+ * differ.
+ *
  * Chunk numbers, ascending:
  *
  *   | FRONT .. | HOLES, SCRUB, kept ones .. | DATA .. | METADATA .. |
@@ -53,16 +56,18 @@ struct sink {
     uint8_t *fates;                    /* enum fate of each of the parent's chunks; NULL without `erase` */
     struct parent_index *parent_index; /* NULL: no parent */
     uint64_t parent_chunks;
+    struct bases *bases;          /* NULL: no chunk becomes a delta, and none of the parent's is taken */
+    struct digest_map needed;     /* packs with bases of the image's deltas */
     struct parent_leaves *leaves; /* the parent's leaves, read ahead of writes between kept chunks; NULL until needed */
     uint64_t leaf;                /* the last leaf taken from `leaves` */
-    uint64_t chunks_new, chunks_reused;
+    uint64_t chunks_new, chunks_reused, chunks_delta;
     struct repack_counts repacked;
     /* The border is known once DATA or METADATA is written. */
     bool bordered;
     uint64_t border;         /* chunk number, if bordered */
     uint64_t low_next;       /* one more than the highest chunk of the sections below the border */
     uint64_t metadata_first; /* the first chunk of METADATA, once it is written */
-    bool anew;               /* chunks of FRONT and METADATA are packed, even if the parent has them */
+    bool anew;               /* chunks of FRONT and METADATA owe nothing to the parent's */
     struct section sections[SINK_SECTIONS];
 };
 
@@ -100,28 +105,54 @@ static uint64_t counterpart(const struct sink *s, uint64_t number)
     return s->given.manifest->metadata_offset / s->config.chunk_size + (number - s->metadata_first);
 }
 
-/* Return whether a chunk is packed even if the parent has it. The front's chunks are the first of all. */
+/* Return whether a chunk is packed whole even if the parent has it. The front's chunks are the first of all. */
 static bool is_anew(const struct sink *s, uint64_t number)
 {
     const struct section *front = &s->sections[SINK_FRONT], *metadata = &s->sections[SINK_METADATA];
     return s->anew && ((front->used && number <= front->chunk) || (metadata->used && number >= s->metadata_first));
 }
 
-/* Find the same bytes in the parent's chunk `there`. *out NULL: it has others, or only in a damaged pack. */
-static int find_in_parent(struct sink *s, uint64_t number, uint64_t there, const struct chunk_ref *ref,
-                          const struct chunk_ref **out)
+/* May new entries of the index refer to a chunk of the parent? Not if it, or its base, lies in a damaged pack. */
+static bool may_stay(const struct sink *s, const struct chunk_ref *chunk)
+{
+    const struct digest_map *damaged = s->given.damaged;
+    if (chunk_is_delta(chunk) && (!s->bases || (damaged && digest_map_find(damaged, &chunk->base.object))))
+        return false;
+    return !damaged || !digest_map_find(damaged, &chunk->object);
+}
+
+/* Find the same bytes in the parent's chunk `there`. *out NULL: it has others, or may not stay. */
+static int find_at(struct sink *s, uint64_t number, uint64_t there, const struct digest *digest,
+                   const struct chunk_ref **out)
 {
     const struct chunk_ref *chunks;
     *out = NULL;
     if (there >= s->parent_chunks || is_anew(s, number))
         return 0;
     int rc = get_leaf(s, number, there / INDEX_FANOUT, &chunks);
-    if (rc || !chunks || !digest_equal(&chunks[there % INDEX_FANOUT].digest, &ref->digest))
+    if (rc || !chunks || !digest_equal(&chunks[there % INDEX_FANOUT].digest, digest))
         return rc;
-    const struct digest *pack = &chunks[there % INDEX_FANOUT].object;
-    if (!s->given.damaged || !digest_map_find(s->given.damaged, pack))
+    if (may_stay(s, &chunks[there % INDEX_FANOUT]))
         *out = &chunks[there % INDEX_FANOUT];
     return 0;
+}
+
+/* Find the bytes of chunk `number` in the parent, at *out_there; *out as for find_at. */
+static int find_in_parent(struct sink *s, uint64_t number, const struct digest *digest, uint64_t *out_there,
+                          const struct chunk_ref **out)
+{
+    *out_there = counterpart(s, number);
+    int rc = find_at(s, number, *out_there, digest, out);
+    /* a region that begins with zeros, which ext4 does not write, seems to have moved */
+    if (!rc && !*out && *out_there != number)
+        rc = find_at(s, number, *out_there = number, digest, out);
+    return rc;
+}
+
+/* Note that the image needs the pack of a delta's base. */
+static int need_base(struct sink *s, const struct chunk_ref *ref)
+{
+    return chunk_is_delta(ref) ? GR_MIN(digest_map_add(&s->needed, &ref->base.object, 0), 0) : 0;
 }
 
 /* Take an encoded chunk from the chunker. */
@@ -129,19 +160,22 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
 {
     struct sink *s = arg;
     const struct chunk_ref *same;
-    uint64_t there = counterpart(s, number);
-    int rc = find_in_parent(s, number, there, ref, &same);
-    /* a region that begins with zeros, which ext4 does not write, seems to have moved */
-    if (!rc && !same && there != number)
-        rc = find_in_parent(s, number, there = number, ref, &same);
+    uint64_t there;
+    int rc = find_in_parent(s, number, &ref->digest, &there, &same);
+    if (!rc)
+        rc = need_base(s, same ? same : ref);
     if (rc)
         return rc;
     s->chunks_reused += same != NULL;
     s->chunks_new += !same;
+    s->chunks_delta += !same && chunk_is_delta(ref);
     if (same && s->fates) {
         s->fates[number] = SAME;
         return 0;
     }
+    if (!same && !stored->len)
+        return error_set(-EIO, "build: chunk %" PRIu64 " equals the parent's no more: a bug, nothing was published",
+                         number);
     if (!same)
         return packer_add(s->packer, number, ref, stored);
     /* behind the parent's leaves the index takes chunks in ascending order, and some wait in the packer */
@@ -182,7 +216,11 @@ static int open_parent(struct sink *s)
     s->given = s->parent = *s->config.parent;
     s->parent_chunks = manifest_chunk_count(m);
     int rc = s->config.erase ? open_erasure(s) : 0;
-    return rc ? rc : parent_index_new(&s->parent, &s->parent_index);
+    if (!rc)
+        rc = parent_index_new(&s->parent, &s->parent_index);
+    if (rc || !s->config.deltas || !s->config.zstd_level || s->fates || s->given.image_count > 1)
+        return rc;
+    return bases_new(&s->given, s->parent_index, &s->bases);
 }
 
 static int open_parts(struct sink *s)
@@ -231,7 +269,9 @@ void sink_free(struct sink *s)
     packer_free(s->packer);
     index_writer_free(s->index);
     parent_leaves_free(s->leaves);
+    bases_free(s->bases);
     parent_index_free(s->parent_index);
+    digest_map_release(&s->needed);
     free(s->fates);
     for (int i = 0; i < SINK_SECTIONS; i++)
         free(s->sections[i].buffer);
@@ -280,12 +320,30 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
 
 /* ------------------------------------------------------------------ chunks */
 
-/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros after them. section_buffer: the buffer that data is
- * in, to be exchanged for an empty one instead of copied; NULL: copy. */
-static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **section_buffer, uint32_t filled,
-                  uint32_t len)
+/* Find out what the parent has in the place of a chunk of metadata: the same bytes, or some that it may be stored upon.
+ */
+static int look_up(struct sink *s, uint64_t chunk, const uint8_t *plain, uint32_t len, struct chunker_known *out)
+{
+    const struct chunk_ref *same;
+    uint64_t there;
+    out->digest = digest_of(plain, len);
+    int rc = find_in_parent(s, chunk, &out->digest, &there, &same);
+    out->same = same;
+    return rc || same ? rc : bases_get(s->bases, counterpart(s, chunk), len, &out->base, &out->plain);
+}
+
+static bool is_metadata(const struct sink *s, const struct section *section)
+{
+    return section == &s->sections[SINK_METADATA] || section == &s->sections[SINK_FRONT];
+}
+
+/* Submit the section's chunk of `len` bytes: `filled` bytes from data, zeros after them. own: data is in the section's
+ * buffer, to be exchanged for an empty one instead of copied. */
+static int submit(struct sink *s, struct section *section, const uint8_t *data, bool own, uint32_t filled, uint32_t len)
 {
     static const struct chunk_ref hole;
+    const uint64_t chunk = section->chunk;
+    struct chunker_known known = {.same = false};
     uint8_t **buffer;
     if (s->fates && chunk < s->parent_chunks)
         s->fates[chunk] = WRITTEN;
@@ -294,16 +352,19 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     int rc = chunker_begin(s->chunker, &buffer);
     if (rc)
         return rc;
-    if (section_buffer) {
-        uint8_t *full = *section_buffer;
-        *section_buffer = *buffer;
+    if (own) {
+        uint8_t *full = section->buffer;
+        section->buffer = *buffer;
         *buffer = full;
     } else {
         memcpy(*buffer, data, filled);
     }
     memset(*buffer + filled, 0, len - filled);
-    chunker_submit(s->chunker, chunk, len);
-    return 0;
+    if (s->bases && !s->anew && is_metadata(s, section))
+        rc = look_up(s, chunk, *buffer, len, &known);
+    if (!rc)
+        chunker_submit(s->chunker, chunk, len, &known);
+    return rc;
 }
 
 /* Submit the section's chunk in progress, if there is one. */
@@ -312,7 +373,7 @@ static int close_section(struct sink *s, struct section *state, uint32_t len)
     if (!state->open)
         return 0;
     state->open = false;
-    return submit(s, state->chunk, state->buffer, &state->buffer, state->filled, len);
+    return submit(s, state, state->buffer, true, state->filled, len);
 }
 
 /* Put n bytes at offset `off` of the chunk that the section has entered. A whole chunk is submitted without a copy
@@ -321,7 +382,7 @@ static int sink_fill(struct sink *s, struct section *state, uint32_t off, const 
 {
     const uint32_t size = s->config.chunk_size;
     if (n == size)
-        return submit(s, state->chunk, data, NULL, n, size);
+        return submit(s, state, data, false, n, size);
     if (!state->buffer)
         state->buffer = malloc(size);
     if (!state->buffer)
@@ -382,9 +443,11 @@ static void describe(const struct sink *s, uint64_t image_size, const struct ind
                              .index_levels = index->levels,
                              .content_root = index_content_root(image_size, s->config.chunk_size, &index->root.content),
                              .stored_bytes = index->stored_bytes,
+                             .has_deltas = index->has_deltas,
                              .chunks_new = s->chunks_new,
                              .chunks_kept = index->kept,
                              .chunks_reused = s->chunks_reused,
+                             .chunks_delta = s->chunks_delta,
                              .repacked = s->repacked};
 }
 
@@ -420,6 +483,7 @@ static int repack(struct sink *s)
                                          .index = s->parent_index,
                                          .packer = s->packer,
                                          .upload = s->config.upload,
+                                         .needed = &s->needed,
                                          .budget = s->config.repack_budget,
                                          .erase = s->fates};
     bool wanted = s->parent_index && (config.erase || (config.budget && !s->sections[SINK_SCRUB].used));

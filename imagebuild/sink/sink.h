@@ -9,7 +9,7 @@
  * Addresses that are never written are zeros, and a chunk of zeros is a hole that costs nothing. Upon a parent, a
  * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
  * number, or of metadata that at the same place in the parent's metadata, takes the parent's reference and is not
- * packed.
+ * packed. With `deltas`, a chunk of metadata that differs from the parent's is stored upon that, if this saves enough.
  *
  * Memory: a chunk for each section in use; with `erase`, a byte for each chunk of the parent; those that
  * sink_internal.h states; one pack in progress (pack_size); the upload's budget. Used from one thread.
@@ -45,6 +45,8 @@ struct sink_config {
     uint64_t repack_budget; /* bytes that repacking may copy (sink_internal.h); not used if SINK_SCRUB was; 0: none */
     /* Upon a parent: leave no pack that holds anything but chunks of this image, at any cost. Excludes snapshots. */
     bool erase;
+    /* Upon a parent that is one image: metadata may become deltas. If false, deltas of the parent are written anew. */
+    bool deltas;
 };
 
 /* What repacking did (sink_internal.h). */
@@ -58,9 +60,11 @@ struct sink_result {
     unsigned index_levels;
     struct digest content_root;
     uint64_t stored_bytes; /* of all chunks but holes, the parent's included */
+    bool has_deltas;       /* manifest.has_deltas */
     /* New: packed. Kept: the parent's, holes among them; with `erase` those of chunks_reused too. Reused: written,
      * but equal to the parent's. */
     uint64_t chunks_new, chunks_kept, chunks_reused;
+    uint64_t chunks_delta;         /* part of chunks_new */
     struct repack_counts repacked; /* part of chunks_kept */
 };
 

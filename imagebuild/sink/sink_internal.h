@@ -15,7 +15,7 @@
 /* Hash and compress chunks in several threads, and emit them in the order in which they were submitted.
  *
  * Memory: a ring of 4 chunks a worker, CHUNKER_MEMORY bytes at most (but at least two chunks), each with its plain
- * and its stored bytes. One thread uses a chunker.
+ * and its stored bytes; beside that, the bases of those that may become deltas. One thread uses a chunker.
  */
 
 enum { CHUNKER_MEMORY = 128 << 20 }; /* bytes */
@@ -43,10 +43,38 @@ void chunker_free(struct chunker *c); /* NULL is allowed; drops what was not emi
  * replace *out with a buffer of that size from malloc, and then owns the old one. May wait for the oldest chunk and
  * emit it. Errors are those of encoding and emit. */
 GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t ***out);
+/* What the caller knows of a chunk that it submits; all zero: nothing. */
+struct chunker_known {
+    bool same;            /* the parent has it: it is emitted with its digest alone, `stored` is empty */
+    struct digest digest; /* if it is the same */
+    /* Otherwise it may be stored upon this base, whose plain bytes, as long as the chunk, are in `plain`, a reference
+     * that chunker_submit takes over. NULL: it may not. */
+    struct chunk_base base;
+    struct buf *plain;
+};
 /* Submit the first len bytes of the buffer as chunk `number`. */
-void chunker_submit(struct chunker *c, uint64_t number, uint32_t len);
+void chunker_submit(struct chunker *c, uint64_t number, uint32_t len, const struct chunker_known *known);
 /* Wait for everything submitted and emit it. Errors as from chunker_begin. */
 GR_MUST_CHECK int chunker_drain(struct chunker *c);
+
+/* ---- bases (bases.c) ---- */
+
+/* The parent's chunks upon which chunks of metadata may be stored: read ahead of the chunks that ask for them, and
+ * verified. Memory: BASES_JOBS stretches of 1 MiB, or of one chunk if that is larger. One thread. */
+
+enum { BASES_JOBS = 8 };
+
+struct bases;
+
+/* Both pointers are the caller's and outlive *out. -ENOMEM. */
+GR_MUST_CHECK int bases_new(const struct sink_parent *parent, struct parent_index *index, struct bases **out);
+void bases_free(struct bases *b); /* NULL is allowed */
+
+/* Return in *out the base for a chunk of len bytes that takes the place of the parent's chunk `number`: that chunk, or
+ * the base of that. *out_plain: a reference to its plain bytes. NULL: there is none; it has another length, is missing
+ * or damaged. Fastest where numbers ascend. PARENT_DAMAGED (parent.h): the index is; others come from the store. */
+GR_MUST_CHECK int bases_get(struct bases *b, uint64_t number, uint32_t len, struct chunk_base *out,
+                            struct buf **out_plain);
 
 /* ---- packs (chunker.c) ---- */
 
@@ -92,7 +120,8 @@ GR_MUST_CHECK int packer_finish(struct packer *p);
  *
  * Nothing is done while the packs' dead bytes are at most REPACK_DEAD_PERCENT of the kept bytes. Beyond that, packs
  * with at most REPACK_LIVE_PERCENT live bytes are emptied, those with the smallest live part first, within the budget.
- * The choice depends only on the parent, on its kept chunks, and on the sizes of its packs in the store.
+ * The choice depends only on the parent, on its kept chunks, on the bases that are needed, and on the sizes of its
+ * packs in the store.
  *
  * With `erase`, every pack that holds anything but kept chunks is emptied, at any cost. One thread.
  */
@@ -105,8 +134,10 @@ struct repack_config {
     struct parent_index *index; /* the parent's */
     struct packer *packer;      /* receives the copies under their numbers */
     struct upload *upload;      /* its step is called meanwhile */
-    uint64_t budget;            /* stored bytes copied, at most; not used with erase */
-    bool erase;                 /* empty every pack with dead bytes; a chunk that cannot be read fails the build */
+    /* Packs that hold bases of the new image's deltas: emptying them would free nothing. */
+    const struct digest_map *needed;
+    uint64_t budget; /* stored bytes copied, at most; not used with erase */
+    bool erase;      /* empty every pack with dead bytes; a chunk that cannot be read fails the build */
 };
 
 /* Choose the packs and copy their kept chunks. Each chunk is verified, its plain bytes included. Reads the parent's
@@ -144,6 +175,7 @@ struct index_writer_result {
     unsigned levels;
     uint64_t stored_bytes; /* of all chunks but holes, those that stay included */
     uint64_t kept;         /* chunks that stay */
+    bool has_deltas;       /* manifest.has_deltas */
 };
 
 /* -ENOMEM; the errors of sorter_new. */

@@ -18,22 +18,28 @@ struct pipeline {
     struct sink *sink;
 };
 
+/* `sink` has what is not the same in all tests. */
+static inline struct pipeline open_pipeline_as(struct store_fake *store, unsigned uploads, struct sink_config sink)
+{
+    struct pipeline w = {.store = store};
+    struct upload_config upload = {
+        .store = store_fake_store(store), .threads = uploads, .memory = uploads * sink.pack_size};
+    assert_int_equal(upload_new(&upload, &w.upload), 0);
+    sink.upload = w.upload;
+    sink.chunk_size = CHUNK;
+    sink.zstd_level = 3;
+    assert_int_equal(sink_new(&sink, &w.sink), 0);
+    return w;
+}
+
 static inline struct pipeline open_pipeline_full(struct store_fake *store, unsigned workers, unsigned uploads,
                                                  size_t pack_size, const struct sink_parent *parent,
                                                  uint64_t repack_budget)
 {
-    struct pipeline w = {.store = store};
-    struct upload_config upload = {.store = store_fake_store(store), .threads = uploads, .memory = uploads * pack_size};
-    assert_int_equal(upload_new(&upload, &w.upload), 0);
-    struct sink_config sink = {.upload = w.upload,
-                               .chunk_size = CHUNK,
-                               .zstd_level = 3,
-                               .workers = workers,
-                               .pack_size = pack_size,
-                               .parent = parent,
-                               .repack_budget = repack_budget};
-    assert_int_equal(sink_new(&sink, &w.sink), 0);
-    return w;
+    return open_pipeline_as(
+        store, uploads,
+        (struct sink_config){
+            .workers = workers, .pack_size = pack_size, .parent = parent, .repack_budget = repack_budget});
 }
 
 static inline struct pipeline open_pipeline_upon(struct store_fake *store, unsigned workers, unsigned uploads,
