@@ -78,7 +78,7 @@ void sink_free(struct sink *s);
 GR_MUST_CHECK int sink_write(struct sink *s, enum sink_section section, uint64_t address, const void *data, size_t len);
 
 /* Before SINK_METADATA and SINK_FRONT are written: the parent's metadata is damaged, so no chunk of theirs is taken
- * over from it, and packs are sent even if the store seems to have them. */
+ * over from it or stored upon one of it, and packs are sent even if the store seems to have them. */
 void sink_metadata_anew(struct sink *s);
 
 /* End the chunk and the pack for a checkpoint, and describe the image up to `address`, the start of a chunk at or
