@@ -2,7 +2,6 @@
  *
  *    image_read --> span_locate (leaf by leaf) --> read_span --> batch of pieces --> cache_read
  *    image_prefetch      likewise                                                --> cache_ensure
- *    image_extents       likewise, without pieces
  *
  * A subtree of holes (a zero digest) is passed in one step. A leaf is released before its chunks are fetched. Pieces
  * are collected in a batch of fixed size on the stack, so a request of any length uses the same memory.
@@ -99,8 +98,8 @@ struct recorder_place *image_recorder(struct image *img)
 
 /* ---- the walk ---- */
 
-/* -EINVAL unless [off, off+len) lies within the image. Written so that off + len cannot overflow. */
-static int check_range(const struct image *img, uint64_t off, uint64_t len)
+/* Written so that off + len cannot overflow. */
+int image_check_range(const struct image *img, uint64_t off, uint64_t len)
 {
     if (off <= img->manifest.size && len <= img->manifest.size - off)
         return 0;
@@ -251,8 +250,7 @@ static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     return image_flush(b);
 }
 
-/* Refuse a read in cache-only mode: its index node or its bytes are not cached. */
-static int image_refuse(struct image *img, uint64_t off)
+int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
     return error_set(-EIO,
@@ -372,7 +370,7 @@ static void time_read(const struct batch *b, uint64_t off, size_t len, uint64_t 
 
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
 {
-    int rc = check_range(img, off, len);
+    int rc = image_check_range(img, off, len);
     if (rc)
         return rc;
     count_read(img, len);
@@ -405,7 +403,7 @@ static bool add_cached(struct batch *b, const struct image_cached_read *r)
 {
     uint64_t chunk_size = b->img->manifest.chunk_size, off = r->off, end = r->off + r->len;
     size_t before = b->count;
-    if (check_range(b->img, r->off, r->len) || !r->len)
+    if (image_check_range(b->img, r->off, r->len) || !r->len)
         return false;
     while (off < end) {
         uint32_t within = (uint32_t)(off % chunk_size);
@@ -457,7 +455,7 @@ void image_read_cached(struct image *img, struct image_cached_read *reads, size_
 
 int image_prefetch(struct image *img, uint64_t off, uint64_t len)
 {
-    int rc = check_range(img, off, len);
+    int rc = image_check_range(img, off, len);
     if (rc)
         return rc;
     counter_add(&img->prefetches, 1);
@@ -479,7 +477,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
         uint64_t off = chunks[i] * img->manifest.chunk_size;
         if (chunks[i] < span.first || chunks[i] >= span.end) {
             node_unref(steal_ptr(&span.leaf));
-            rc = check_range(img, off, 1);
+            rc = image_check_range(img, off, 1);
             rc = rc ? rc : span_locate(img->nodes, chunks[i], SPAN_KEPT, &span);
         }
         bytes += rc ? 0 : GR_MIN((uint64_t)img->manifest.chunk_size, img->manifest.size - off);
@@ -492,105 +490,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
     return batch_end(&b, rc ? rc : image_flush(&b));
 }
 
-/* ---- what is cached ---- */
-
-/* Is the part of [*off, end) in one span cached? Advances *off. */
-static bool span_is_cached(const struct image *img, const struct span *span, uint64_t *off, uint64_t end)
-{
-    uint32_t chunk_size = img->manifest.chunk_size;
-    uint64_t stop = GR_MIN(end, span->end * chunk_size);
-    for (uint64_t chunk = *off / chunk_size; span->leaf && chunk * chunk_size < stop; chunk++) {
-        struct chunk_ref ref;
-        if (span_chunk(span, chunk, &ref) && !cache_has(img->config.cache, &ref.digest))
-            return false;
-    }
-    *off = stop;
-    return true;
-}
-
-/* The first uncached chunk or node ends the walk. */
-bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
-{
-    uint64_t end = off + len;
-    bool cached = !check_range(img, off, len);
-    while (cached && off < end) {
-        struct span span;
-        if (span_locate(img->nodes, off / img->manifest.chunk_size, SPAN_CACHED, &span))
-            return false;
-        cached = span_is_cached(img, &span, &off, end);
-        node_unref(span.leaf);
-    }
-    return cached;
-}
-
-void image_look(struct image *img, const struct chunk_ref *const *chunks, size_t n, enum cache_where *out)
-{
-    cache_look(img->config.cache, img->config.store, chunks, n, out);
-}
-
-/* ---- extents ---- */
-
-/* The run that is being merged. */
-struct extent {
-    image_extent_visit *visit;
-    void *arg;
-    uint64_t off, len;
-    bool hole;
-};
-
-/* Extend the run, or pass it to the visitor and begin another. Returns the visitor's result. */
-static int extent_add(struct extent *e, uint64_t len, bool hole)
-{
-    if (e->len && e->hole != hole) {
-        int stop = e->visit(e->arg, e->off, e->len, e->hole);
-        if (stop)
-            return stop;
-        e->off += e->len;
-        e->len = 0;
-    }
-    e->hole = hole;
-    e->len += len;
-    return 0;
-}
-
-/* Add the part of [*off, end) that lies in one span, chunk by chunk; a subtree of holes at once. */
-static int extent_add_span(struct extent *e, const struct span *span, uint32_t chunk_size, uint64_t *off, uint64_t end)
-{
-    uint64_t stop = GR_MIN(end, span->end * chunk_size);
-    while (*off < stop) {
-        uint64_t chunk = *off / chunk_size;
-        uint64_t next = span->leaf ? GR_MIN(stop, (chunk + 1) * chunk_size) : stop;
-        struct chunk_ref ref;
-        int rc = extent_add(e, next - *off, !span_chunk(span, chunk, &ref));
-        if (rc)
-            return rc;
-        *off = next;
-    }
-    return 0;
-}
-
-/* Runs are merged across spans; the last one is passed on at the end. */
-int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg)
-{
-    int rc = check_range(img, off, len);
-    if (rc)
-        return rc;
-    struct extent e = {.visit = visit, .arg = arg, .off = off};
-    uint64_t end = off + len;
-    while (off < end) {
-        struct span span;
-        rc = span_locate(img->nodes, off / img->manifest.chunk_size, SPAN_FETCHED, &span);
-        if (rc)
-            return rc == -ENODATA ? image_refuse(img, off) : rc;
-        int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);
-        node_unref(span.leaf);
-        if (stop)
-            return 0;
-    }
-    if (e.len)
-        visit(arg, e.off, e.len, e.hole);
-    return 0;
-}
+/* ---- counters ---- */
 
 /* The counters are read one by one: a concurrent read may be in some of them only. */
 void image_traffic(struct image *img, struct image_traffic *out)

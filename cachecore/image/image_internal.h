@@ -1,6 +1,7 @@
 /* What the files of an image share. Only they and their tests include it.
  *
  *   image.c        from offsets to bytes: the walk over a range
+ *   extents.c      which parts of a range are cached, and which are holes
  *   node_cache.c   the chunk index: its nodes in memory, and the way down to a leaf
  *   readahead.c    fetches ahead of sequential readers and page faults, with the read itself
  *   demand.c       what was read of each leaf, and how much more may be fetched ahead of it
@@ -325,6 +326,11 @@ static inline uint64_t image_chunk_len(const struct image *img, uint64_t chunk)
     const struct manifest *m = &img->manifest;
     return GR_MIN(m->size - chunk * m->chunk_size, (uint64_t)m->chunk_size);
 }
+
+/* -EINVAL unless [off, off+len) lies within the image. */
+GR_MUST_CHECK int image_check_range(const struct image *img, uint64_t off, uint64_t len);
+/* Count and return (-EIO) the refusal of a read in cache-only mode: its index node or its bytes are not cached. */
+int image_refuse(struct image *img, uint64_t off);
 
 /* ---- recorder.c ---- */
 
