@@ -54,8 +54,8 @@ GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root
  * kernel does not answer (see deadline_call). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
-/* Whether the kernel is older than that version; false where it does not tell its own. *out: its names, for a sentence.
- */
+/* Return whether the running kernel is older than that version; false if its version is unknown. *out: uname()'s
+ * answer, for messages. */
 bool device_kernel_older(unsigned major, unsigned minor, struct utsname *out);
 
 /* Load the ublk module if it is missing. -ENODEV, with a remedy. */

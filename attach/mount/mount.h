@@ -28,7 +28,7 @@ struct mount_config {
     bool starts_none;   /* with joins: where no such server answers, the mount fails */
     bool fenced;        /* with starts_none: in cache-only mode, beside mounts of that server that are not */
     uint64_t quota;     /* likewise: bytes of its cache for the image and its other versions; 0: none */
-    bool unwarmed;      /* likewise: the image's metadata is not warmed */
+    bool unwarmed;      /* likewise: the server does not warm the export that is added */
     bool cold;          /* the mount neither warms the metadata nor reads it ahead */
     bool keeps_nothing; /* such a server has neither a disk cache nor a memory tier */
     bool passing;       /* a version of a tag that moves: a server that this mount starts begins without an image, so

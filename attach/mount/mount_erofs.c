@@ -13,10 +13,16 @@ bool mount_erofs_fits(void)
     return sysconf(_SC_PAGESIZE) == 4096 || !device_kernel_older(6, 4, &kernel);
 }
 
+/* Is the kernel's erofs without 48-bit block numbers? *out: as of device_kernel_older. */
+static bool lacks_48bit(struct utsname *out)
+{
+    return device_kernel_older(6, 15, out);
+}
+
 bool mount_erofs_large_fits(void)
 {
     struct utsname kernel;
-    return !device_kernel_older(6, 15, &kernel);
+    return !lacks_48bit(&kernel);
 }
 
 int mount_erofs_explain(uint64_t size)
@@ -27,7 +33,7 @@ int mount_erofs_explain(uint64_t size)
                          "this kernel's pages have %ld bytes, and its erofs cannot mount images before Linux 6.4; "
                          "build with --fs ext4 for this machine",
                          sysconf(_SC_PAGESIZE));
-    if (size > MANIFEST_EROFS_32BIT_MAX && device_kernel_older(6, 15, &kernel))
+    if (size > MANIFEST_EROFS_32BIT_MAX && lacks_48bit(&kernel))
         return error_set(-EINVAL,
                          "the image has more than 16 TiB, and the erofs of Linux %.64s has 32-bit block numbers: boot "
                          "Linux 6.15 or later, or build several images, or with --fs ext4",

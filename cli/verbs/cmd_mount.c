@@ -265,7 +265,6 @@ static int take_own(struct mount_values *v, const struct server_values *given, c
     if (given->fence && strcmp(given->fence, "none") != 0 && strcmp(given->fence, "warmed") != 0)
         return options_wrong("--fence is none or warmed, not '%s'", given->fence);
     v->fenced = given->fence && !strcmp(given->fence, "warmed");
-    v->unwarmed = v->cold;
     v->server.fence = NULL;
     v->server.quotas.count = 0;
     return take_quota(v, &given->quotas, image);

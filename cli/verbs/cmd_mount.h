@@ -29,8 +29,7 @@ struct mount_values {
     bool joins;                      /* no option: none of the server's was given, or it may join alone */
     bool fenced;                     /* no option: --fence of a mount that only joins, which is of this mount alone */
     uint64_t quota;                  /* likewise of --quota, in bytes; 0: none */
-    bool unwarmed;                   /* likewise: --warm none */
-    bool cold;                       /* no option: --warm none, also of a mount with a server of its own */
+    bool cold;                       /* no option: --warm none */
 };
 
 /* Read the section [mount] of the configuration file. CLI_USAGE, with a sentence. */

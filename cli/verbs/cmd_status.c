@@ -203,18 +203,15 @@ static void print_followed(json_t *followed)
         puts("    no process follows the tag: run the command that mounted it once more");
 }
 
-/* An export that follows a tag. Directories are among what the server knows of, too, and print_followed's. */
+/* An export that follows a tag. */
 static void print_following(json_t *following)
 {
     char n[TEXT_COUNT_MAX], times[TEXT_COUNT_MAX];
-    const char *image = json_string_value(json_object_get(following, "image"));
     const char *digest = json_string_value(json_object_get(following, "digest"));
-    if (!image)
-        return;
     printf("  export ");
     print_text(server_status_text(following, "name"));
     printf("  ");
-    print_text(image);
+    print_text(server_status_text(following, "image"));
     printf(", %s\n    %s, %s", digest ? digest : "no version yet",
            text_format_count(control_number(following, "versions"), "version", n),
            text_format_count(control_number(following, "switches"), "change", times));
@@ -225,16 +222,23 @@ static void print_following(json_t *following)
         printf("    stays as it is: %s\n", server_status_text(following, "reason"));
 }
 
-static bool follows_exports(json_t *status)
+/* Directories come from their state files, which say more than the server's list has of them; exports from that list,
+ * where they have an image. */
+static void print_followed_tags(json_t *status)
 {
     size_t i;
     json_t *following;
+    bool headed = json_array_size(json_object_get(status, "followed")) > 0;
+    print_each(status, "followed", "followed tags", print_followed);
     json_array_foreach(json_object_get(status, "following"), i, following)
     {
-        if (json_object_get(following, "image"))
-            return true;
+        if (!json_object_get(following, "image"))
+            continue;
+        if (!headed)
+            puts("followed tags");
+        headed = true;
+        print_following(following);
     }
-    return false;
 }
 
 static void print_directory(json_t *dir)
@@ -351,10 +355,7 @@ static void print_status(json_t *status, bool verbose)
     puts("exports");
     print_each(status, "exports", NULL, print_export);
     print_each(status, "waiting_exports", NULL, print_waiting);
-    if (json_array_size(json_object_get(status, "followed")) || follows_exports(status))
-        puts("followed tags");
-    print_each(status, "followed", NULL, print_followed);
-    print_each(status, "following", NULL, print_following);
+    print_followed_tags(status);
     print_each(status, "cache_directories", "cache directories", print_directory);
     print_each(status, "stores", "stores", print_store);
     print_each(status, "l2", "shared cache proxies", print_proxy);

@@ -119,7 +119,7 @@ int mount_make(const struct mount_values *v, const struct mount_resolved *image,
                                   .starts_none = v->join == SWITCH_YES,
                                   .fenced = v->fenced,
                                   .quota = v->quota,
-                                  .unwarmed = v->unwarmed,
+                                  .unwarmed = v->cold && v->join == SWITCH_YES,
                                   .cold = v->cold,
                                   .keeps_nothing =
                                       server_options_no_cache(&v->server) && !v->server.memory && !v->fenced,

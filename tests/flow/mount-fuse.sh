@@ -111,15 +111,6 @@ echo "== umount leaves nothing, and the second time there is nothing to do"
 "$GRANARY" umount "$dir"
 nothing_left
 "$GRANARY" umount --json "$dir" | jq -e '.unmounted == false' >"$W/null" || fail "the second umount"
-
-echo "== with --warm none, neither server nor mount warms the metadata"
-metadata_pinned() { "$GRANARY" status "$dir" --json | jq '.exports[0].cached.metadata_pinned_chunks'; }
-mount_it --cache "$W/warmed:64M" "$W/store/set" "$dir"
-[ "$(metadata_pinned)" -gt 0 ] || fail "a mount warms nothing"
-"$GRANARY" umount "$dir"
-mount_it --cache "$W/cold:64M" --warm none "$W/store/set" "$dir"
-[ "$(metadata_pinned)" = 0 ] || fail "$(metadata_pinned) chunks of metadata are warm"
-"$GRANARY" umount "$dir"
 [ -s "$log" ] || fail "the log is gone, or empty"
 grep -qE '^20[0-9-]{8}T[0-9:]{8}Z info granary: serving .* at ' "$log" || fail "the log does not say what is served"
 ! grep -vE '^20[0-9-]{8}T[0-9:]{8}Z (error|warning|info|debug) ' "$log" >"$W/out" || fail "lines without time and level: $(cat "$W/out")"
@@ -231,4 +222,18 @@ pid=$!
 wait_for 60 test -e "$W/started"
 kill -INT $pid
 ! wait $pid || fail "an interrupted mount ends with 0"
+nothing_left
+
+echo "== with --warm none, the mount neither warms the metadata nor reads it ahead"
+mapfile -t parts < <(seq -f "--at=d%g=$W/store/set" 32) # more metadata than the kernel reads ahead by itself
+"$GRANARY" join -q "${parts[@]}" "$W/store/joined" >"$W/built"
+# metadata WORD: how many chunks of it are cached_, pinned_ or (an empty word) there
+metadata() { "$GRANARY" status "$dir" --json | jq ".exports[0].cached.metadata_${1:-}chunks"; }
+mount_it --cache "$W/warmed:64M" --fill off "$W/store/joined" "$dir"
+[ "$(metadata pinned_)" = "$(metadata)" ] || fail "$(metadata pinned_) of $(metadata) chunks are pinned"
+"$GRANARY" umount "$dir"
+mount_it --cache "$W/cold:64M" --fill off --warm none "$W/store/joined" "$dir"
+[ "$(metadata pinned_)" = 0 ] || fail "$(metadata pinned_) chunks of metadata are pinned"
+[ "$(metadata cached_)" -lt "$(metadata)" ] || fail "all $(metadata) chunks of metadata are cached"
+"$GRANARY" umount "$dir"
 nothing_left

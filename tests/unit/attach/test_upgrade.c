@@ -1,4 +1,4 @@
-/* The supervisor does not wait for the client that asks for an upgrade: the supervisor has other things to do. */
+/* The supervisor does not wait for the client that asks for an upgrade: it has other things to do. */
 #include "unit/cmocka_all.h"
 
 #include <stdio.h>
