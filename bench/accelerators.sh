@@ -14,7 +14,8 @@
 #          sizes are listed
 #
 # A trial takes WARM_SECONDS (3) or COLD_SECONDS (15: what a contender fetches ahead for the rest of the epoch must come
-# to use), or ends when it has read FILES (12,000: 1.8 GB) once; so no more than FILES / BATCH / 5 accelerators can be tried. A number that is not enough is tried twice. CPU of a contender is that of its processes, in
+# to use), or ends when it has read FILES (12,000: 1.8 GB) once; so no more than FILES / BATCH / 5 accelerators can be
+# tried. A number that is not enough is tried twice. CPU of a contender is that of its processes, in
 # the trial with the number found; that of the readers is much of the kernel's in their reads. REPEATS rounds (1), of
 # which medians are taken. Results: a line of JSON a trial in $RESULTS ($BENCH_DIR/accelerators.jsonl; appended to).
 REPEATS=${REPEATS:-1}
@@ -22,7 +23,8 @@ REPEATS=${REPEATS:-1}
 . "$BENCH/epoch/contenders.sh"
 . "$BENCH/epoch/largest.sh"
 FILES=${FILES:-12000} MEAN=${MEAN:-153600} DEVIATION=${DEVIATION:-51200}
-BATCH=${BATCH:-16} STEP_MS=${STEP_MS:-180} WARM_SECONDS=${WARM_SECONDS:-3} COLD_SECONDS=${COLD_SECONDS:-15} READERS=${READERS:-8}
+BATCH=${BATCH:-16} STEP_MS=${STEP_MS:-180} WARM_SECONDS=${WARM_SECONDS:-3} COLD_SECONDS=${COLD_SECONDS:-15}
+READERS=${READERS:-8}
 BOUND=0.85 LIMIT=300
 MOST=$((FILES / BATCH / 5))
 RESULTS=${RESULTS:-$BENCH_DIR/accelerators.jsonl}

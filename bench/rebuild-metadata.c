@@ -1,8 +1,8 @@
 /* What a day of changes makes a build write besides file data: chunks of metadata and pages of the catalog that differ
  * from the parent's, and their bytes. A source that makes up its files is built once, then once upon that image for
- * each kind of change; one file in PER is changed, new or gone. Then ten days follow one another, each with other files
- * changed, and ten with other new ones. A file has a few bytes of its own, so that the catalog has digests and extents
- * as that of real files has.
+ * each kind of change; one file in PER is changed, new or removed. Then ten days follow one another, each with other
+ * files changed, and ten with other new ones. A file has a few bytes of its own, so that the catalog has digests and
+ * extents as that of real files has.
  *
  * rebuild-metadata FILES STORE TMPDIR
  */
@@ -22,7 +22,7 @@
 
 enum { DIRECTORY = 1000, FILE_SIZE = 100, PER = 100, DAYS = 10, SPREAD = 1, NEW_SPREAD = 3 };
 
-enum what { CHANGED, NEW, GONE };
+enum what { CHANGED, NEW, REMOVED };
 
 /* The directory of a changed or new file is one of PER, or any. */
 struct change {
@@ -37,8 +37,8 @@ static const struct change changes[] = {
     {"changed, in whole directories", CHANGED, true},
     [NEW_SPREAD] = {"new, spread", NEW, false},
     {"new, in new directories", NEW, true},
-    {"gone, spread", GONE, false},
-    {"gone, in whole directories", GONE, true},
+    {"removed, spread", REMOVED, false},
+    {"removed, in whole directories", REMOVED, true},
 };
 
 struct synthetic {
@@ -77,7 +77,7 @@ static int rebuild_metadata_list(struct source *source, source_visit *visit, voi
     for (uint64_t i = 0; i < s->files && !rc; i++) {
         bool touched = is_touched(s, i), is_new = touched && s->change->what == NEW;
         char path[80];
-        if (touched && s->change->what == GONE)
+        if (touched && s->change->what == REMOVED)
             continue;
         snprintf(path, sizeof path, "train/class-%06" PRIu64 "/image-%09" PRIu64 ".jpg", i / DIRECTORY, i);
         rc = visit_file(visit, arg, path, touched && !is_new);
@@ -278,7 +278,7 @@ static int run(struct days *d)
     if (rc)
         return rc;
     d->first = &parts;
-    printf("%" PRIu64 " files, one in %d changed or new; built in full in %.1f s\n\n"
+    printf("%" PRIu64 " files, one in %d changed, new or removed; built in full in %.1f s\n\n"
            "| day | chunks of metadata | bytes | | pages of the catalog | bytes | | uploaded in all | s |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
            d->source.files, PER, full.seconds);

@@ -54,9 +54,8 @@
  * sends. KIND_free is the control_free. */
 enum { CONTROL_JOBS_MAX = 4 };
 /* Jobs that wait for no store have CONTROL_JOBS_MAX slots, the jobs of each store as many, and those of all stores
- * CONTROL_JOBS_OF_STORES_MAX. So a
- * store that answers nobody holds up the jobs of its own, and no others before there are seven such stores. All are
- * fewer than the control socket's connections, which jobs keep. */
+ * CONTROL_JOBS_OF_STORES_MAX. So a store that does not answer holds up only its own jobs until there are seven such
+ * stores. Together they are fewer than the control socket's connections, which jobs keep. */
 enum { CONTROL_JOBS_OF_STORES_MAX = 28, CONTROL_JOBS_OF_ALL_MAX = CONTROL_JOBS_OF_STORES_MAX + CONTROL_JOBS_MAX };
 
 struct control_jobs;

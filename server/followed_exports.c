@@ -181,7 +181,7 @@ static int have_version(struct followed_exports *f, const struct followed *w, st
 
 /* ---- metrics and status ---- */
 
-/* Have them show it. */
+/* Report it to the metrics and to /status. */
 static void report(struct followed_exports *f, const struct followed *w)
 {
     uint64_t now = clock_now_ms();

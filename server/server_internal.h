@@ -103,8 +103,7 @@ struct reports;
 enum report_kind { REPORT_FOLLOWED, REPORT_KEPT, REPORT_KINDS };
 
 /* By its follower, of a directory, which is the report's name; or of a followed image (followed_exports.c), by its
- * export's name. The sentences are of exports alone: a directory has its own in a state file.
- */
+ * export's name. image, shown and reason are set for exports only; a directory's are in its state file. */
 struct followed_report {
     uint64_t versions;           /* that are alive */
     uint64_t switches;           /* since the directory was made */

@@ -226,8 +226,8 @@ function followingPart(f) {
   const silent = f.report_age_s >= 90;
   const state = silent ? `no report for ${span(f.report_age_s)}` : f.behind_s ? `behind for ${span(f.behind_s)}` : "up to date";
   const of = f.image ? ` of ${f.image}` : "";
-  const reason = silent ? ", the follower has ended: mount once more" : f.reason ? `. Stays as it is: ${brief(f.reason)}` : "";
-  return { key: f.name, title: f.name, state, bad: silent || !!f.reason, why: `${f.versions} versions${of}, ${f.switches} changes${reason}` };
+  const reason = silent ? `, ${f.image ? "the server's thread hangs: see its log" : "the follower has ended: mount once more"}` : f.reason ? `. Stays as it is: ${brief(f.reason)}` : "";
+  return { key: f.name, title: f.name, state, bad: silent || !!f.reason, why: `Versions: ${f.versions}${of}, changes: ${f.switches}${reason}` };
 }
 
 /** @param {import("./model.js").SlowRead} r @returns {Part} */

@@ -51,7 +51,7 @@ says "$store/whole" 6.15
 
 [ -e /sys/fs/erofs ] || modprobe -q erofs || skip "this kernel has no erofs: the mounts are not tested"
 if [ ! -e /sys/fs/erofs/features/48bit ]; then
-    echo "== this kernel is too old for it, and is told so"
+    echo "== this kernel is too old for it, and the error says so"
     refused 1 "boot Linux 6.15 or later" "$GRANARY" mount --fuse --cache none "$store/whole" "$dir"
     skip "this kernel's erofs has no 48-bit block numbers (before Linux 6.15): their mount is not tested"
 fi

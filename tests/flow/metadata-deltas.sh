@@ -82,7 +82,7 @@ for fs in erofs ext4; do
     "$GRANARY" verify --deep --quiet "$W/copied/set:second" >"$W/out" || fail "the copy is not whole"
 
     echo "== $fs: a join reads inodes that are in deltas"
-    "$GRANARY" join --at "a=$store/set:second" --at "b=$store/set:second" "$W/store/set:both" --quiet >"$W/out"
+    "$GRANARY" join --at "a=$store/set:second" --at "b=$store/set:second" "$store/set:both" --quiet >"$W/out"
     "$GRANARY" verify --deep --quiet "$store/set:both" >"$W/out" || fail "the join is not whole"
     [ "$(deltas "$store/set:both")" = 0 ] || fail "a join wrote deltas"
 
@@ -107,7 +107,7 @@ for fs in erofs ext4; do
     rm -rf "$store" "$W/cache" "$W/copied"
 done
 
-echo "== a base that is gone is named, and cannot be repaired from the source"
+echo "== a missing base is named, and cannot be repaired from the source"
 build "$store/set:first" >"$W/first"
 pack=$(find "$store/packs" -type f -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2)
 day $((n += 1))
