@@ -1,5 +1,5 @@
 /* The chunk index of the parent: single entries and leaves, fetched and verified on demand, or leaves in ascending
- * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 90 KB each. One thread.
+ * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 170 KB each. One thread.
  *
  * A parent may consist of several images laid end to end. Each begins at a multiple of what a leaf describes, so that
  * their leaves are leaves of the whole:

@@ -14,7 +14,7 @@
 GR_MUST_CHECK int index_read_node(struct store *s, const struct manifest *m, const struct index_child *child,
                                   unsigned level, uint64_t number, struct index_node **out);
 
-/* Leaves that a walk fetches ahead, of 90 KB each when decoded. */
+/* Leaves that a walk fetches ahead, of 170 KB each when decoded. */
 enum { INDEX_AHEAD = 32 };
 
 enum { INDEX_WALK_SKIP = 1 };
