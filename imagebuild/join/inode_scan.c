@@ -58,6 +58,7 @@ void inode_scan_release(struct inode_scan *s)
     image_bytes_free(s->bytes);
     bytes_release(&s->window);
     bytes_release(&s->xattrs);
+    *s = (struct inode_scan){0};
 }
 
 int inode_scan_range(struct inode_scan *s, uint64_t from, uint64_t to)

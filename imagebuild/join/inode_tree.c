@@ -1,6 +1,7 @@
 /* Inodes of erofs that are not in path order, since the image was built upon another (docs/reference/format-erofs.md):
  * the metadata is copied to a scratch, and each path is looked up in its directories. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -94,13 +95,21 @@ static int read_xattrs(struct inode_tree *t, uint64_t at, size_t len)
     return !rc && len ? inode_erofs_xattrs(t->encoded.data, len, &t->xattrs) : rc;
 }
 
+/* A path of the catalog has no inode. */
+static int has_none(const char *path, size_t len)
+{
+    char what[256];
+    snprintf(what, sizeof what, "'%.*s' has none", (int)GR_MIN(len, (size_t)200), path);
+    return inode_scan_damaged(what);
+}
+
 int inode_tree_find(struct inode_tree *t, const char *path, size_t len, struct inode_extra *out)
 {
     uint8_t inode[EROFS_INODE_SIZE];
     uint32_t nid;
     int rc = erofs_tree_find(t->tree, path, len, &nid);
     if (!rc && !nid)
-        rc = inode_scan_damaged("a path has none");
+        rc = has_none(path, len);
     if (!rc)
         rc = erofs_tree_read(t->tree, (uint64_t)nid * EROFS_NID_UNIT, inode, sizeof inode);
     if (!rc)

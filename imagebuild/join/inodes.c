@@ -49,10 +49,12 @@ static int scan(struct inodes *i, const struct inodes_config *config)
     int rc = inode_scan_open(&s, config, i->found);
     if (!rc && i->fs == MANIFEST_EROFS)
         rc = inode_erofs_is_numbered(&s, &numbered);
-    if (!rc && !numbered)
-        return inode_tree_new(config, &i->tree);
     if (rc)
         return rc;
+    if (!numbered) {
+        inode_scan_release(&s); /* the tree's own scan holds as much */
+        return inode_tree_new(config, &i->tree);
+    }
     switch (i->fs) {
     case MANIFEST_EROFS:
         return inode_erofs_scan(&s);

@@ -74,7 +74,7 @@ struct inode_scan {
 };
 
 GR_MUST_CHECK int inode_scan_open(struct inode_scan *s, const struct inodes_config *config, struct sorter *found);
-void inode_scan_release(struct inode_scan *s);
+void inode_scan_release(struct inode_scan *s); /* *s is zero afterwards */
 
 /* Say which range is read. Once, before inode_scan_need. */
 GR_MUST_CHECK int inode_scan_range(struct inode_scan *s, uint64_t from, uint64_t to);

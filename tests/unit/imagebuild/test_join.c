@@ -463,6 +463,7 @@ static void test_join__inodes_of_a_second_day(void **state)
     for (unsigned i = 0; i < GR_ARRAY_SIZE(paths); i++)
         check_found(inodes, i, paths[i], 1);
     assert_int_equal(inodes_find(inodes, "zz", 2, 0, &extra), -EBADMSG);
+    assert_non_null(strstr(error_text(), "'zz' has none"));
     assert_int_equal(join(&w, "/store/odd:joined", &image, at, 1, &r), 0);
     check_odd(&w, &r, true);
     compare_below(&w, &r, &day, "sub");
