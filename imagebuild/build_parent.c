@@ -186,12 +186,38 @@ int build_parent_plan(struct build *b)
 
 /* ------------------------------------------------------------------ on the way */
 
-/* Several parents divide their paths among them. A checkpoint's objects go with it. --scrub leaves no name of a removed
- * file, so nothing that has one may stay. */
+/* Return whether this build's metadata may be laid out and stored upon an image's. Several parents divide their paths
+ * among them. A checkpoint has no metadata, and its objects go with it. */
+static bool is_upon_one_image(const struct build *b)
+{
+    return b->parent && !b->resumed && b->parent->image_count == 1 && !b->options.join_at;
+}
+
+/* Where the metadata of a parent that the user did not name is damaged, all is laid out and written anew. */
+int build_parent_metadata(void *build, struct scratch **out)
+{
+    struct build *b = build;
+    *out = NULL;
+    if (!is_upon_one_image(b))
+        return 0;
+    const struct inodes_config config = {.store = b->store,
+                                         .manifest = &b->parent->images->manifest,
+                                         .dir = b->options.tmpdir,
+                                         .step = {.call = build_same_step, .arg = b}};
+    int rc = inodes_copy_metadata(&config, out);
+    if (rc != -EBADMSG && rc != -ENOENT)
+        return rc;
+    if (b->options.parent_count)
+        return parent_refused(-EBADMSG);
+    log_warning("build: writes all metadata anew, since the parent's is damaged: %s", error_text());
+    sink_metadata_anew(b->sink);
+    return 0;
+}
+
+/* --scrub leaves no name of a removed file, so nothing that has one may stay. */
 bool build_parent_has_bases(const struct build *b)
 {
-    const struct parent *p = b->parent;
-    return p && !b->resumed && p->image_count == 1 && !b->options.join_at && !b->options.scrub;
+    return is_upon_one_image(b) && !b->options.scrub;
 }
 
 bool build_parent_erases(const struct build *b)
@@ -223,29 +249,6 @@ int build_parent_open_checkpoint(struct build *b)
 }
 
 /* ------------------------------------------------------------------ the end */
-
-/* A checkpoint has no metadata. Where that of a parent that the user did not name is damaged, all is laid out and
- * written anew. */
-int build_parent_metadata(void *build, struct scratch **out)
-{
-    struct build *b = build;
-    const struct parent *p = b->parent;
-    *out = NULL;
-    if (!p || b->resumed || p->image_count > 1 || b->options.join_at)
-        return 0;
-    const struct inodes_config config = {.store = b->store,
-                                         .manifest = &p->images->manifest,
-                                         .dir = b->options.tmpdir,
-                                         .step = {.call = build_same_step, .arg = b}};
-    int rc = inodes_copy_metadata(&config, out);
-    if (rc != -EBADMSG && rc != -ENOENT)
-        return rc;
-    if (b->options.parent_count)
-        return parent_refused(-EBADMSG);
-    log_warning("build: writes all metadata anew, since the parent's is damaged: %s", error_text());
-    sink_metadata_anew(b->sink);
-    return 0;
-}
 
 int build_parent_catalog(struct build *b, struct catalog_root *out)
 {

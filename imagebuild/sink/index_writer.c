@@ -324,6 +324,13 @@ static int end_levels(struct index_writer *w, struct index_child *nodes, uint64_
     return rc;
 }
 
+static struct index_writer_result result_of(const struct index_writer *w, const struct index_child *root,
+                                            unsigned levels)
+{
+    return (struct index_writer_result){
+        .root = *root, .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept, .has_deltas = w->has_deltas};
+}
+
 /* End the streamed leaves first, then the early ones, whose merge needs the image's size. */
 int index_writer_finish(struct index_writer *w, uint64_t image_size, struct index_writer_result *out)
 {
@@ -349,11 +356,7 @@ int index_writer_finish(struct index_writer *w, uint64_t image_size, struct inde
         rc = end_levels(w, nodes, leaves, levels);
     if (rc)
         return rc;
-    *out = (struct index_writer_result){.root = nodes[0],
-                                        .levels = levels,
-                                        .stored_bytes = w->stored_bytes,
-                                        .kept = w->kept,
-                                        .has_deltas = w->has_deltas};
+    *out = result_of(w, &nodes[0], levels);
     return 0;
 }
 
@@ -399,11 +402,7 @@ int index_writer_snapshot(struct index_writer *w, uint64_t image_size, struct in
     int rc = snapshot_leaves(w, chunks, nodes);
     if (!rc)
         rc = end_levels(w, nodes, leaves, levels);
-    *out = (struct index_writer_result){.root = nodes[0],
-                                        .levels = levels,
-                                        .stored_bytes = w->stored_bytes,
-                                        .kept = w->kept,
-                                        .has_deltas = w->has_deltas};
+    *out = result_of(w, &nodes[0], levels);
     *w = *as_it_was; /* shallow is enough: nothing above appends to vectors or the sorter */
     return rc ? rc : 1;
 }

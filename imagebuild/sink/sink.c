@@ -218,7 +218,7 @@ static int open_parent(struct sink *s)
     int rc = s->config.erase ? open_erasure(s) : 0;
     if (!rc)
         rc = parent_index_new(&s->parent, &s->parent_index);
-    if (rc || !s->config.deltas || !s->config.zstd_level || s->fates || s->given.image_count > 1)
+    if (rc || !s->config.deltas || !s->config.zstd_level || s->fates)
         return rc;
     return bases_new(&s->given, s->parent_index, &s->bases);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/le.h"
 #include "base/spill/scratch.h"
 #include "base/vec.h"
 #include "imagebuild/fs/fs.h"
@@ -45,6 +46,12 @@ enum { EROFS_COMPAT_CHECKSUM = 1, EROFS_COMPAT_MTIME = 2 };
 
 /* Incompatible feature: block numbers have 48 bits, and the root's inode number 64. */
 enum { EROFS_INCOMPAT_48BIT = 0x80 };
+
+/* Return whether a superblock has this feature. */
+static inline bool erofs_super_is_wide(const uint8_t super[EROFS_SUPER_SIZE])
+{
+    return le32_get(super + 80) & EROFS_INCOMPAT_48BIT;
+}
 
 /* Where an inode's data lies: all in blocks; or whole blocks, with the tail after the inode. */
 enum erofs_data_layout { EROFS_FLAT_PLAIN = 0, EROFS_FLAT_INLINE = 2 };

@@ -50,8 +50,7 @@ struct erofs_tree {
 
 uint64_t erofs_super_root(const uint8_t super[EROFS_SUPER_SIZE], uint64_t metadata)
 {
-    const bool wide = le32_get(super + 80) & EROFS_INCOMPAT_48BIT;
-    return wide ? le64_get(super + 112) - metadata / EROFS_NID_UNIT : le16_get(super + 14);
+    return erofs_super_is_wide(super) ? le64_get(super + 112) - metadata / EROFS_NID_UNIT : le16_get(super + 14);
 }
 
 int erofs_tree_new(struct scratch *from, uint64_t metadata, struct erofs_tree **out)
@@ -67,7 +66,7 @@ int erofs_tree_new(struct scratch *from, uint64_t metadata, struct erofs_tree **
     t->from = from;
     t->len = scratch_len(from) - EROFS_BLOCK;
     t->metadata = metadata;
-    t->wide = le32_get(super + 80) & EROFS_INCOMPAT_48BIT;
+    t->wide = erofs_super_is_wide(super);
     t->root = erofs_super_root(super, metadata);
     t->path = (struct bytes)BYTES_INIT(64 << 10);
     *out = t;
