@@ -28,7 +28,7 @@ enum chunk_flags {
     CHUNK_DELTA = 2, /* as one zstd frame upon another chunk, its base, whose plain bytes a reader needs too */
 };
 
-/* The chunk that a delta is stored upon: as long as the delta when decoded, in a pack, and no delta itself. The members
+/* The chunk that a delta is stored upon: as long as the delta when decoded, in a pack, and no delta itself. The fields
  * mean what they mean in struct chunk_ref. */
 struct chunk_base {
     struct digest digest, object;
@@ -78,7 +78,8 @@ GR_MUST_CHECK int chunk_encode_upon(const struct chunk_base *base, const void *b
 
 /* Decode and verify the ref->stored_len bytes at stored: their CRC, then the frame and its exact length, then the
  * SHA-256. *out is a new buffer of ref->plain_len bytes; the caller owns its reference. Any bytes are safe. -EBADMSG
- * with a sentence that names chunk and object; -ENOMEM. Any thread. A delta is -EBADMSG: */
+ * with a sentence that names chunk and object, and for a delta, which chunk_decode_upon decodes; -ENOMEM. Any thread.
+ */
 GR_MUST_CHECK int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **out);
 /* The same for a delta. base: the verified plain bytes of its base. */
 GR_MUST_CHECK int chunk_decode_upon(const struct chunk_ref *ref, const struct buf *base, const void *stored,

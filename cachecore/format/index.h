@@ -11,8 +11,8 @@
  * each, zeros for a hole); for an inner node, the SHA-256 over its children's content hashes; all zero for a subtree of
  * holes. The content root is SHA-256("granary content 1\n" || le64 image size || le32 chunk size || root content hash).
  *
- * A leaf with chunks that are deltas (chunk.h) has another version, which names their bases too. So whoever reads the
- * leaves knows every chunk that an image needs.
+ * A leaf with chunks that are deltas (chunk.h) has another version, which names their bases too. So the leaves name
+ * every chunk that an image needs.
  *
  * No I/O, any thread.
  */

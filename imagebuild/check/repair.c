@@ -106,7 +106,8 @@ static int collect_chunk(struct repairing *r, uint64_t number, const struct chun
     return vec_push(&r->chunks, chunk);
 }
 
-/* Take the chunks of an index leaf that lie in the named packs. The base of a delta, which is metadata, was too. */
+/* Take the chunks of an index leaf that lie in the named packs, and the bases of its deltas that do: a base is a chunk
+ * of metadata, too. */
 static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *refs)
 {
     struct repairing *r = arg;

@@ -28,7 +28,7 @@ struct fs_config {
      * after which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;
     /* Called by finish at most once: get the parent's first 4096 bytes and after them the region of its metadata, for
-     * the filesystem to own. *out NULL: there is nothing to be had. Errors end the build. NULL: no parent. */
+     * the filesystem to own. *out NULL: there is none that can be used. Errors end the build. NULL: no parent. */
     int (*parent_metadata)(void *arg, struct scratch **out);
     void *parent_arg;
     const char *dir;  /* for temporary files; as in struct scratch_config */

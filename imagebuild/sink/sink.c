@@ -174,7 +174,7 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
         return 0;
     }
     if (!same && !stored->len)
-        return error_set(-EIO, "build: chunk %" PRIu64 " equals the parent's no more: a bug, nothing was published",
+        return error_set(-EIO, "build: chunk %" PRIu64 " no longer equals the parent's: a bug, nothing was published",
                          number);
     if (!same)
         return packer_add(s->packer, number, ref, stored);
@@ -321,7 +321,7 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
 /* ------------------------------------------------------------------ chunks */
 
 /* Find out what the parent has in the place of a chunk of metadata: the same bytes, or some that it may be stored upon.
- */
+ * One that differs is hashed again when it is encoded. */
 static int look_up(struct sink *s, uint64_t chunk, const uint8_t *plain, uint32_t len, struct chunker_known *out)
 {
     const struct chunk_ref *same;

@@ -39,10 +39,6 @@ struct chunker_config {
 GR_MUST_CHECK int chunker_new(const struct chunker_config *config, struct chunker **out);
 void chunker_free(struct chunker *c); /* NULL is allowed; drops what was not emitted */
 
-/* Return a buffer of chunk_size bytes to fill for the next submit; it stays the same until then. The caller may
- * replace *out with a buffer of that size from malloc, and then owns the old one. May wait for the oldest chunk and
- * emit it. Errors are those of encoding and emit. */
-GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t ***out);
 /* What the caller knows of a chunk that it submits; all zero: nothing. */
 struct chunker_known {
     bool same;            /* the parent has it: it is emitted with its digest alone, `stored` is empty */
@@ -52,6 +48,11 @@ struct chunker_known {
     struct chunk_base base;
     struct buf *plain;
 };
+
+/* Return a buffer of chunk_size bytes to fill for the next submit; it stays the same until then. The caller may
+ * replace *out with a buffer of that size from malloc, and then owns the old one. May wait for the oldest chunk and
+ * emit it. Errors are those of encoding and emit. */
+GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t ***out);
 /* Submit the first len bytes of the buffer as chunk `number`. */
 void chunker_submit(struct chunker *c, uint64_t number, uint32_t len, const struct chunker_known *known);
 /* Wait for everything submitted and emit it. Errors as from chunker_begin. */

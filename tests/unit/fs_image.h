@@ -1,4 +1,4 @@
-/* Making small images through a sink into a fake store: nodes as a listing would give them, bodies, fs_finish. */
+/* Making small images through a sink into a fake store: nodes as a listing would give them, file data, fs_finish. */
 #ifndef GRANARY_TESTS_UNIT_FS_IMAGE_H
 #define GRANARY_TESTS_UNIT_FS_IMAGE_H
 
@@ -106,7 +106,7 @@ static inline struct image image_begin_as(int (*make)(const struct fs_config *, 
     return i;
 }
 
-/* Have the bodies begin at an address, a multiple of CHUNK, so that the image is large without bytes. A first one is at
+/* Have the file data begin at an address, a multiple of CHUNK, so that the image is large without bytes. A first one is at
  * the usual address: the index has no parent's range there. */
 static inline void image_move(struct image *i, uint64_t address)
 {
@@ -182,7 +182,7 @@ static inline void put_content(struct image *i, struct item *item)
     free(data);
 }
 
-/* The nodes in path order, files of a letter with their bodies. */
+/* The nodes in path order, files of a letter with their data. */
 static inline void order(struct image *i)
 {
     qsort(i->items.items, i->items.len, sizeof *i->items.items, compare_items);

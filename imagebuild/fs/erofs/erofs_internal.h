@@ -28,8 +28,8 @@ enum {
     EROFS_NID_UNIT = 32,   /* an inode's number is its offset in the metadata region, in units of this */
     EROFS_NID_ROOT = 1,    /* not 0: C libraries skip directory entries with inode number 0 */
     EROFS_INODE_SIZE = 64, /* of an extended inode */
-    /* Of these, a running number of 32 bits (inode_running in fs_erofs.c). The root's is the number of inodes; 0: the
-     * others state anything. */
+    /* Offset in an inode of its 32-bit running number (inode_running in fs_erofs.c). The root's is the number of
+     * inodes; if it is 0, the others mean nothing. */
     EROFS_INODE_RUNNING = 20,
     EROFS_DIRENT_SIZE = 12,
     EROFS_XATTR_HEADER = 12,
@@ -164,11 +164,11 @@ struct erofs_plan {
     VEC(uint32_t) plain;             /* likewise: directories whose tail is a block of its own */
     uint32_t *nids;                  /* inode numbers by rank; 0: no inode has this rank */
     uint64_t *kept;                  /* upon a parent, a bit for each rank: the inode is where the parent has it */
-    uint64_t end, used;              /* bytes: end of the region; of these, in use, as far as any layout can do */
+    uint64_t end, used;              /* bytes: end of the region; what is in use in any layout */
     uint64_t room;                   /* bytes to leave free if all directories got a new place upon a parent */
     uint64_t directories;
-    bool upon;  /* what the parent has stays in its place, */
-    bool moved; /* but for something new or moved: inodes may be in another order, and blocks between them */
+    bool upon;  /* things stay where the parent has them */
+    bool moved; /* something is new or has moved, so inodes may be in another order, with blocks between them */
     struct erofs_tally tally;
 };
 

@@ -41,7 +41,7 @@ struct erofs_tree {
     struct scratch *from;
     uint64_t metadata, len;      /* address and bytes of the region */
     uint64_t root;               /* number of its inode in the region, unchecked */
-    bool wide;                   /* 48-bit block numbers; inodes count from the image's begin */
+    bool wide;                   /* 48-bit block numbers; inodes count from the image's beginning */
     VEC(struct tree_dir *) dirs; /* by depth; those from `open` on are kept to reuse their memory */
     size_t open;
     struct bytes path; /* that was asked for last */

@@ -306,7 +306,7 @@ static void make_uuid(struct erofs *e, uint8_t out[16])
 }
 
 /* Return the inode number that the first bytes of the region would have. The superblock has 32 bits for the region's
- * block, whatever the size of other block numbers: above that, inodes count from the image's begin. */
+ * block, whatever the size of other block numbers: above that, inodes count from the image's beginning. */
 static uint64_t first_nid(const struct erofs *e)
 {
     return e->wide ? e->metadata / EROFS_NID_UNIT : 0;

@@ -54,12 +54,12 @@ static void test_fs_erofs_48bit__form_changes_at_the_border(void **state)
     }
 }
 
-/* A file's body at `address`, something of every kind, and a directory with blocks of its own. */
-static struct image make_far(uint64_t address)
+/* File data from FAR on, something of every kind, and a directory with blocks of its own. */
+static struct image make_far(void)
 {
     struct image i = image_begin();
     char path[300];
-    image_move(&i, address);
+    image_move(&i, FAR);
     for (int k = 0; k < 300; k++) {
         snprintf(path, sizeof path, "many/%d", k);
         add_file(&i, path, k % 3 ? 0 : 100, 'a');
@@ -72,12 +72,11 @@ static struct image make_far(uint64_t address)
 
 static void test_fs_erofs_48bit__superblock(void **state)
 {
-    const uint64_t address = FAR;
-    struct image i = make_far(address);
+    struct image i = make_far();
     uint8_t *sb = image_at(&i, 1024);
     const uint32_t crc = le32_get(sb + 4);
     const uint64_t blocks = i.result.image_size / BLOCK;
-    assert_int_equal(i.result.metadata_offset, address + 7 * CHUNK); /* 100 blocks of bodies, 16 a chunk */
+    assert_int_equal(i.result.metadata_offset, FAR + 7 * CHUNK); /* 100 blocks of file data, 16 a chunk */
     assert_int_equal(le32_get(sb), 0xE0F5E1E2);
     assert_int_equal(le16_get(sb + 14), 2); /* no root, but the upper bits of the number of blocks */
     assert_int_equal(le32_get(sb + 36), (uint32_t)blocks);
@@ -94,8 +93,7 @@ static void test_fs_erofs_48bit__superblock(void **state)
 
 static void test_fs_erofs_48bit__inodes(void **state)
 {
-    const uint64_t address = FAR;
-    struct image i = make_far(address);
+    struct image i = make_far();
     const uint8_t *inode = image_at(&i, lookup(&i, "many/0"));
     assert_int_equal(le16_get(inode), 1);
     assert_int_equal(le16_get(inode + 6), 2);
@@ -115,10 +113,9 @@ static void test_fs_erofs_48bit__inodes(void **state)
 static void test_fs_erofs_48bit__golden_image(void **state)
 {
     static const char expected[] = "addeeee794a3f1a5890014092e9273f3444c4b813dd7e0efbd4db3296a1d7d1c";
-    const uint64_t address = FAR;
-    struct image i = make_far(address);
+    struct image i = make_far();
     char hex[DIGEST_HEX_SIZE];
-    struct digest d = digest_of(i.data, CHUNK + (i.result.image_size - address));
+    struct digest d = digest_of(i.data, CHUNK + (i.result.image_size - FAR));
     assert_string_equal(digest_hex(&d, hex), expected);
     image_free(&i);
 }

@@ -247,19 +247,19 @@ static void add_link(struct image *i, uint64_t *seed)
         assert_int_equal(bytes_append(&item->xattrs, copy.xattrs.data, copy.xattrs.len), 0);
 }
 
-/* The day after: a path in `per` is gone, with all below it, some others changed, and `more` are new. */
+/* The day after: a path in `per` is removed, with all below it, some others changed, and `more` are new. */
 static struct image next_day(struct image *before, uint64_t seed, unsigned per, unsigned more, size_t memory)
 {
     struct image i = begin_upon(before, memory);
-    const char *gone = NULL;
+    const char *removed = NULL;
     for (size_t k = 0; k < before->items.len; k++) {
         const struct item *item = &before->items.items[k]; /* in path order, so a name that is a prefix comes first */
-        const bool removed =
-            (gone && is_below(item->path, gone)) || item->link || (*item->path && draw(&seed) % per == 0);
-        if (removed && (!gone || !is_below(item->path, gone)) && S_ISDIR(item->node.mode))
-            gone = item->path;
+        const bool leave_out =
+            (removed && is_below(item->path, removed)) || item->link || (*item->path && draw(&seed) % per == 0);
+        if (leave_out && (!removed || !is_below(item->path, removed)) && S_ISDIR(item->node.mode))
+            removed = item->path;
         const char *slash = strrchr(item->path, '/');
-        if (!removed && (!slash || find(&i, item->path, (size_t)(slash - item->path))))
+        if (!leave_out && (!slash || find(&i, item->path, (size_t)(slash - item->path))))
             copy_item(&i, item, &seed);
     }
     for (unsigned k = 0; k < more; k++)
@@ -318,9 +318,9 @@ static void check_disjoint(const struct image *i)
 /* Count the paths of both images, and of these the ones whose inodes are at the same place of the metadata. */
 static void count_kept(const struct image *before, const struct image *now, unsigned *both, unsigned *kept)
 {
+    const bool numbered = le32_get(image_at(now, lookup(now, "")) + 20);
     for (size_t k = 0; k < now->items.len; k++) {
         const char *path = now->items.items[k].path;
-        const bool numbered = le32_get(image_at(now, lookup(now, "")) + 20);
         if (now->items.items[k].link)
             continue;
         if (!find(before, path, strlen(path))) { /* states nothing that lay in its place */

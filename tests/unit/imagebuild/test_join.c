@@ -499,7 +499,7 @@ static struct source *block_source(bool block)
     return s;
 }
 
-/* All inodes are where they were, but a block lies between them, in the room of attributes that are gone. */
+/* All inodes are where they were, but a block lies between them, in the room of attributes that were removed. */
 static void test_join__a_block_between_inodes_is_no_inode(void **state)
 {
     static struct world w;
@@ -544,7 +544,7 @@ static void test_join__damaged_attributes_are_refused(void **state)
     }
 }
 
-/* An image below 16 TiB and one above: no bit of the fields that the manifest settles may be another one. */
+/* An image below 16 TiB and one above: no bit of the fields that the manifest determines may be another one. */
 static void test_join__a_superblock_that_does_not_fit_is_refused(void **state)
 {
     static const struct {

@@ -190,7 +190,7 @@ static void test_rebuild_damage__damaged_metadata_is_written_anew(void **state)
             assert_int_equal(r.rebuild.unchanged, w.count - changed);
             verify_whole(w.store, &r);
         }
-        assert_int_equal(damage_some(w.store, "packs/", 1, MISSING) > 0, true);
+        assert_true(damage_some(w.store, "packs/", 1, MISSING) > 0);
         r = rebuild(&w, &o);
         verify_whole(w.store, &r);
         store_fake_free(w.store);
