@@ -239,7 +239,7 @@ void connection_receive(struct connection *c);
 void connection_continue(struct connection *c);
 /* A worker receives from now on, in place of the connections' thread. false: not now, or there is nothing to come. */
 bool connection_keep_locked(struct connection *c);
-/* The connections' thread receives again. The connection may be gone afterwards. */
+/* The connections' thread receives again. The connection may be freed afterwards. */
 void connection_let_go_locked(struct connection *c);
 /* By the worker that keeps it: wait for input, up to wait_ms, and act on it. Releases the lock meanwhile. false: none
  * came. */

@@ -140,8 +140,8 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
 /* Read pieces in groups, in one disk submission: group g is the next sizes[g] pieces, and all groups together have at
  * most CACHE_HITS_MAX. A group is read if all of it is cached in memory, or uncompressed in a healthy directory that is
  * not slow. Never fetches. out_got[g]: all of the group is at its dst; false: it is not cached that way, and then
- * nothing of it was read or counted; or bytes were bad, the disk was too slow, or memory has just lost them. Blocks for
- * the disks, as one read. */
+ * nothing of it was read or counted; or bytes were bad, the disk was too slow, memory has just lost them, or a slot had
+ * no pins left. Blocks for the disks, as one read. */
 enum { CACHE_HITS_MAX = 64 };
 void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const size_t *sizes, size_t groups,
                      bool *out_got);
@@ -196,8 +196,8 @@ struct cache_capacity cache_capacity(struct cache *c, unsigned quota);
 
 bool cache_is_fenced(const struct cache *c);
 
-/* Read a piece if it is on disk, without counting a hit and without fetching. false: it is not on disk, or proved bad.
- * Blocks for the disk. */
+/* Read a piece if it is on disk, without fetching; neither a hit nor a miss is counted. false: it is not on disk, or
+ * proved bad. Blocks for the disk. */
 GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *piece);
 
 /* Is the chunk cached and readable now, in memory or on disk? No I/O. */

@@ -48,13 +48,14 @@ struct fill {
     size_t memory; /* limit of queued_bytes in bytes; warming may take 2 to 8 times as much (fill_warm_acquire) */
     size_t limit;  /* of len */
     pthread_mutex_t lock;
-    struct inflight **queue;       /* landed fetches, one reference each, in a circle */
-    size_t head, len;              /* the oldest one's place; how many */
-    size_t ready_bytes;            /* of those in the queue */
-    size_t queued_bytes;           /* with those that are being written */
-    uint64_t taken_ms;             /* when a writer last took some (clock_now_ms) */
-    bool singly;                   /* writers take one at a time */
-    unsigned writers, idle, woken; /* threads that run; those that wait; how many of these are to look again */
+    struct inflight **queue; /* landed fetches, one reference each, in a circle */
+    size_t head, len;        /* the oldest one's place; how many */
+    size_t ready_bytes;      /* of those in the queue */
+    size_t queued_bytes;     /* with those that are being written */
+    uint64_t taken_ms;       /* when a writer last took some (clock_now_ms) */
+    bool singly;             /* writers take one at a time */
+    unsigned writers;        /* threads that have started */
+    unsigned idle, woken;    /* those that wait; those that were woken and have not looked yet */
     bool closed;
     pthread_cond_t work;         /* for idle writers */
     pthread_cond_t memory_freed; /* for fill_wait_for_memory */
@@ -194,11 +195,11 @@ struct fill_item {
 
 /* Write n <= CACHE_FILLS_MAX chunks. */
 void fill_items(struct cache *c, struct fill_item *items, size_t n);
-/* Write one chunk that somebody waits for. Results as in fill_item. */
+/* Write one chunk that a caller waits for. Results as in fill_item. */
 GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *request, struct buf *stored);
 
 /* Set up an item for the bytes of a landed fetch, plain or as they were stored, of which it holds a reference in
- * item->stored. `named`: somebody waits for this very chunk to be cached, so the eviction policy may not refuse it. */
+ * item->stored. `named`: a caller waits for this very chunk to be cached, so the eviction policy may not refuse it. */
 void fill_item_init(const struct cache *c, struct fill_item *item, struct inflight *inflight, struct buf *plain,
                     bool named);
 /* Write such an item alone. Results as in fill_item. */

@@ -278,8 +278,7 @@ static uint32_t quick_slot_locked(struct cache *c, const struct cache_piece *p)
 
 static_assert((int)CACHE_HITS_MAX <= (int)WINDOW, "they are one window");
 
-/* Add the pieces of a group to the hits and to what is in memory: all of them, or none, so that none is read, and
- * counted, in vain. */
+/* Add all pieces of a group to the hits and to what is in memory, or none: reading a part of a group is wasted work. */
 static bool add_group_locked(struct cache *c, struct window *w, const struct cache_piece *pieces, size_t n)
 {
     uint32_t ids[CACHE_HITS_MAX];
@@ -292,9 +291,9 @@ static bool add_group_locked(struct cache *c, struct window *w, const struct cac
     for (size_t i = 0; i < n; i++) {
         if (ids[i] == SPACE_NONE)
             w->late[w->late_count++] = &pieces[i];
-        else if (space_can_pin(&c->space, ids[i])) /* the group may have a chunk more than once */
+        else if (space_can_pin(&c->space, ids[i]))
             add_hit_locked(c, w, &pieces[i], ids[i]);
-        else
+        else /* a chunk that the group has several times: what was added before is read all the same */
             return false;
     }
     return true;
@@ -327,20 +326,24 @@ void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const si
             out_got[group[w.hits[i].piece - pieces]] = false;
 }
 
+/* What is not on disk is no miss for the eviction policy: no reader asks here for the chunk. */
 bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
 {
     uint64_t left_ms = c->disk_timeout_ms;
     struct window w;
+    w.hit_count = 0;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        look_up_locked(c, &w, &piece, 1);
+        uint32_t id = hit_slot_locked(c, piece);
+        if (id != SPACE_NONE)
+            add_hit_locked(c, &w, piece, id);
     }
     if (w.hit_count)
         read_pinned(c, &w, &left_ms);
     return w.hit_count && !w.hits[0].rc;
 }
 
-/* It may be cached compressed, and is no hit of a reader. */
+/* The base may be cached compressed. It is not counted as a reader's hit or miss. */
 struct buf *cache_find_base(void *arg, struct store *store, const struct chunk_ref *base)
 {
     struct cache *c = arg;

@@ -28,7 +28,7 @@
 
 enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
 enum { BATCH_BYTES = 1 << 20 }; /* a writer takes no more chunks at a time than this many bytes need */
-enum { STUCK_MS = 100 };        /* writers that took nothing for so long may be held by a disk that hangs */
+enum { STUCK_MS = 100 };        /* writers that took nothing for STUCK_MS may be held by a disk that hangs */
 enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for callers that wait: readers hold a slot of memory for microseconds */
 enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* limits of warming's memory, in multiples of fill.memory */
 
@@ -196,7 +196,7 @@ static bool queue_fill(struct fill *f, struct inflight *inflight, size_t bytes, 
 {
     SCOPED_LOCK(&f->lock);
     bool full = f->queued_bytes && f->queued_bytes + bytes > (is_node(inflight) ? 2 * f->memory : f->memory);
-    if (f->stopping || f->closed || (full && !warm) || f->len == f->limit)
+    if (f->stopping || (full && !warm) || f->len == f->limit)
         return false;
     f->queue[(f->head + f->len++) % f->limit] = inflight_ref(inflight);
     f->queued_bytes += bytes;

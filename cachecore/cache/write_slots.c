@@ -3,8 +3,8 @@
  *    cache.lock: claim -> filling     no lock: data, then records     cache.lock: commit -> ready, or abort -> free
  *
  * A call writes up to CACHE_FILLS_MAX chunks together: one submission for the data of all, one hand-over for their
- * records, one wake-up of the threads that wait for the outcome. Who has claimed a slot waits for no other claim, so
- * that two calls never wait for each other: what another thread is writing is waited for afterwards, chunk by chunk.
+ * records, one wake-up of the threads that wait for the outcome. A call that holds a claim never waits for another one,
+ * so two calls cannot wait for each other. Chunks that another thread is writing are waited for afterwards, one by one.
  */
 #include <assert.h>
 #include <errno.h>
@@ -30,8 +30,8 @@ static bool takes_fills(const struct cache *c)
     return false;
 }
 
-/* Claim a slot (filling) for the chunk, or return 0 without when the chunk is readable already. -ENODEV: the chunk is
- * pinned in a directory that cannot be read; else as space_alloc. */
+/* Claim a slot (filling) for the chunk, or return 0 without a claim if the chunk is already readable. -ENODEV: the
+ * chunk is pinned in a directory that cannot be read; else as space_alloc. */
 static int claim_locked(struct cache *c, struct fill_item *item, enum claim_wait wait)
 {
     const struct space_request *request = &item->request;
@@ -158,7 +158,7 @@ static void fill_once(struct cache *c, struct fill_item *items, size_t n, enum c
         write_to(c, dir, items, n);
 }
 
-/* Did the write of an item that somebody waits for fail with its directory, while another one takes chunks? */
+/* Did the write of an item with `wait` fail with its directory, while another one takes chunks? */
 static bool goes_elsewhere(const struct cache *c, const struct fill_item *item)
 {
     return item->rc && item->wait && item->claimed && !cache_dir_fills(c->dirs[item->slot.dir]) && takes_fills(c);

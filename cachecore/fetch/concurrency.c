@@ -87,10 +87,10 @@ static void fall_back(struct concurrency *c, uint64_t now_us)
     begin_phase(c, CONCURRENCY_REST);
 }
 
-/* Does a first chunk that took this long mean that its bytes waited in a queue? */
-static bool is_late(const struct concurrency *c, uint64_t latency_us)
+/* Return the longest time to a first chunk whose bytes did not wait in a queue. */
+static uint64_t late_us(const struct concurrency *c)
 {
-    return latency_us > 2 * c->base_us + LATE_US;
+    return 2 * c->base_us + LATE_US;
 }
 
 /* May a first chunk that took this long raise the limit? A new connection needs several round trips for it, without any
@@ -98,13 +98,13 @@ static bool is_late(const struct concurrency *c, uint64_t latency_us)
 static bool is_prompt(const struct concurrency *c, uint64_t latency_us)
 {
     unsigned times = c->base_us >= CONCURRENCY_FAR_US ? FAR_TIMES : 1;
-    return latency_us <= times * (2 * c->base_us + LATE_US);
+    return latency_us <= times * late_us(c);
 }
 
 /* Were the GETs of this round late on average? */
 static bool is_crowded(const struct concurrency *c)
 {
-    return c->answers && is_late(c, c->latency_sum_us / c->answers);
+    return c->answers && c->latency_sum_us / c->answers > late_us(c);
 }
 
 /* End a round of RISE, in which prompt answers have raised the limit. */

@@ -293,7 +293,7 @@ struct fetch_run {
     struct fetch *f;
     enum fetch_priority priority;
     size_t n;
-    struct store *store;       /* of a run of deltas, one without nodes in between, which have no deltas for others */
+    struct store *store; /* where its chunks come from: for deltas the store itself, since nodes do not serve deltas */
     struct store *bases_store; /* where the bases of its deltas come from */
     struct fetch_store *of;    /* the store charged for the GET; a hedged request may go to the store behind it */
     struct inflight *inflights[FETCH_RUN_CHUNKS_MAX];   /* one reference each */
@@ -309,7 +309,7 @@ struct fetch_run {
     char header[CHUNK_LIST_HEADER_MAX]; /* for context.header */
     bool others;                        /* another node keeps its chunks for all (store_is_own) */
     bool answered;                      /* (lock) it has delivered a chunk */
-    bool anew;                          /* (lock) its last GET, one for bases, has not */
+    bool bases_silent;                  /* (lock) a GET for bases was sent and has delivered nothing yet */
     bool second;                        /* it is the hedged request, not the first */
     bool won;                           /* (lock) the hedged request delivered a chunk before the first */
 };

@@ -90,7 +90,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     run->sent_us = run->asked_us = clock_now_us();
     if (!run->second)
         run->context.deadline_ms = deadline_locked(run);
-    run->anew = false;
+    run->bases_silent = false;
     run->context.tries = 0;
     run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
     *run->context.from = 0;
@@ -131,10 +131,10 @@ static void note_arrival_locked(struct fetch_run *run, uint32_t bytes)
     const struct concurrency_arrival arrival = {.sent_us = run->asked_us,
                                                 .now_us = clock_now_us(),
                                                 .bytes = bytes,
-                                                .first = !run->answered || run->anew,
+                                                .first = !run->answered || run->bases_silent,
                                                 .waiting = fetch_is_full_locked(f)};
     run->answered = true;
-    run->anew = false;
+    run->bases_silent = false;
     window_arrived(&f->window, &arrival, f->concurrency.base_us, f->in_flight[PRIORITY_WARM],
                    f->in_flight[PRIORITY_READAHEAD]);
     if (concurrency_arrived(&f->concurrency, &arrival))
@@ -301,7 +301,7 @@ static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n,
     const struct fetch_config *config = &run->f->config;
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
     size_t numbers[FETCH_RUN_CHUNKS_MAX], left = 0;
-    end_silence(run, false); /* the deltas have come; that all took so long says nothing about the first chunk */
+    end_silence(run, false); /* the deltas have come; their total time says nothing about the first chunk */
     for (size_t i = 0; i < n; i++) {
         struct buf *plain =
             config->find_base ? config->find_base(config->arg, run->inflights[0]->store, bases[i]) : NULL;
@@ -313,10 +313,7 @@ static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n,
         numbers[left++] = i;
     }
     for (size_t begin = 0, end; begin < left; begin = end) {
-        for (end = begin + 1; end < left && chunk_reads_on(refs[end - 1], refs[end]) &&
-                              (uint64_t)refs[end]->offset + refs[end]->stored_len - refs[begin]->offset <= run->most;
-             end++)
-            ;
+        end = chunk_reads_end(refs, begin, left, run->most);
         struct base_get get = {
             .run = run, .refs = &refs[begin], .numbers = &numbers[begin], .done = done, .done_arg = done_arg};
         struct store_with_context store;

@@ -238,7 +238,7 @@ static void put_in_flight_locked(struct fetch_run *run, uint64_t bytes)
 void fetch_begin_bases_locked(struct fetch_run *run, uint64_t bytes)
 {
     run->asked_us = clock_now_us();
-    run->anew = true;
+    run->bases_silent = true;
     put_in_flight_locked(run, bytes);
 }
 

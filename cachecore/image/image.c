@@ -211,8 +211,9 @@ static void count_served(struct image *img, const struct cache_served *served)
     }
 }
 
-/* Keep the leaf after the span, if the span's first chunk is missing. Who caches an image in order has as much in
- * flight as a leaf describes, so all requests would wait for the next one. A failure is left to them. */
+/* Keep the leaf after the span, if the span's first chunk is missing. A client that caches an image in order has a
+ * whole leaf's chunks in flight, so all its requests would wait for the next leaf. A failure is reported by the request
+ * that needs that leaf. */
 static void keep_next_leaf(struct image *img, const struct span *span)
 {
     struct chunk_ref ref;

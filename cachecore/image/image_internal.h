@@ -73,7 +73,8 @@ void node_cache_set_memory(struct node_cache *nc, size_t bytes);
 const struct index_node *node_index(const struct node *node);
 /* Copy the reference of chunk i of a leaf. False: it is a hole, or the leaf has no such chunk. */
 bool node_chunk(const struct node *node, uint32_t i, struct chunk_ref *out);
-/* Return where the leaf holds the members of that reference that come before `base`. */
+/* Return where the leaf holds the fields of reference i that come before `base`. Outside node_cache.c for tests only,
+ * which change bits there. */
 uint8_t *node_chunk_head(const struct node *node, uint32_t i);
 
 /* Counts and sizes; see image_counters. */

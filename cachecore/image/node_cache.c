@@ -31,7 +31,7 @@ struct node {
     _Atomic unsigned refs;
     struct digest digest;
     struct node_place place;  /* the place it was checked for */
-    struct index_node *index; /* an inner node, owned; NULL: a leaf, whose chunks are: */
+    struct index_node *index; /* an inner node, owned; NULL: a leaf, described by the next three */
     uint32_t count;
     uint8_t *heads;           /* of each, HEAD bytes of its chunk_ref */
     struct chunk_base *bases; /* of each, its base; NULL: none is a delta */
@@ -39,7 +39,7 @@ struct node {
     struct node *newer, *older; /* the list by use, under the lock */
 };
 
-/* The members before the base, which is the last one. */
+/* The fields before the base, which is the last one. */
 enum { HEAD = offsetof(struct chunk_ref, base) };
 static_assert(HEAD + sizeof(struct chunk_base) == sizeof(struct chunk_ref), "nothing comes after the base");
 

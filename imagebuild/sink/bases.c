@@ -76,8 +76,7 @@ static void read_job(void *bases, void *slot)
             refs[n++] = &job->refs[i];
     qsort(refs, n, sizeof *refs, by_place);
     for (size_t begin = 0, end; begin < n; begin = end) {
-        for (end = begin + 1; end < n && chunk_reads_on(refs[end - 1], refs[end]); end++)
-            ;
+        end = chunk_reads_end(refs, begin, n, UINT64_MAX);
         struct run run = {.job = job, .refs = &refs[begin]};
         /* take_base gets each result */
         (void)chunk_read_run(b->parent->store, run.refs, end - begin, take_base, &run);

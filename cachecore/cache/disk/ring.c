@@ -377,7 +377,7 @@ static size_t end_of_adjacent(const struct ring_write *writes, size_t i, size_t 
     return i;
 }
 
-/* Adjacent writes become one: the disk is told once, and answers once. */
+/* Adjacent writes become one: one request and one answer for the disk. */
 static void write_each_by_uring(struct ring *r, const struct ring_write *writes, size_t n, int *out_rc,
                                 uint64_t deadline_ms)
 {

@@ -70,7 +70,7 @@ static int get_base(struct store *s, const struct digest *name, struct catalog_p
     CLEANUP(cleanup_catalog_page) struct catalog_page *page = NULL;
     int rc = get_page(s, name, NULL, &page);
     if (rc)
-        return error_prefix(rc, "a catalog page is a delta of one that cannot be used");
+        return error_prefix(rc, "the base of a catalog page cannot be used");
     if (catalog_page_level(page))
         return error_set(-EBADMSG, "%s: %s: not a page of entries, so none can be a delta of it", s->url,
                          object_key(OBJECT_CATALOG, name, key));

@@ -25,7 +25,9 @@ int chunk_deltas_add(struct chunk_deltas *d, const struct chunk_ref *ref, size_t
     char hex[DIGEST_HEX_SIZE];
     const struct chunk_ref base = chunk_base_ref(ref);
     if (chunk_is_delta(&base))
-        return error_set(-EBADMSG, "chunk %s is a delta of one that cannot be used: a delta itself",
+        return error_set(-EBADMSG,
+                         "chunk %s is a delta, and its base cannot be used: it is a delta, too; build the image again "
+                         "with --parent none",
                          digest_hex(&ref->digest, hex));
     CLEANUP_BUF struct buf *copy = buf_new(ref->stored_len);
     if (!copy)
@@ -76,7 +78,7 @@ static void base_done(void *arg, size_t i, int rc, struct buf *plain, const void
     CLEANUP_BUF struct buf *base = plain;
     const size_t end = i + 1 < s->base_count ? s->first[i + 1] : s->count;
     struct error e;
-    error_take(&e, rc ? error_prefix(rc, "a chunk is a delta of one that cannot be used") : 0);
+    error_take(&e, rc ? error_prefix(rc, "the base of a delta cannot be used") : 0);
     for (size_t k = s->first[i]; k < end; k++) {
         const struct chunk_delta *d = &s->deltas[k];
         struct buf *out = NULL;

@@ -42,6 +42,17 @@ static inline bool chunk_reads_on(const struct chunk_ref *a, const struct chunk_
            a->offset / STORE_STRIPE == b->offset / STORE_STRIPE;
 }
 
+/* Return the end of the stretch from refs[begin] on that one get of at most `most` bytes should read, of n chunks in
+ * order of their places. It has one chunk at least, whatever its length. */
+static inline size_t chunk_reads_end(const struct chunk_ref *const *refs, size_t begin, size_t n, uint64_t most)
+{
+    size_t end = begin + 1;
+    while (end < n && chunk_reads_on(refs[end - 1], refs[end]) &&
+           (uint64_t)refs[end]->offset + refs[end]->stored_len - refs[begin]->offset <= most)
+        end++;
+    return end;
+}
+
 /* Read one chunk. The caller drops the reference *out. -EBADMSG: damaged; -ENOENT: its object is missing; else the
  * store's errors. */
 GR_MUST_CHECK int chunk_read_one(struct store *s, const struct chunk_ref *ref, struct buf **out);

@@ -3,6 +3,9 @@
  */
 #include "unit/cache_world.h"
 
+#include "cache/index/space_internal.h"
+#include "cache/policy/evict_internal.h"
+
 enum { FIRST = 8, LEN = 64 << 10 };
 static const uint32_t lens[] = {LEN};
 
@@ -33,10 +36,20 @@ static void start(struct world *w, uint64_t budget, bool memory, bool as_stored)
     world_open(w);
 }
 
-static void expect_deltas(struct world *w)
+/* Read FIRST chunks, beginning with that one. */
+static void expect_chunks(struct world *w, unsigned first)
 {
     for (unsigned i = 0; i < FIRST; i++)
-        world_expect(w, FIRST + i);
+        world_expect(w, first + i);
+    world_settle(w);
+}
+
+static void warm_deltas(struct world *w)
+{
+    struct cache_piece pieces[FIRST];
+    for (unsigned i = 0; i < FIRST; i++)
+        pieces[i] = world_piece(w, FIRST + i, 0, 0, NULL);
+    assert_int_equal(cache_ensure(w->cache, pieces, FIRST, PRIORITY_WARM), 0);
     world_settle(w);
 }
 
@@ -45,31 +58,27 @@ static void test_cache__a_cached_base_is_not_fetched(void **state)
     for (int how = 0; how < 3; how++) { /* on disk, compressed on disk, in memory alone */
         struct world w;
         start(&w, how == 2 ? 0 : 64 << 20, how == 2, how == 1);
-        for (unsigned i = 0; i < FIRST; i++)
-            world_expect(&w, i);
-        world_settle(&w);
+        expect_chunks(&w, 0);
         assert_int_equal(gets(&w), FIRST);
-        expect_deltas(&w);
+        expect_chunks(&w, FIRST);
         assert_int_equal(gets(&w), 2 * FIRST); /* the deltas */
-        expect_deltas(&w);
+        expect_chunks(&w, FIRST);
         assert_int_equal(gets(&w), 2 * FIRST);
         world_release(&w);
     }
 }
 
-/* Bases are in no image that is warmed, and take no room from it. */
+/* Bases are in no image that is warmed, and take no room from it. No reader asks for them, so the eviction policy does
+ * not hear of them. */
 static void test_cache__a_base_that_was_fetched_is_not_kept(void **state)
 {
     struct world w;
-    struct cache_piece pieces[FIRST];
     start(&w, 64 << 20, false, false);
-    for (unsigned i = 0; i < FIRST; i++)
-        pieces[i] = world_piece(&w, FIRST + i, 0, 0, NULL);
-    assert_int_equal(cache_ensure(w.cache, pieces, FIRST, PRIORITY_WARM), 0);
-    world_settle(&w);
+    warm_deltas(&w);
     for (unsigned i = 0; i < FIRST; i++) {
         assert_false(cache_has(w.cache, &w.refs[i].digest));
         assert_true(cache_has(w.cache, &w.refs[FIRST + i].digest));
+        assert_int_equal(evict_missed_part(w.cache->space.evict, space_key_of(&w.refs[i].digest).word[1]), 0);
     }
     world_release(&w);
 }
@@ -77,17 +86,13 @@ static void test_cache__a_base_that_was_fetched_is_not_kept(void **state)
 static void test_cache__warming_brings_deltas_and_bases_by_two_gets(void **state)
 {
     struct world w;
-    struct cache_piece pieces[FIRST];
     start(&w, 64 << 20, false, true);
-    for (unsigned i = 0; i < FIRST; i++)
-        pieces[i] = world_piece(&w, FIRST + i, 0, 0, NULL);
-    assert_int_equal(cache_ensure(w.cache, pieces, FIRST, PRIORITY_WARM), 0);
-    world_settle(&w);
+    warm_deltas(&w);
     assert_int_equal(gets(&w), 2);
     /* and they are there after a restart */
     world_close(&w);
     world_open(&w);
-    expect_deltas(&w);
+    expect_chunks(&w, FIRST);
     assert_int_equal(gets(&w), 2);
     world_release(&w);
 }
@@ -97,7 +102,7 @@ static void test_cache__deltas_come_without_a_cache(void **state)
 {
     struct world w;
     start(&w, 0, false, false);
-    expect_deltas(&w);
+    expect_chunks(&w, FIRST);
     assert_int_equal(gets(&w), 2 * FIRST);
     world_release(&w);
 }
@@ -108,14 +113,12 @@ static void test_cache__a_base_that_rotted_is_fetched(void **state)
     struct world w;
     struct stat st;
     start(&w, 64 << 20, false, false);
-    for (unsigned i = 0; i < FIRST; i++)
-        world_expect(&w, i);
-    world_settle(&w);
+    expect_chunks(&w, 0);
     CLEANUP_FD int fd = world_open_file(&w, "data");
     assert_int_equal(fstat(fd, &st), 0);
     for (off_t off = 0; off < st.st_size; off += 4096) /* a byte of every block */
         assert_int_equal(pwrite(fd, "\xA5", 1, off + 100), 1);
-    expect_deltas(&w);
+    expect_chunks(&w, FIRST);
     assert_true(count_of(&w, "crc_errors_total") > 0);
     assert_int_equal(gets(&w), 3 * FIRST);
     world_release(&w);

@@ -272,7 +272,7 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
     world_release(&w);
 }
 
-struct keeper {
+struct holder {
     pthread_mutex_t lock;
     struct inflight *kept;
     bool warm;
@@ -280,36 +280,36 @@ struct keeper {
 
 static void keep_inflight(void *arg, struct inflight *inflight, bool warm)
 {
-    struct keeper *keeper = arg;
-    SCOPED_LOCK(&keeper->lock);
-    keeper->kept = inflight;
-    keeper->warm = warm;
+    struct holder *holder = arg;
+    SCOPED_LOCK(&holder->lock);
+    holder->kept = inflight;
+    holder->warm = warm;
 }
 
 static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(void **state)
 {
     struct world w;
-    struct keeper keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &keeper}, 16);
+    struct holder holder = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &holder}, 16);
     expect_bytes(&w, start_one(&w, 4, PRIORITY_WARM), 4);
     expect_bytes(&w, start_one(&w, 4, PRIORITY_DEMAND), 4);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
     counter_wait(fetch_counters, w.fetch, "granary_fetch_in_flight", 1);
-    for (bool told = false; !told;) {
-        SCOPED_LOCK(&keeper.lock);
-        told = keeper.kept != NULL;
+    for (bool landed = false; !landed;) {
+        SCOPED_LOCK(&holder.lock);
+        landed = holder.kept != NULL;
     }
-    assert_true(keeper.warm);
-    assert_true(digest_equal(&inflight_chunk(keeper.kept)->digest, &w.img.refs[4].digest));
-    fetch_retire(w.fetch, keeper.kept);
-    keeper.kept = NULL;
+    assert_true(holder.warm);
+    assert_true(digest_equal(&inflight_chunk(holder.kept)->digest, &w.img.refs[4].digest));
+    fetch_retire(w.fetch, holder.kept);
+    holder.kept = NULL;
     expect_bytes(&w, start_one(&w, 4, PRIORITY_DEMAND), 4);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
-    for (bool told = false; !told;) {
-        SCOPED_LOCK(&keeper.lock);
-        told = keeper.kept != NULL;
+    for (bool landed = false; !landed;) {
+        SCOPED_LOCK(&holder.lock);
+        landed = holder.kept != NULL;
     }
-    fetch_retire(w.fetch, keeper.kept);
+    fetch_retire(w.fetch, holder.kept);
     world_release(&w);
 }
 
@@ -331,19 +331,19 @@ static void *wait_retired(void *arg)
 static void test_fetch__one_can_wait_until_a_fetch_is_retired(void **state)
 {
     struct world w;
-    struct keeper keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct holder holder = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t thread;
-    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &keeper}, 16);
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &holder}, 16);
     struct retirement r = {.inflight = start_one(&w, 4, PRIORITY_WARM)};
     assert_int_equal(pthread_create(&thread, NULL, wait_retired, &r), 0);
     expect_bytes(&w, inflight_ref(r.inflight), 4);
-    for (bool told = false; !told || !r.begun;) {
-        SCOPED_LOCK(&keeper.lock);
-        told = keeper.kept != NULL;
+    for (bool landed = false; !landed || !r.begun;) {
+        SCOPED_LOCK(&holder.lock);
+        landed = holder.kept != NULL;
     }
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_false(r.over); /* it has landed */
-    fetch_retire(w.fetch, keeper.kept);
+    fetch_retire(w.fetch, holder.kept);
     pthread_join(thread, NULL);
     inflight_unref(r.inflight);
 

@@ -130,7 +130,7 @@ static void test_fetch__a_base_that_is_wrong_or_gone_fails_its_delta_alone(void 
     expect_error(inflights[1], -EBADMSG, d.base_key);
     expect_bytes(&d.w, inflights[2], 2);
     assert_true(store_fake_remove(d.w.fake, d.base_key));
-    expect_error(start_one(&d.w, 3, PRIORITY_DEMAND), -ENOENT, "a chunk is a delta of one that cannot be used");
+    expect_error(start_one(&d.w, 3, PRIORITY_DEMAND), -ENOENT, "the base of a delta cannot be used");
     expect_bytes(&d.w, start_one(&d.w, 20, PRIORITY_DEMAND), 20); /* its base is in the other pack */
     release(&d);
 }

@@ -1,86 +1,13 @@
 /* The image reader over a real cache and the fake store: every offset gives the image's bytes, the index costs what it
  * should, and what is wrong in an image or a store is an error and never wrong bytes. */
-#include "unit/cmocka_all.h"
+#include "unit/image_world.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 
 #include "base/crc32c.h"
-#include "base/error.h"
-#include "fake/image_fake.h"
 #include "format/index.h"
-#include "image/image.h"
 #include "image/image_internal.h"
-#include "unit/counters.h"
-#include "unit/scratch.h"
-
-enum { CHUNK = 64 << 10, CACHE_SIZE = 64 << 20 };
-
-struct world {
-    struct store_fake *fake;
-    struct image_fake img;
-    char dir[SCRATCH_MAX]; /* empty: nothing is kept */
-    struct cache *cache;
-    struct image *image;
-};
-
-#define image_count(w, name) counter_value(image_counters, (w)->image, "granary_image_" name)
-#define cache_count(w, name) counter_value(cache_counters, (w)->cache, "granary_" name)
-
-static void open_image(struct world *w, size_t index_memory, uint32_t readahead)
-{
-    const struct image_config config = {.cache = w->cache,
-                                        .store = store_fake_store(w->fake),
-                                        .manifest = &w->img.manifest,
-                                        .index_memory = index_memory,
-                                        .readahead = readahead};
-    assert_int_equal(image_open(&config, &w->img.digest, &w->image), 0);
-}
-
-/* A store with img, a cache without a directory or with one, and the image open. */
-static void world_init(struct world *w, const struct image_fake *img, bool keep, uint32_t readahead)
-{
-    *w = (struct world){.fake = store_fake_new(), .img = *img};
-    image_fake_put(&w->img, w->fake, NULL);
-    struct cache_config config = {.fetch = {.workers = 8}};
-    if (keep) {
-        scratch_make(w->dir);
-        config.dirs[0].path = w->dir;
-        config.dirs[0].size = CACHE_SIZE;
-        config.dir_count = 1;
-        config.disk_timeout_ms = 60000; /* a machine that is busy for seconds is no disk that hangs */
-    }
-    assert_int_equal(cache_open(&config, &w->cache), 0);
-    assert_int_equal(cache_start_threads(w->cache), 0);
-    open_image(w, 0, readahead);
-}
-
-static void world_release(struct world *w)
-{
-    image_close(w->image);
-    cache_close(w->cache);
-    image_fake_release(&w->img);
-    store_fake_free(w->fake);
-    if (*w->dir)
-        scratch_remove(w->dir);
-}
-
-static void expect_read(struct world *w, uint64_t off, size_t len)
-{
-    CLEANUP_FREE uint8_t *got = malloc(len + 1), *expected = malloc(len + 1);
-    assert_true(got && expected);
-    got[len] = 0xA5;
-    assert_int_equal(image_read(w->image, got, off, len), 0);
-    image_fake_bytes(&w->img, off, expected, len);
-    assert_memory_equal(got, expected, len);
-    assert_int_equal(got[len], 0xA5);
-}
-
-static bool every_third(uint64_t chunk)
-{
-    return chunk % 3 == 1;
-}
 
 /* Two levels, the middle leaf all holes, holes inside the last. */
 static bool middle_leaf(uint64_t chunk)
@@ -92,8 +19,6 @@ static bool all(uint64_t chunk)
 {
     return true;
 }
-
-static const struct image_fake small = {.seed = 1, .size = 20 * CHUNK + 4096, .chunk_size = CHUNK, .hole = every_third};
 
 static const struct image_fake large = {.seed = 2,
                                         .size = (2 * INDEX_FANOUT + 7) * (uint64_t)CHUNK + 8192,
@@ -408,125 +333,6 @@ static void test_image__nothing_is_fetched_ahead_that_nothing_would_keep(void **
     world_release(&w);
 }
 
-static void test_image__what_was_prefetched_is_read_with_the_store_dead(void **state)
-{
-    struct world w;
-    const struct image_fake img = {.seed = 6, .size = 200 * CHUNK, .chunk_size = CHUNK, .hole = every_third};
-    world_init(&w, &img, true, 0);
-    assert_int_equal(image_prefetch(w.image, 10, 150 * CHUNK), 0);
-    store_fake_set_dead(w.fake, -ETIMEDOUT);
-    expect_read(&w, 10, 150 * CHUNK);
-    assert_int_equal(image_prefetch(w.image, 0, img.size), -ETIMEDOUT);
-    world_release(&w);
-}
-
-/* Read them together: those of `expected` are done, and right. */
-static void expect_together(struct world *w, struct image_cached_read *reads, size_t n, unsigned expected)
-{
-    CLEANUP_FREE uint8_t *want = malloc(CHUNK);
-    image_read_cached(w->image, reads, n);
-    for (size_t i = 0; i < n; i++) {
-        if (reads[i].got != (expected >> i & 1))
-            fail_msg("read %zu: %d", i, reads[i].got);
-        if (!reads[i].got)
-            continue;
-        image_fake_bytes(&w->img, reads[i].off, want, reads[i].len);
-        assert_memory_equal(reads[i].dst, want, reads[i].len);
-    }
-}
-
-static void test_image__small_reads_together_take_what_is_cached_and_nothing_else(void **state)
-{
-    struct world w;
-    static uint8_t dst[8][CHUNK];
-    world_init(&w, &small, true, CHUNK);
-    struct image_cached_read reads[] = {
-        {dst[0], 4096, 4096, false},           {dst[1], 9 * CHUNK, 4096, false},      /* not cached */
-        {dst[2], CHUNK, 4096, false},                                                 /* a hole */
-        {dst[3], 3 * CHUNK - 100, 200, false},                                        /* in two chunks */
-        {dst[4], small.size, 1, false},        {dst[5], 4 * CHUNK - 100, 200, false}, /* one of them is a hole */
-        {dst[6], 6 * CHUNK - 100, 200, false},                                        /* one of them is not cached */
-        {dst[7], 2 * CHUNK, CHUNK, false},
-    };
-    enum { N = GR_ARRAY_SIZE(reads), CACHED = 1 | 1 << 3 | 1 << (N - 1) };
-    expect_together(&w, reads, N, 0);
-    assert_int_equal(image_prefetch(w.image, 0, 6 * CHUNK), 0);
-    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
-    store_fake_set_dead(w.fake, -ETIMEDOUT);
-    expect_together(&w, reads, N, CACHED);
-    uint64_t hits = cache_count(&w, "cache_hits_total"), together = image_count(&w, "reads_total");
-    assert_int_equal(together, 3);
-    expect_together(&w, reads, N, CACHED);
-    assert_int_equal(image_count(&w, "reads_total"), together + 3);
-    assert_int_equal(image_count(&w, "read_bytes_total"), 2 * (4096 + 200 + CHUNK));
-    assert_int_equal(cache_count(&w, "cache_hits_total"), hits + 4);
-    assert_int_equal(cache_count(&w, "cache_misses_total"), 0);
-
-    /* Once something is missed, readahead has a say in it. */
-    store_fake_set_dead(w.fake, 0);
-    expect_read(&w, 9 * CHUNK, CHUNK);
-    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
-    expect_together(&w, reads, N, 0);
-    image_close(w.image);
-    open_image(&w, 0, CHUNK);         /* what was missed is forgotten with the image */
-    expect_together(&w, reads, N, 0); /* so is the index node */
-    expect_read(&w, 0, CHUNK);
-    expect_together(&w, reads, N, CACHED | 1 << 1);
-
-    /* What is bad is a miss, and is dropped. */
-    char path[SCRATCH_MAX + 8];
-    snprintf(path, sizeof path, "%s/data", w.dir);
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
-    CLEANUP_FREE uint8_t *bad = calloc(1, CACHE_SIZE / 2);
-    assert_true(pwrite(fd, bad, CACHE_SIZE / 2, 0) == CACHE_SIZE / 2 && !fsync(fd));
-    expect_together(&w, reads, N, 0);
-    assert_int_equal(cache_count(&w, "cache_crc_errors_total"), 5);
-    world_release(&w);
-}
-
-static void test_image__prefetch_keeps_nodes_that_only_memory_has(void **state)
-{
-    struct world w;
-    const struct image_fake img = {.seed = 5, .size = 200 * CHUNK, .chunk_size = CHUNK};
-    world_init(&w, &img, true, 0);
-    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
-    assert_int_equal(cache_evict(w.cache, &w.img.manifest.index_root.digest, true), 0);
-    expect_read(&w, 0, CHUNK); /* memory has the node */
-    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
-    store_fake_set_dead(w.fake, -ETIMEDOUT);
-    image_close(w.image);
-    open_image(&w, 0, 0);
-    expect_read(&w, 0, CHUNK);
-    world_release(&w);
-}
-
-/* Requests in order would all wait for the leaf that they come to next. */
-static void test_image__prefetch_of_a_leafs_beginning_keeps_the_next_leaf(void **state)
-{
-    struct world w;
-    uint64_t leaf = (uint64_t)INDEX_FANOUT * CHUNK;
-    const struct image_fake img = {.seed = 5, .size = 2 * leaf, .chunk_size = CHUNK};
-    world_init(&w, &img, true, 0);
-    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), 0);
-    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 3); /* root, leaf, chunk */
-    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
-    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 5); /* the next leaf, too */
-    assert_int_equal(image_prefetch(w.image, leaf, CHUNK), 0);
-    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 6);
-    store_fake_set_dead(w.fake, -ETIMEDOUT);
-    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
-    world_release(&w);
-}
-
-static void test_image__prefetch_without_a_cache_directory_is_an_error(void **state)
-{
-    struct world w;
-    world_init(&w, &small, false, 0);
-    assert_int_equal(image_prefetch(w.image, 0, CHUNK), -EIO);
-    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), -EIO); /* nor can what says that it is a hole */
-    world_release(&w);
-}
-
 struct reader {
     struct world *w;
     uint64_t off;
@@ -608,11 +414,6 @@ int main(void)
         cmocka_unit_test(test_image__chunks_ahead_of_a_sequential_reader_are_fetched_before_it_asks),
         cmocka_unit_test(test_image__reads_here_and_there_fetch_what_they_touch_and_no_more),
         cmocka_unit_test(test_image__nothing_is_fetched_ahead_that_nothing_would_keep),
-        cmocka_unit_test(test_image__what_was_prefetched_is_read_with_the_store_dead),
-        cmocka_unit_test(test_image__small_reads_together_take_what_is_cached_and_nothing_else),
-        cmocka_unit_test(test_image__prefetch_keeps_nodes_that_only_memory_has),
-        cmocka_unit_test(test_image__prefetch_of_a_leafs_beginning_keeps_the_next_leaf),
-        cmocka_unit_test(test_image__prefetch_without_a_cache_directory_is_an_error),
         cmocka_unit_test(test_image__hits_do_not_wait_behind_misses),
         cmocka_unit_test(test_image__many_threads_read_right_within_little_index_memory),
     };

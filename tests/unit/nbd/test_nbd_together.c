@@ -12,15 +12,6 @@ enum { READ_LEN = 4096 };
 
 static uint32_t read_len = READ_LEN;
 
-static struct nbd_wire_request read_at(uint64_t off, uint64_t cookie)
-{
-    return (struct nbd_wire_request){.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
-                                     .command = htobe16(NBD_WIRE_READ),
-                                     .cookie = cookie,
-                                     .offset = htobe64(off),
-                                     .len = htobe32(read_len)};
-}
-
 static void expect_bytes(int fd, uint64_t off)
 {
     uint8_t got[CHUNK], want[CHUNK];
@@ -62,7 +53,7 @@ static unsigned read_many(int fd)
     struct nbd_wire_request asked[READS];
     unsigned failed = 0;
     for (uint64_t k = 0; k < READS; k++)
-        asked[k] = read_at(k % CHUNKS * CHUNK + 8 * READ_LEN, k);
+        asked[k] = wire_request(NBD_WIRE_READ, k, k % CHUNKS * CHUNK + 8 * READ_LEN, read_len);
     transmit(fd, asked, sizeof asked);
     for (unsigned i = 0; i < READS; i++) {
         struct nbd_wire_simple_reply r;
@@ -146,7 +137,7 @@ static void ask_all(int fd, uint64_t off[MISSES + HITS])
     struct nbd_wire_request asked[MISSES + HITS];
     for (uint64_t k = 0; k < MISSES + HITS; k++) {
         off[k] = k < MISSES ? (CACHED + 2 * k) * CHUNK : place_of_hit(k - MISSES);
-        asked[k] = read_at(off[k], k);
+        asked[k] = wire_request(NBD_WIRE_READ, k, off[k], read_len);
     }
     transmit(fd, asked, sizeof asked);
 }

@@ -294,6 +294,11 @@ static void test_chunk_read__bases_far_apart_come_by_more_gets(void **state)
     assert_true(chunk_reads_on(&a, &b));
     b.offset = 1000 + CHUNK_READ_GAP;
     assert_true(chunk_reads_on(&a, &b));
+    const struct chunk_ref *refs[] = {&a, &b};
+    assert_int_equal(chunk_reads_end(refs, 0, 2, 1000 + CHUNK_READ_GAP + 1), 2);
+    assert_int_equal(chunk_reads_end(refs, 0, 2, 1000 + CHUNK_READ_GAP), 1);
+    assert_int_equal(chunk_reads_end(refs, 0, 1, UINT64_MAX), 1);
+    assert_int_equal(chunk_reads_end(refs, 1, 2, 0), 2); /* one at least */
     b.offset++;
     assert_false(chunk_reads_on(&a, &b));
     b.offset = 999;
@@ -326,7 +331,7 @@ static void test_chunk_read__no_wrong_base_gets_through(void **state)
     const struct chunk_ref good = f->refs[4];
     const uint32_t at = good.base.offset + 20;
     assert_true(store_fake_flip(f->fake, base_key, at));
-    expect_failure(f, 4, -EBADMSG, "a chunk is a delta of one that cannot be used");
+    expect_failure(f, 4, -EBADMSG, "the base of a delta cannot be used");
     assert_non_null(strstr(f->texts[4], base_key));
     assert_true(store_fake_flip(f->fake, base_key, at));
     /* another digest than the base's */

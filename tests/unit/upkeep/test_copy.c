@@ -114,16 +114,23 @@ static void test_copy__brings_everything_once(void **state)
     check_whole(f);
 }
 
-static void test_copy__brings_the_bases_of_deltas(void **state)
+/* Put an image of deltas in place of the fixture's, which becomes *first and has their bases. */
+static void put_deltas(struct fixture *f, struct image_fake *first)
 {
-    struct fixture *f = *state;
     static const struct catalog_entry root = {.path = "", .mode = S_IFDIR | 0755};
-    struct image_fake first = f->image;
+    *first = f->image;
     f->image = (struct image_fake){.seed = 5, .size = 4 << 20, .chunk_size = 64 << 10, .pack_chunks = 64};
     f->image.entries = &root;
     f->image.entry_count = 1;
-    f->image.deltas_of = &first;
+    f->image.deltas_of = first;
     image_fake_put(&f->image, f->from, "faces");
+}
+
+static void test_copy__brings_the_bases_of_deltas(void **state)
+{
+    struct fixture *f = *state;
+    struct image_fake first;
+    put_deltas(f, &first);
     if (copy(f))
         fail_msg("%s", error_text());
     assert_int_equal(f->result.objects, 1 + 16 + 2 + 1); /* packs of deltas and of bases, index nodes, a page */
@@ -135,15 +142,10 @@ static void test_copy__brings_the_bases_of_deltas(void **state)
 static void test_copy__a_base_that_is_missing_is_found(void **state)
 {
     struct fixture *f = *state;
-    static const struct catalog_entry root = {.path = "", .mode = S_IFDIR | 0755};
-    struct image_fake first = f->image;
+    struct image_fake first;
     struct verify_result r;
     char key[OBJECT_KEY_MAX];
-    f->image = (struct image_fake){.seed = 5, .size = 4 << 20, .chunk_size = 64 << 10, .pack_chunks = 64};
-    f->image.entries = &root;
-    f->image.entry_count = 1;
-    f->image.deltas_of = &first;
-    image_fake_put(&f->image, f->from, "faces");
+    put_deltas(f, &first);
     assert_true(store_fake_remove(f->from, object_key(OBJECT_PACK, &first.refs[0].object, key)));
     assert_int_equal(copy(f), -EBADMSG);
     check_no_image(f);

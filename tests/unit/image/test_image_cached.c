@@ -1,0 +1,139 @@
+/* Parts of an image that are cached: what is prefetched, and short reads together, which take what is cached and never
+ * wait for the store. */
+#include "unit/image_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "format/index.h"
+
+static void test_image_cached__what_was_prefetched_is_read_with_the_store_dead(void **state)
+{
+    struct world w;
+    const struct image_fake img = {.seed = 6, .size = 200 * CHUNK, .chunk_size = CHUNK, .hole = every_third};
+    world_init(&w, &img, true, 0);
+    assert_int_equal(image_prefetch(w.image, 10, 150 * CHUNK), 0);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    expect_read(&w, 10, 150 * CHUNK);
+    assert_int_equal(image_prefetch(w.image, 0, img.size), -ETIMEDOUT);
+    world_release(&w);
+}
+
+/* Read them together: those of `expected` are done, and right. */
+static void expect_together(struct world *w, struct image_cached_read *reads, size_t n, unsigned expected)
+{
+    CLEANUP_FREE uint8_t *want = malloc(CHUNK);
+    image_read_cached(w->image, reads, n);
+    for (size_t i = 0; i < n; i++) {
+        if (reads[i].got != (expected >> i & 1))
+            fail_msg("read %zu: %d", i, reads[i].got);
+        if (!reads[i].got)
+            continue;
+        image_fake_bytes(&w->img, reads[i].off, want, reads[i].len);
+        assert_memory_equal(reads[i].dst, want, reads[i].len);
+    }
+}
+
+static void test_image_cached__short_reads_together_take_what_is_cached_and_nothing_else(void **state)
+{
+    struct world w;
+    static uint8_t dst[8][CHUNK];
+    world_init(&w, &small, true, CHUNK);
+    struct image_cached_read reads[] = {
+        {dst[0], 4096, 4096, false},           {dst[1], 9 * CHUNK, 4096, false},      /* not cached */
+        {dst[2], CHUNK, 4096, false},                                                 /* a hole */
+        {dst[3], 3 * CHUNK - 100, 200, false},                                        /* in two chunks */
+        {dst[4], small.size, 1, false},        {dst[5], 4 * CHUNK - 100, 200, false}, /* one of them is a hole */
+        {dst[6], 6 * CHUNK - 100, 200, false},                                        /* one of them is not cached */
+        {dst[7], 2 * CHUNK, CHUNK, false},
+    };
+    enum { N = GR_ARRAY_SIZE(reads), CACHED = 1 | 1 << 3 | 1 << (N - 1) };
+    expect_together(&w, reads, N, 0);
+    assert_int_equal(image_prefetch(w.image, 0, 6 * CHUNK), 0);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    expect_together(&w, reads, N, CACHED);
+    uint64_t hits = cache_count(&w, "cache_hits_total"), together = image_count(&w, "reads_total");
+    assert_int_equal(together, 3);
+    expect_together(&w, reads, N, CACHED);
+    assert_int_equal(image_count(&w, "reads_total"), together + 3);
+    assert_int_equal(image_count(&w, "read_bytes_total"), 2 * (4096 + 200 + CHUNK));
+    assert_int_equal(cache_count(&w, "cache_hits_total"), hits + 4);
+    assert_int_equal(cache_count(&w, "cache_misses_total"), 0);
+
+    /* Once something is missed, readahead has a say in it. */
+    store_fake_set_dead(w.fake, 0);
+    expect_read(&w, 9 * CHUNK, CHUNK);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    expect_together(&w, reads, N, 0);
+    image_close(w.image);
+    open_image(&w, 0, CHUNK);         /* what was missed is forgotten with the image */
+    expect_together(&w, reads, N, 0); /* so is the index node */
+    expect_read(&w, 0, CHUNK);
+    expect_together(&w, reads, N, CACHED | 1 << 1);
+
+    /* What is bad is a miss, and is dropped. */
+    char path[SCRATCH_MAX + 8];
+    snprintf(path, sizeof path, "%s/data", w.dir);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CLEANUP_FREE uint8_t *bad = calloc(1, CACHE_SIZE / 2);
+    assert_true(pwrite(fd, bad, CACHE_SIZE / 2, 0) == CACHE_SIZE / 2 && !fsync(fd));
+    expect_together(&w, reads, N, 0);
+    assert_int_equal(cache_count(&w, "cache_crc_errors_total"), 5);
+    world_release(&w);
+}
+
+static void test_image_cached__prefetch_keeps_nodes_that_only_memory_has(void **state)
+{
+    struct world w;
+    const struct image_fake img = {.seed = 5, .size = 200 * CHUNK, .chunk_size = CHUNK};
+    world_init(&w, &img, true, 0);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    assert_int_equal(cache_evict(w.cache, &w.img.manifest.index_root.digest, true), 0);
+    expect_read(&w, 0, CHUNK); /* memory has the node */
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    image_close(w.image);
+    open_image(&w, 0, 0);
+    expect_read(&w, 0, CHUNK);
+    world_release(&w);
+}
+
+/* Requests in order would all wait for the leaf that they come to next. */
+static void test_image_cached__prefetch_of_a_leafs_beginning_keeps_the_next_leaf(void **state)
+{
+    struct world w;
+    uint64_t leaf = (uint64_t)INDEX_FANOUT * CHUNK;
+    const struct image_fake img = {.seed = 5, .size = 2 * leaf, .chunk_size = CHUNK};
+    world_init(&w, &img, true, 0);
+    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 3); /* root, leaf, chunk */
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 5); /* the next leaf, too */
+    assert_int_equal(image_prefetch(w.image, leaf, CHUNK), 0);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 6);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    world_release(&w);
+}
+
+static void test_image_cached__prefetch_without_a_cache_directory_is_an_error(void **state)
+{
+    struct world w;
+    world_init(&w, &small, false, 0);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), -EIO);
+    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), -EIO); /* nor can what says that it is a hole */
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_image_cached__what_was_prefetched_is_read_with_the_store_dead),
+        cmocka_unit_test(test_image_cached__short_reads_together_take_what_is_cached_and_nothing_else),
+        cmocka_unit_test(test_image_cached__prefetch_keeps_nodes_that_only_memory_has),
+        cmocka_unit_test(test_image_cached__prefetch_of_a_leafs_beginning_keeps_the_next_leaf),
+        cmocka_unit_test(test_image_cached__prefetch_without_a_cache_directory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
