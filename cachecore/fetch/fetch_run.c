@@ -82,6 +82,14 @@ static uint64_t deadline_locked(const struct fetch_run *run)
     return since_us / 1000 + run->f->config.timeout_ms;
 }
 
+/* A GET that is sent to the store by this node is compared with others of these, one that another node answers with
+ * others that nodes answer. */
+static void watch_locked(struct fetch *f, struct fetch_run *run)
+{
+    struct store *origin = store_origin(run->store);
+    hedge_begin(&f->hedge, &run->get, run->others ? run->store : origin, origin, run->n, run->sent_us / 1000);
+}
+
 /* Take the next run or hedged request. False: there is none. */
 static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
@@ -95,8 +103,9 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
     *run->context.from = 0;
     run->context.fresh = false;
+    run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
     if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
-        hedge_begin(&f->hedge, &run->get, run->store, run->n, run->sent_us / 1000);
+        watch_locked(f, run);
     if (idle_until_locked(f) < f->watched_us) /* more is runnable, or nobody watches the next timer */
         pthread_cond_signal(&f->work);
     return true;
@@ -289,7 +298,7 @@ static void begin_bases(struct fetch_run *run, const struct chunk_ref *const *re
     fetch_begin_bases_locked(run, bytes);
     if (run->priority != PRIORITY_DEMAND || run->second || run->get.hedged || !f->hedge.percent)
         return;
-    hedge_begin(&f->hedge, &run->get, run->bases_store, n, run->asked_us / 1000);
+    hedge_begin(&f->hedge, &run->get, run->bases_store, store_origin(run->bases_store), n, run->asked_us / 1000);
     if (idle_until_locked(f) < f->watched_us) /* as in take_locked */
         pthread_cond_signal(&f->work);
 }
@@ -361,7 +370,6 @@ static void carry_out(struct fetch_run *run)
 {
     count_request(run, run->refs, run->n);
     describe(run, run->store, run->refs, run->n);
-    run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);

@@ -5,6 +5,9 @@
  * GETs are compared with others of their length: a node answers when it has every chunk of the GET, so a long one is
  * silent for longer. Where the times lie close together, as on a link that is full, the slowest 5 in 100 are not worth
  * a second request: it would only lengthen the queue. So a late GET has also taken twice the median.
+ *
+ * A node that does not have a chunk fetches it first, so it takes as long as the store. While the store itself would
+ * take as long, a second request to it brings nothing sooner, and makes it send the same bytes twice.
  */
 #include "fetch/fetch_internal.h"
 
@@ -90,12 +93,12 @@ static uint64_t late_ms(const struct hedge_length *t)
     return GR_MAX(late, (uint64_t)HEDGE_DELAY_MIN_MS);
 }
 
-/* Return after which time the GET is late, 0 if it is not known. If too few of its length are, it may take twice as
+/* Return after which time the GET would be late at that store, 0 if it is not known. If too few of its length are, it may take twice as
  * long as one of half the length, but at most four times as long as any shorter one, nor longer than the next longer
  * one that is known. */
-static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
+static uint64_t delay_at_ms(struct hedge *h, const struct store *store, const struct hedge_get *get)
 {
-    const struct hedge_times *t = times_of(h, get->store);
+    const struct hedge_times *t = times_of(h, store);
     uint64_t late = t ? late_ms(&t->lengths[get->length]) : 0, most = 0;
     if (!t || late)
         return late;
@@ -106,10 +109,22 @@ static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
     return late && most ? GR_MIN(late, most) : late + most;
 }
 
-void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, size_t chunks, uint64_t now_ms)
+/* Return after which time the GET is late, 0 if it is not known. */
+static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
 {
-    *get = (struct hedge_get){
-        .store = store, .length = length_of(chunks), .begun_ms = now_ms, .silent = true, .next = h->silent};
+    uint64_t delay = delay_at_ms(h, get->store, get);
+    return delay && get->second != get->store ? GR_MAX(delay, delay_at_ms(h, get->second, get)) : delay;
+}
+
+void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, const struct store *second,
+                 size_t chunks, uint64_t now_ms)
+{
+    *get = (struct hedge_get){.store = store,
+                              .second = second,
+                              .length = length_of(chunks),
+                              .begun_ms = now_ms,
+                              .silent = true,
+                              .next = h->silent};
     if (h->silent)
         h->silent->prev = get;
     h->silent = get;

@@ -19,7 +19,7 @@ static void hear_long(struct hedge *h, const struct store *store, size_t chunks,
 {
     for (unsigned i = 0; i < n; i++) {
         struct hedge_get get = {0};
-        hedge_begin(h, &get, store, chunks, 1000);
+        hedge_begin(h, &get, store, store, chunks, 1000);
         hedge_end(h, &get, true, 1000 + ms);
     }
 }
@@ -29,16 +29,22 @@ static void hear(struct hedge *h, const struct store *store, unsigned n, uint64_
     hear_long(h, store, 1, n, ms);
 }
 
-/* How long a get of so many chunks of the store that begins now is waited for; 0: it is not hedged. */
-static uint64_t delay_of_long(struct hedge *h, const struct store *store, size_t chunks)
+/* How long a get of so many chunks of the store that begins now is waited for, before another goes to `second`; 0: it is
+ * not hedged. */
+static uint64_t delay_before(struct hedge *h, const struct store *store, const struct store *second, size_t chunks)
 {
     struct hedge_get get = {0};
     uint64_t due_ms;
-    hedge_begin(h, &get, store, chunks, 5000);
+    hedge_begin(h, &get, store, second, chunks, 5000);
     struct hedge_get *next = hedge_next(h, &due_ms);
     assert_true(!next || next == &get);
     hedge_end(h, &get, false, 6000);
     return next ? due_ms - 5000 : 0;
+}
+
+static uint64_t delay_of_long(struct hedge *h, const struct store *store, size_t chunks)
+{
+    return delay_before(h, store, store, chunks);
 }
 
 static uint64_t delay_of(struct hedge *h, const struct store *store)
@@ -102,6 +108,18 @@ static void test_hedge__the_delay_has_a_least_and_no_most(void **state)
     assert_true(delay_of(&h, far) > 5 * 60 * 1000);
 }
 
+/* As nodes that fetch what they do not have. */
+static void test_hedge__a_second_get_goes_to_another_store_only_if_that_one_is_faster(void **state)
+{
+    struct hedge h = {.percent = 5};
+    hear(&h, near, 1000, 20);
+    assert_in_range(delay_before(&h, near, far, 1), 40, 50); /* of which nothing is known */
+    hear(&h, far, 1000, 300);
+    assert_in_range(delay_before(&h, near, far, 1), 600, 750);
+    assert_in_range(delay_before(&h, far, near, 1), 600, 750);
+    assert_int_equal(delay_before(&h, (const struct store *)"unknown", near, 1), 0);
+}
+
 static void test_hedge__what_was_long_ago_is_forgotten(void **state)
 {
     struct hedge h = {.percent = 5};
@@ -119,7 +137,7 @@ static void test_hedge__second_gets_are_a_share_of_all(void **state)
     hear(&h, near, 1000, 20);
     for (unsigned i = 0; i < GETS; i++) {
         struct hedge_get get = {0};
-        hedge_begin(&h, &get, near, 1, 1000);
+        hedge_begin(&h, &get, near, near, 1, 1000);
         struct hedge_get *next = hedge_next(&h, &due_ms); /* each is late */
         if (next)
             hedge_send(&h, next);
@@ -144,7 +162,7 @@ static void test_hedge__the_one_that_is_late_first_comes_first(void **state)
     uint64_t due_ms;
     hear(&h, near, 1000, 20);
     for (unsigned i = 0; i < 3; i++)
-        hedge_begin(&h, &gets[i], near, 1, 1000 + i);
+        hedge_begin(&h, &gets[i], near, near, 1, 1000 + i);
     assert_ptr_equal(hedge_next(&h, &due_ms), &gets[0]);
     hedge_send(&h, &gets[0]);
     assert_ptr_equal(hedge_next(&h, &due_ms), &gets[1]);
@@ -387,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_hedge__the_delay_is_at_least_twice_the_median),
         cmocka_unit_test(test_hedge__gets_are_compared_with_those_of_their_length),
         cmocka_unit_test(test_hedge__the_delay_has_a_least_and_no_most),
+        cmocka_unit_test(test_hedge__a_second_get_goes_to_another_store_only_if_that_one_is_faster),
         cmocka_unit_test(test_hedge__what_was_long_ago_is_forgotten),
         cmocka_unit_test(test_hedge__second_gets_are_a_share_of_all),
         cmocka_unit_test(test_hedge__none_are_sent_at_0_percent),
