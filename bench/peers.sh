@@ -6,10 +6,15 @@
 #
 #   alone   every node has its own cache
 #   nginx   an nginx on every node, behind --l2, with nine tenths of the share, and the server with one tenth
+#   varnish the same with Varnish
 #   peers   --l2 with --peer-listen and --peer-keep none: the nodes' caches are the union
+#   hot     the same with --peer-keep hot
+#   warm, warm-alone   the nodes of `peers` warm the image together (warm --all --cluster), those of `alone` each all of it:
+#           seconds and bytes of one run in place of epochs; not run unless named; take a SHARE that has room for it
 #
-# Says for each: bytes from the store over bytes of the dataset and seconds, of each epoch, CPU of the servers, bytes that
-# the nodes keep on disk over bytes of the dataset. Nodes reach each other without the link. FILES (4000), SHARE (40).
+# Says for each: bytes from the store over bytes of the dataset, without headers and as they passed the link, and seconds,
+# of each epoch; CPU of the servers; bytes that the nodes keep on disk over bytes of the dataset. Nodes reach each other
+# without the link. FILES (4000), SHARE (40), HOW (which of these, and in which order).
 NODES=${1:-3} MBIT=${2:-100} DELAY=${3:-5}
 . "$(dirname "$0")/lib.sh"
 FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
@@ -28,7 +33,7 @@ link_up "$DELAY" "$MBIT"
 cat >"$W/nginx/conf" <<CONFIGURATION
 user root; worker_processes 2; pid $W/nginx/pid; error_log $W/nginx/error.log; daemon off;
 events { worker_connections 1024; }
-http { access_log off; sendfile on; tcp_nodelay on; keepalive_requests 1000000; server { listen 10.77.0.2:8080; location / { root $SHM/www; } } }
+http { log_format sent '\$body_bytes_sent'; access_log $W/nginx/sent sent; sendfile on; tcp_nodelay on; keepalive_requests 1000000; server { listen 10.77.0.2:8080; location / { root $SHM/www; } } }
 CONFIGURATION
 background "${IN_SERVER[@]}" nginx -p "$W/nginx" -c "$W/nginx/conf"
 wait_for 30 in_server curl -s -o /dev/null http://10.77.0.2:8080/lake/granary.json
@@ -46,7 +51,16 @@ node_nginx() {
         echo "}"
     } >"$W/nginx$1/conf"
     background "${IN_CLIENT[@]}" nginx -p "$W/nginx$1" -c "$W/nginx$1/conf"
-    nginxes+=("$BACKGROUND_PID")
+    proxies+=("$BACKGROUND_PID")
+}
+
+# A node's Varnish: the shipped configuration, on port 9100 + node
+node_varnish() {
+    sed -e 's|\.host = "BUCKET.s3.eu-central-1.amazonaws.com"|.host = "10.77.0.2"|; s|\.port = "80"|.port = "8080"|' \
+        -e "s|BUCKET.s3.eu-central-1.amazonaws.com|10.77.0.2|" "$SOURCE/deploy/varnish/granary-l2.vcl" >"$W/varnish$1.vcl"
+    background "${IN_CLIENT[@]}" varnishd -F -f "$W/varnish$1.vcl" -a "127.0.0.1:$((9100 + $1))" -n "$W/varnish$1" -T none -j none \
+        -p thread_pool_min=10 -s "granary=file,$W/varnish$1.kept,$((cache * 9 / 10))" 2>"$W/varnish$1.log"
+    proxies+=("$BACKGROUND_PID")
 }
 
 # An epoch: every node reads its part of one shuffle; prints the seconds until the last has ended.
@@ -65,6 +79,19 @@ epoch() {
     awk -v a="$start" -v b="$end" 'BEGIN { printf "%.1f\n", b - a }'
 }
 
+# All nodes warm the image at once, their share of it with cluster=(--cluster); prints the seconds until the last has ended.
+warm_all() {
+    local n pids=() start end
+    start=$(date +%s.%N)
+    for ((n = 0; n < NODES; n++)); do
+        "$GRANARY" warm -q "$W/mnt$n" --all "${cluster[@]}" >&2 &
+        pids+=($!)
+    done
+    for n in "${pids[@]}"; do wait "$n" || { echo "a node did not warm it" >&2; exit 1; }; done
+    end=$(date +%s.%N)
+    awk -v a="$start" -v b="$end" 'BEGIN { printf "%.1f\n", b - a }'
+}
+
 extra_cleanup() {
     local dir
     for dir in "$W"/mnt*; do ! mountpoint -q "$dir" || "$GRANARY" umount "$dir" >&2; done
@@ -72,52 +99,60 @@ extra_cleanup() {
 
 # run NAME: mounts, epochs, and the row
 run() {
-    local n own=$cache before servers=() nginxes=() times=() sent=() l2 ticks_before
-    rm -rf "$W"/cache* "$W"/nginx*/kept "$W/members"
+    local n own=$cache before servers=() proxies=() times=() sent=() passed=() keep=none l2 ticks_before cluster=() each=epoch rounds=$EPOCHS
+    rm -rf "$W"/cache* "$W"/nginx*/kept "$W"/varnish* "$W/members"
+    [ "$1" != hot ] || keep=hot
+    [[ $1 != warm* ]] || each=warm_all rounds=1
+    [ "$1" != warm ] || cluster=(--cluster)
     for ((n = 0; n < NODES; n++)); do
         case $1 in
-            nginx) echo "http://127.0.0.1:$((9100 + n))/lake" ;;
-            peers) echo "http://127.0.0.1:$((9200 + n))/lake" ;;
+            nginx | varnish) echo "http://127.0.0.1:$((9100 + n))/lake" ;;
+            peers | hot | warm) echo "http://127.0.0.1:$((9200 + n))/lake" ;;
         esac
     done >"$W/members"
-    if [ "$1" = nginx ]; then
+    if [[ $1 == nginx || $1 == varnish ]]; then
         own=$((cache / 10))
-        for ((n = 0; n < NODES; n++)); do node_nginx $n; done
+        for ((n = 0; n < NODES; n++)); do "node_$1" $n; done
         for ((n = 0; n < NODES; n++)); do wait_for 30 in_client curl -s -o /dev/null "http://127.0.0.1:$((9100 + n))/"; done
     fi
     for ((n = 0; n < NODES; n++)); do
         l2=()
-        [ "$1" = alone ] || l2=(--l2 "$W/members")
-        [ "$1" != peers ] || l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-key "$W/key" --peer-keep none)
+        [[ $1 == *alone ]] || l2=(--l2 "$W/members")
+        [[ $1 != peers && $1 != hot && $1 != warm ]] ||
+            l2+=(--peer-listen "127.0.0.1:$((9200 + n))" --peer-key "$W/key" --peer-keep "$keep")
         mkdir -p "$W/mnt$n"
         # not by ip netns exec, whose mounts nobody else sees
         nsenter --net="/run/netns/$LINK-c" "$GRANARY" mount --fuse --json --cache "$W/cache$n:$own" "${l2[@]}" http://10.77.0.2:8080/lake/set "$W/mnt$n" >"$W/mounted$n"
         mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$(jq .server_pid "$W/mounted$n")")
     done
-    for n in "${nginxes[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
+    for n in "${proxies[@]}"; do mapfile -t -O "${#servers[@]}" servers < <(pgrep -P "$n"); done # the workers
     ticks_before=$(ticks "${servers[@]}")
-    for n in $(seq $EPOCHS); do
+    for n in $(seq "$rounds"); do
         drop_caches
         before=$(link_bytes)
-        times+=("$(epoch "$n")")
-        sent+=("$(ratio $(($(link_bytes) - before)) "$stored")")
+        : >"$W/nginx/sent"
+        times+=("$($each "$n")")
+        passed+=("$(ratio $(($(link_bytes) - before)) "$stored")")
+        sent+=("$(ratio "$(awk '{ n += $1 } END { printf "%d", n }' "$W/nginx/sent")" "$stored")")
     done
-    printf '| %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${times[*]}" \
+    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${passed[*]}" "${times[*]}" \
         "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
     for ((n = 0; n < NODES; n++)); do "$GRANARY" umount "$W/mnt$n" >&2; done
-    for n in "${nginxes[@]}"; do kill "$n"; done
+    for n in "${proxies[@]}"; do kill "$n"; done
 }
 
-# Bytes of chunks in the servers' caches, and of slices in the caches of nginx.
+# Bytes of chunks in the servers' caches, and of what nginx and Varnish keep.
 held() {
     local n sum=0
     for ((n = 0; n < NODES; n++)); do
-        sum=$((sum + $("$GRANARY" status --quick --json "$W/mnt$n" | jq '.counters.granary_cache_used_bytes // 0')))
+        "$GRANARY" status --quick --json "$W/mnt$n" >"$W/status" || true # 1 is "degraded": a node that was asked before it was there
+        sum=$((sum + $(jq '.counters.granary_cache_used_bytes // 0' "$W/status")))
         [ ! -d "$W/nginx$n/kept" ] || sum=$((sum + $(du -sb "$W/nginx$n/kept" | cut -f1)))
+        [ ! -d "$W/varnish$n" ] || sum=$((sum + $(varnishstat -1 -n "$W/varnish$n" -f SMF.granary.g_bytes | awk '{ print $2 }')))
     done
     echo $sum
 }
 
-echo "| | nodes | bytes from the store / dataset, by epoch | epochs, s | CPU of the servers, s | held on disk / dataset |"
-echo "| --- | --- | --- | --- | --- | --- |"
-for how in ${HOW:-alone nginx peers}; do run "$how"; done
+echo "| | nodes | bytes from the store / dataset, by epoch | the same on the link | epochs, s | CPU of the servers, s | held on disk / dataset |"
+echo "| --- | --- | --- | --- | --- | --- | --- |"
+for how in ${HOW:-alone nginx varnish peers hot}; do run "$how"; done
