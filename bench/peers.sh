@@ -133,7 +133,7 @@ run() {
         : >"$W/nginx/sent"
         times+=("$($each "$n")")
         passed+=("$(ratio $(($(link_bytes) - before)) "$stored")")
-        sent+=("$(ratio "$(awk '{ n += $1 } END { printf "%d", n }' "$W/nginx/sent")" "$stored")")
+        sent+=("$(ratio "$(awk '{ n += $1 } END { printf "%.0f", n }' "$W/nginx/sent")" "$stored")")
     done
     printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${passed[*]}" "${times[*]}" \
         "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
