@@ -11,7 +11,7 @@
 files=${1:-20000}
 
 data=$(data_set "$files" 200)
-bytes=$(find "$data" -type f -printf '%s\n' | awk '{ n += $1 } END { printf "%d", n }')
+bytes=$(find "$data" -type f -printf '%s\n' | awk '{ n += $1 } END { printf "%.0f", n }')
 (cd "$data" && find . -type f -printf 'in/%P\n' | sort) >"$W/list"
 link_up 5 1000
 servers_up

@@ -11,7 +11,7 @@ READERS=${READERS:-8}
 slow_mount_up() {
     data=$(data_set "$files" 200)
     "$READER" make "$data" >"$W/list"
-    total=$(awk '{ n += $2 } END { printf "%d", n }' "$W/list")
+    total=$(awk '{ n += $2 } END { printf "%.0f", n }' "$W/list")
     link_up $(($1 / 2)) "${RATE:-1000}"
     SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
     mkdir -p "$W/mnt" "$W/nginx" "$SHM/www"
