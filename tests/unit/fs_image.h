@@ -106,8 +106,8 @@ static inline struct image image_begin_as(int (*make)(const struct fs_config *, 
     return i;
 }
 
-/* Have the file data begin at an address, a multiple of CHUNK, so that the image is large without bytes. A first one is at
- * the usual address: the index has no parent's range there. */
+/* Have the file data begin at an address, a multiple of CHUNK, so that the image is large without bytes. A first one is
+ * at the usual address: the index has no parent's range there. */
 static inline void image_move(struct image *i, uint64_t address)
 {
     assert_int_equal(sink_write(i->sink, SINK_DATA, i->fs->data_begin, "x", 1), 0);
