@@ -156,7 +156,7 @@ struct hedge_times {
 /* A demand GET, embedded in its owner. All zero at first. */
 struct hedge_get {
     const struct store *store, *second; /* where it went, and where a hedged request would go */
-    unsigned length; /* which of the store's histograms counts it */
+    unsigned length;                    /* which of the store's histograms counts it */
     uint64_t begun_ms;
     bool silent; /* it has delivered nothing yet and is in hedge.silent */
     bool hedged; /* a hedged request was sent for it */
@@ -181,9 +181,9 @@ void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_m
 /* Return the silent GET that becomes late first, and in *due_ms when. A GET is late when it has delivered nothing for
  * longer than the 95th percentile of its store's recent GETs of its length and twice their median, and for at least
  * HEDGE_DELAY_MIN_MS. Before enough of its length are known, the nearest known lengths count: a shorter one's time is
- * doubled for each step, twice at most, and a longer one's is the most. If the hedged request would go to another store,
- * the GET has to be late by that one's times, too, as far as they are known. NULL: the budget is empty, or there are too few
- * samples. */
+ * doubled for each step, twice at most, and a longer one's is the most. If the hedged request would go to another
+ * store, the GET has to be late by that one's times, too, as far as they are known. NULL: the budget is empty, or there
+ * are too few samples. */
 struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms);
 /* A hedged request is sent for this GET, which hedge_next returned under the same lock. */
 void hedge_send(struct hedge *h, struct hedge_get *get);

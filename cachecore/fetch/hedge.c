@@ -93,9 +93,9 @@ static uint64_t late_ms(const struct hedge_length *t)
     return GR_MAX(late, (uint64_t)HEDGE_DELAY_MIN_MS);
 }
 
-/* Return after which time the GET would be late at that store, 0 if it is not known. If too few of its length are, it may take twice as
- * long as one of half the length, but at most four times as long as any shorter one, nor longer than the next longer
- * one that is known. */
+/* Return after which time the GET would be late at that store, 0 if it is not known. If too few of its length are, it
+ * may take twice as long as one of half the length, but at most four times as long as any shorter one, nor longer than
+ * the next longer one that is known. */
 static uint64_t delay_at_ms(struct hedge *h, const struct store *store, const struct hedge_get *get)
 {
     const struct hedge_times *t = times_of(h, store);

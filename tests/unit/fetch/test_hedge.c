@@ -29,8 +29,8 @@ static void hear(struct hedge *h, const struct store *store, unsigned n, uint64_
     hear_long(h, store, 1, n, ms);
 }
 
-/* How long a get of so many chunks of the store that begins now is waited for, before another goes to `second`; 0: it is
- * not hedged. */
+/* How long a get of so many chunks of the store that begins now is waited for, before another goes to `second`; 0: it
+ * is not hedged. */
 static uint64_t delay_before(struct hedge *h, const struct store *store, const struct store *second, size_t chunks)
 {
     struct hedge_get get = {0};
