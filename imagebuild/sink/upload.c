@@ -57,7 +57,8 @@ struct upload {
     pthread_cond_t ended; /* a job ended */
     struct job *head, **tail;
     size_t pending, pending_bytes;
-    struct bytes spare; /* empty, with the memory of a stored pack */
+    VEC(struct bytes) spares; /* empty, with the memory of stored packs */
+    size_t spare_bytes;       /* their memory */
     bool stop;
     struct error error; /* the first one */
     struct upload_counts counts;
@@ -66,13 +67,17 @@ struct upload {
     pthread_t threads[];
 };
 
-/* Keep the memory of a stored pack for the next one. One spare is enough, because packs are filled one at a time. */
+/* Keep the memory of a stored pack for a later one, as far as the budget has room beside what is in flight: to have
+ * fresh memory cleared by the kernel takes as long as filling it. */
 static void keep_spare_locked(struct upload *u, struct job *job)
 {
-    if (job->name.kind != OBJECT_PACK || u->spare.data)
+    const size_t cap = job->bytes.cap;
+    if (job->name.kind != OBJECT_PACK || !cap || u->pending_bytes + u->spare_bytes + cap > u->memory)
         return;
-    u->spare = job->bytes;
-    bytes_clear(&u->spare);
+    bytes_clear(&job->bytes);
+    if (vec_push(&u->spares, job->bytes))
+        return;
+    u->spare_bytes += cap;
     job->bytes = (struct bytes)BYTES_INIT(0);
 }
 
@@ -224,7 +229,9 @@ void upload_free(struct upload *u)
     pthread_cond_destroy(&u->work);
     pthread_mutex_destroy(&u->lock);
     vec_release(&u->done);
-    bytes_release(&u->spare);
+    for (size_t i = 0; i < u->spares.len; i++)
+        bytes_release(&u->spares.items[i]);
+    vec_release(&u->spares);
     free(u);
 }
 
@@ -245,8 +252,8 @@ static int wait_ended_locked(struct upload *u)
     return rc;
 }
 
-/* Append a job once there is budget for it. On failure the job stays the caller's. *out_spare, unless NULL, gets the
- * spare memory. */
+/* Append a job once there is budget for it. On failure the job stays the caller's. *out_spare, unless NULL, gets
+ * spare memory if there is any. */
 static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
 {
     int rc = upload_step(u);
@@ -260,9 +267,10 @@ static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
     u->pending++;
     u->pending_bytes += job->bytes.len;
     pthread_cond_signal(&u->work);
-    if (out_spare) {
-        *out_spare = u->spare;
-        u->spare = (struct bytes)BYTES_INIT(0);
+    /* the latest is likeliest to be in the CPU's caches */
+    if (out_spare && u->spares.len) {
+        *out_spare = u->spares.items[--u->spares.len];
+        u->spare_bytes -= out_spare->cap;
     }
     return 0;
 }

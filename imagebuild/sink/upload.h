@@ -21,8 +21,8 @@ struct upload;
 struct upload_config {
     struct store *store; /* the caller's */
     unsigned threads;    /* concurrent puts, at least 1 */
-    size_t memory;       /* bytes handed over and not yet stored; a single object may exceed it */
-    struct step step;    /* called by upload_put, upload_flush and upload_check_present, every second while they wait */
+    size_t memory;    /* bytes handed over and not yet stored, or kept for the next packs; one object may exceed it */
+    struct step step; /* called by upload_put, upload_flush and upload_check_present, every second while they wait */
 };
 
 /* Numbers of objects that reached the store or were found in it. */
