@@ -36,7 +36,7 @@ struct build_options {
      * dry_run: list and plan only, and write nothing. */
     bool skip_bad_names, strict, strict_tags, keep_special, dry_run;
     struct listing_directory directory; /* attributes of directories that the source does not list */
-    size_t read_memory;                 /* bytes of file data read ahead of the writer; 0: 128 MiB */
+    size_t read_memory;                 /* bytes of file data read ahead of the writer, at most; 0: 128 MiB */
     size_t pack_size;                   /* target in bytes, 1 GiB at most; 0: 32 MiB */
     unsigned uploads;                   /* concurrent puts; 0: 4 */
     unsigned workers;                   /* threads that hash and compress; 0: one per CPU */

@@ -21,7 +21,8 @@
  *
  * Files of more than `part` bytes are cut into parts of that size. `jobs` threads read; finished parts wait in order
  * within a byte budget (`memory`), which alone bounds how far reading runs ahead. Held bytes never exceed the greater
- * of the budget and one part, plus one part while a file is read again.
+ * of the budget and one part, plus one part while a file is read again. Of a near source (source.h) less is held, and
+ * files that are cut come in shorter parts.
  *
  * If a part of a file turns out to be of another version, the file is read again from its start in that version. The
  * parts that were delivered before become dead bytes. After CONTENT_TRIES versions the build fails. */

@@ -70,17 +70,27 @@ static void advance_locked(struct content_reader *b)
     b->exhausted |= !b->have_node;
 }
 
-/* Return the length of the next part. */
+/* Return the length of the next part. Which files are one part does not depend on the source: only they are compared
+ * with others, which the image shows. */
 static size_t next_len_locked(const struct content_reader *b)
 {
-    return (size_t)GR_MIN(b->node.size - b->node_offset, (uint64_t)b->part);
+    const bool short_parts = b->source->near && b->node.plan != NODE_MOVE && b->node.size > b->part;
+    const size_t part = short_parts ? GR_MIN(b->part, (size_t)CONTENT_NEAR_PART) : b->part;
+    return (size_t)GR_MIN(b->node.size - b->node_offset, (uint64_t)part);
+}
+
+/* Return the budget: all of the memory for a source over a network, whose answers take time. */
+static size_t budget_locked(const struct content_reader *b)
+{
+    return b->source->near ? GR_MIN(b->memory, (size_t)b->limit * CONTENT_NEAR_BUDGET) : b->memory;
 }
 
 /* Return whether the next part fits into the budget. A part larger than all of it is let through alone. */
 static bool has_budget_locked(const struct content_reader *b)
 {
     size_t cost = next_len_locked(b) + sizeof(struct content_claim) + b->node.path_len + b->node.validator_len;
-    return !b->used || (cost <= b->memory && b->used <= b->memory - cost);
+    const size_t budget = budget_locked(b);
+    return !b->used || (cost <= budget && b->used <= budget - cost);
 }
 
 /* Return whether there is a part to claim now. Notes for read_concurrency.c that the writer is behind. */
@@ -96,7 +106,8 @@ static bool may_claim_locked(struct content_reader *b)
 void content_reader_give_back_locked(struct content_reader *b, const struct content_claim *c)
 {
     b->used -= content_claim_cost(c);
-    if (!b->full || b->used > b->memory - b->memory / 8)
+    const size_t budget = budget_locked(b);
+    if (!b->full || b->used > budget - budget / 8)
         return;
     b->full = false;
     pthread_cond_signal(&b->budget_freed);

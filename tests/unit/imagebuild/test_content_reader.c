@@ -116,9 +116,10 @@ static void test_content_reader__any_budget_gives_the_same_bytes(void **state)
 
 /* Readers run ahead until the budget is full and no further: what was asked for of the source minus
  * what was handed on is what is held. */
-static void stay_within_the_budget(bool near, uint64_t size, size_t budget)
+static void stay_within_the_budget(bool near, uint64_t size, unsigned jobs, size_t memory)
 {
     enum { FILES = 60 };
+    const size_t budget = near ? GR_MIN(memory, (size_t)jobs * CONTENT_NEAR_BUDGET) : memory;
     struct setup s = {.source = source_fake_new()};
     char path[16];
     s.source->near = near;
@@ -127,7 +128,7 @@ static void stay_within_the_budget(bool near, uint64_t size, size_t budget)
         source_fake_file(s.source, path, size, (unsigned)i);
     }
     load(&s);
-    start_with(&s, 16, budget, false);
+    start_with(&s, jobs, memory, false);
     struct content_part p;
     uint64_t handed = 0;
     for (int i = 0; i < FILES; i++) {
@@ -148,9 +149,37 @@ static void stay_within_the_budget(bool near, uint64_t size, size_t budget)
 
 static void test_content_reader__readers_stay_within_the_budget(void **state)
 {
-    stay_within_the_budget(false, PART / 4, 3u * PART);
-    stay_within_the_budget(true, PART / 4, 3u * PART);
-    stay_within_the_budget(true, 10000, 100000); /* a run of files is longer than that */
+    stay_within_the_budget(false, PART / 4, 16, 3u * PART);
+    stay_within_the_budget(true, PART / 4, 16, 3u * PART);
+    stay_within_the_budget(true, 10000, 16, 100000); /* a run of files is longer than that */
+    stay_within_the_budget(true, PART / 2, 1, 64u * PART);
+}
+
+/* A file that is one part over a network is one part if it is near, so that the same files are compared with others. */
+static void test_content_reader__only_files_of_several_parts_have_short_ones_if_they_are_near(void **state)
+{
+    enum { LONG = 3 * CONTENT_NEAR_PART };
+    for (int near = 0; near < 2; near++) {
+        struct setup s = {.source = source_fake_new()};
+        struct content_part p;
+        s.source->near = near;
+        source_fake_file(s.source, "long", LONG + 5, 1);
+        source_fake_file(s.source, "whole", LONG, 2);
+        load(&s);
+        const struct content_reader_config config = {
+            .source = s.source, .nodes = s.nodes, .jobs = 2, .memory = 64u * PART, .part = LONG};
+        assert_int_equal(content_reader_start(&config, &s.reader), 0);
+        for (uint64_t done = 0; done < LONG + 5; done += p.len) {
+            assert_int_equal(next(&s, &p), 1);
+            assert_int_equal(p.len, GR_MIN(LONG + 5 - done, (uint64_t)(near ? CONTENT_NEAR_PART : LONG)));
+        }
+        assert_int_equal(next(&s, &p), 1);
+        assert_true(p.first && p.last);
+        assert_int_equal(p.len, LONG);
+        assert_int_equal(next(&s, &p), 0);
+        assert_content(&s, "long", 1, LONG + 5);
+        end(&s);
+    }
 }
 
 /* A run of small files is handed on when all of it is read. */
@@ -351,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_content_reader__the_sequence_does_not_depend_on_jobs),
         cmocka_unit_test(test_content_reader__any_budget_gives_the_same_bytes),
         cmocka_unit_test(test_content_reader__readers_stay_within_the_budget),
+        cmocka_unit_test(test_content_reader__only_files_of_several_parts_have_short_ones_if_they_are_near),
         cmocka_unit_test(test_content_reader__a_reader_takes_a_run_of_small_files_that_are_near),
         cmocka_unit_test(test_content_reader__slow_files_do_not_change_the_order),
         cmocka_unit_test(test_content_reader__the_first_error_in_order_is_told_with_its_sentence),
