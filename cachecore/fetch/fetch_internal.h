@@ -303,6 +303,12 @@ struct fetch_run {
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX]; /* pointers into chunks, as chunk_read_run wants them */
     int again[FETCH_RUN_CHUNKS_MAX]; /* the error that a GET for this chunk alone may cure; 0: none */
 
+    /* Numbers of shared cache proxies, as request_context.from_l2 has them; 0: none. */
+    unsigned senders[FETCH_RUN_CHUNKS_MAX]; /* who sent the chunk's wrong bytes, or those of its base */
+    unsigned base_sender;                   /* who sent the last base, if it was wrong */
+    unsigned reported;                      /* the last one reported for the run's GETs */
+    unsigned liar;                          /* gave wrong bytes of a chunk twice */
+
     uint64_t most;      /* bytes of a GET for bases */
     uint64_t sent_us;   /* when its GET was sent */
     uint64_t asked_us;  /* the same, or when the last GET for bases was sent */

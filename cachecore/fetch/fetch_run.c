@@ -100,7 +100,9 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
         run->context.deadline_ms = deadline_locked(run);
     run->bases_silent = false;
     run->context.tries = 0;
-    run->context.from_l2 = run->context.from_node = run->context.owner_lacks = false;
+    run->context.from_l2 = 0;
+    run->context.from_node = run->context.owner_lacks = false;
+    run->base_sender = run->reported = run->liar = 0;
     *run->context.from = 0;
     run->context.fresh = false;
     run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
@@ -218,6 +220,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
         counter_add(&run->f->counters.verify_failures, 1);
     bool again = worth_again(rc) && !run->f->config.no_again && clock_now_ms() < run->context.deadline_ms;
     run->again[i] = again ? rc : 0;
+    run->senders[i] = rc != -EBADMSG ? 0 : chunk_is_delta(run->refs[i]) ? run->base_sender : run->context.from_l2;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -282,6 +285,7 @@ static void base_done(void *arg, size_t i, int rc, struct buf *plain, const void
     struct base_get *get = arg;
     end_silence(get->run, !rc);
     note_base(get->run, get->refs[i], !rc);
+    get->run->base_sender = rc == -EBADMSG ? get->run->context.from_l2 : 0;
     get->done(get->done_arg, get->numbers[i], rc, plain, stored);
 }
 
@@ -311,6 +315,7 @@ static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n,
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
     size_t numbers[FETCH_RUN_CHUNKS_MAX], left = 0;
     end_silence(run, false); /* the deltas have come; their total time says nothing about the first chunk */
+    run->base_sender = 0;
     for (size_t i = 0; i < n; i++) {
         struct buf *plain =
             config->find_base ? config->find_base(config->arg, run->inflights[0]->store, bases[i]) : NULL;
@@ -332,8 +337,26 @@ static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n,
     }
 }
 
-/* Log chunks recovered by a refetch; the waiter reports errors. A proxy that delivered wrong bytes is reported bad. */
-static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
+/* Report the proxy that sent wrong bytes of chunk i, or of its base. */
+static void report(struct fetch_run *run, size_t i, unsigned proxy)
+{
+    const struct chunk_ref *ref = run->refs[i];
+    const struct chunk_ref wrong = chunk_is_delta(ref) ? chunk_base_ref(ref) : *ref;
+    char key[OBJECT_KEY_MAX];
+    store_report_bad(run->bases_store, proxy, object_key(wrong.kind, &wrong.object, key));
+}
+
+/* The same for the run's GET, unless it has been done: an answer counts once. */
+static void report_sender(struct fetch_run *run, size_t i)
+{
+    if (!run->senders[i] || run->senders[i] == run->reported)
+        return;
+    run->reported = run->senders[i];
+    report(run, i, run->reported);
+}
+
+/* Log chunks recovered by a refetch; the waiter reports errors. */
+static void say_healed(struct fetch_run *run, size_t i)
 {
     const struct chunk_ref *ref = run->refs[i];
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
@@ -342,26 +365,32 @@ static void say_healed(struct fetch_run *run, size_t i, bool from_l2)
     log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; requested again, it is right",
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
-    if (run->again[i] == -EBADMSG && from_l2 &&
-        !chunk_is_delta(ref)) /* of a delta, it was the base that came that way */
-        store_report_bad(run->store, key, ref->offset);
 }
 
 /* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
- * cached the wrong bytes. from_l2: the first, bad result came from a proxy. */
-static void fetch_again(struct fetch_run *run, size_t i, bool from_l2)
+ * cached the wrong bytes. One that has been wrong twice about another chunk of the run is not asked again. */
+static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
     struct buf *plain = NULL;
+    unsigned second = 0; /* the proxy that was wrong the second time */
+    int rc = -EBADMSG;
+    const bool lied = run->senders[i] && run->senders[i] == run->liar;
     counter_add(&f->counters.refetches, 1);
-    int rc = read_again(run, i, run->store, &plain);
-    if (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms) {
-        from_l2 = true;
+    if (!lied) {
+        rc = read_again(run, i, run->store, &plain);
+        second = rc == -EBADMSG ? run->context.from_l2 : 0;
+    }
+    if (lied || (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms)) {
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
     }
-    if (!rc)
-        say_healed(run, i, from_l2);
+    if (!rc) {
+        say_healed(run, i);
+        report_sender(run, i);
+        if (second)
+            report(run, i, run->liar = second);
+    }
     land(run, i, rc, plain, NULL); /* the stored bytes are not kept: too rare to matter */
 }
 
@@ -374,12 +403,14 @@ static void carry_out(struct fetch_run *run)
     struct store_with_context store;
     store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run_upon(&store.base, run->refs, run->n, get_bases, run, chunk_done, run);
-    bool from_l2 = run->context.from_l2; /* of a GET that a proxy broke off, the store delivered the rest */
-    histogram_add(from_l2 ? &run->f->l2_gets : &run->f->gets, clock_now_us() - run->sent_us);
+    /* Of a GET that a proxy broke off, the store delivered the rest. */
+    histogram_add(run->context.from_l2 ? &run->f->l2_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_completed(run, run->inflights[i]))
-            fetch_again(run, i, from_l2);
+            fetch_again(run, i);
+        else if (run->again[i] || run->f->config.no_again) /* another GET was right; or no other will tell */
+            report_sender(run, i);
     inflight_unref_all(run->inflights, run->n);
 }
 

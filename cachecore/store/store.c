@@ -162,10 +162,10 @@ struct store *store_origin(struct store *s)
     return s->ops->origin ? s->ops->origin(s) : s;
 }
 
-void store_report_bad(struct store *s, const char *key, uint64_t off)
+void store_report_bad(struct store *s, unsigned proxy, const char *key)
 {
     if (s->ops->report_bad)
-        s->ops->report_bad(s, key, off);
+        s->ops->report_bad(s, proxy, key);
 }
 
 bool store_is_own(struct store *s, const char *key, uint64_t off)

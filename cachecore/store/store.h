@@ -90,8 +90,8 @@ struct request_context {
     const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
-    bool from_l2;              /* the last request went to a shared cache proxy */
-    bool from_node;            /* which is a node */
+    unsigned from_l2;          /* number of the shared cache proxy that got the last request; 0: the store did */
+    bool from_node;            /* it is a node */
     int64_t node_weight;       /* what the node that answered last says of its weight; -1: no node answered */
     bool not_here;             /* a node answered it, and does not have the range: nothing speaks against the node */
     bool owner_lacks;          /* the store is asked because the node that owns the range did not have it */
@@ -143,10 +143,9 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, all or none (NULL: there are no shared cache proxies): see store_origin, store_report_bad,
-     * store_is_own. */
+    /* Optional (NULL: there are no shared cache proxies): see store_origin, store_report_bad, store_is_own. */
     struct store *(*origin)(struct store *s);
-    void (*report_bad)(struct store *s, const char *key, uint64_t off);
+    void (*report_bad)(struct store *s, unsigned proxy, const char *key);
     bool (*is_own)(struct store *s, const char *key, uint64_t off);
 };
 
@@ -154,7 +153,7 @@ struct store_ops {
 struct store {
     const struct store_ops *ops;
     const char *url;   /* for messages; contains no secret */
-    bool l2;           /* it is a shared cache proxy's */
+    unsigned l2;       /* number of the shared cache proxy whose it is, for request_context.from_l2; 0: of none */
     _Atomic bool node; /* and the proxy is a node, as its answers have said */
     bool striped;      /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
     char *_Atomic id;  /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
@@ -250,8 +249,9 @@ void store_health(struct store *s, struct store_health *out);
 /* Return the store behind the shared cache proxies, for a second get when the bytes from a proxy were wrong; s itself
  * if there are no proxies. Lives as long as s; not to be closed. */
 struct store *store_origin(struct store *s);
-/* Report that bytes of key at off from s did not match their checksum, while those of a second get did. */
-void store_report_bad(struct store *s, const char *key, uint64_t off);
+/* Report a proxy of s (request_context.from_l2) for an answer in which bytes of key did not match their checksum, while
+ * those of a later get did. Once for each answer, however much of it was wrong. */
+void store_report_bad(struct store *s, unsigned proxy, const char *key);
 
 /* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; s3: -ENOENT: no
  * credentials; -ENOMEM. */
@@ -276,7 +276,7 @@ GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, con
  * goes away only its own stripes move. All other keys, and gets that a proxy fails, go to the store.
  *
  * Proxies are not trusted. The reader verifies each chunk, fetches a wrong one again, in the end from store_origin(),
- * and reports the proxy by store_report_bad(). */
+ * and reports the proxy that sent it by store_report_bad(). */
 
 /* Proxies at a time, and lists of them (`--l2` may be repeated). A get computes a score for each proxy: 30 us for 500
  * of them. */
@@ -312,7 +312,7 @@ struct store_l2_report {
     bool down;       /* skipped, except for a trial request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
-    uint64_t wrong;    /* chunks with wrong bytes from this proxy that a second get corrected */
+    uint64_t wrong;    /* its answers with wrong bytes, which a later get corrected */
 };
 
 /* A list that is followed, as it was read last. */

@@ -108,6 +108,7 @@ struct store_proxies {
     _Atomic unsigned departures;  /* store_proxies_departures */
     pthread_mutex_t changing;     /* held while the list is replaced; before `lock` */
     unsigned weight;              /* of this node; guarded by changing */
+    unsigned numbered;            /* the proxies so far, each of which has a number (store.l2); guarded by changing */
     pthread_mutex_t lock;         /* innermost; never held across a request */
     struct proxy_list *list;      /* guarded by lock; never NULL, and never changed: replaced */
     struct proxy_counts totals;   /* of all proxies, also of those that left, so that they never fall */
@@ -154,9 +155,9 @@ void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial);
  */
 enum { LACKS_MAX = 64 };
 void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial);
-/* Count wrong bytes of key against the proxy that would be asked now. That is the proxy which sent them, unless the
- * health of a proxy or the list has changed in between; then an innocent one gets a demerit, which is harmless. */
-void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off);
+/* Count an answer with wrong bytes of key against the proxy of this number, which sent it. One that has left the list
+ * since then counts in the totals alone. */
+void proxies_report_bad(struct store_proxies *p, unsigned number, const char *key);
 
 /* Fill in items and len of out, and the list that it then refers to. Without memory there are no items. */
 void proxies_reports(struct store_proxies *p, struct store_l2_reports *out);

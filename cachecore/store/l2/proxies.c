@@ -175,17 +175,18 @@ bool store_proxies_inherits(struct store_proxies *p, const char *key, uint64_t o
     return has && has->self && had != has;
 }
 
-void proxies_report_bad(struct store_proxies *p, const char *key, uint64_t off)
+void proxies_report_bad(struct store_proxies *p, unsigned number, const char *key)
 {
     CLEANUP(cleanup_list) struct proxy_list *list = list_now(p);
-    const struct place place = place_of(p, key, off);
-    struct proxy *proxy = best_of(list, &place, clock_now_ms(), false);
-    if (!proxy || proxy->self)
-        return;
-    counter_add(&proxy->counts.wrong, 1);
     counter_add(&p->totals.wrong, 1);
-    (void)error_set(-EBADMSG, "it gave wrong bytes of %s", key);
-    proxies_complete(p, proxy, false, false);
+    for (size_t i = 0; i < list->n; i++) {
+        struct proxy *proxy = list->ranked[i].proxy;
+        if (proxy->store->l2 != number)
+            continue;
+        counter_add(&proxy->counts.wrong, 1);
+        (void)error_set(-EBADMSG, "it gave wrong bytes of %s", key);
+        proxies_complete(p, proxy, false, false);
+    }
 }
 
 /* ---- who they are ---- */
@@ -211,7 +212,7 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
     if (rc)
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
-    proxy->store->l2 = true;
+    proxy->store->l2 = ++p->numbered;
     proxy->weight = p->weight;
     *out = steal_ptr(&proxy);
     return 0;
@@ -431,7 +432,7 @@ void store_proxies_counters(struct store_proxies *p, counter_visit *visit, void 
         {"granary_l2_failures_total", "GETs that a shared cache proxy did not answer in full",
          counter_get(&sum->failures)},
         {"granary_l2_wrong_total",
-         "Chunks whose bytes from a shared cache proxy were wrong, and right when requested again",
+         "Answers of shared cache proxies with wrong bytes, which were right when requested again",
          counter_get(&sum->wrong)},
     };
     counter_show(rows, GR_ARRAY_SIZE(rows), visit, arg);

@@ -188,10 +188,9 @@ static struct store *l2_origin(struct store *s)
     return self(s)->origin;
 }
 
-static void l2_report_bad(struct store *s, const char *key, uint64_t off)
+static void l2_report_bad(struct store *s, unsigned proxy, const char *key)
 {
-    if (through_l2(key))
-        proxies_report_bad(self(s)->proxies, key, off);
+    proxies_report_bad(self(s)->proxies, proxy, key);
 }
 
 static bool l2_is_own(struct store *s, const char *key, uint64_t off)
@@ -305,7 +304,7 @@ static void leaving_close(struct store *s)
 
 int store_leaving_open(struct store_proxies *proxies, struct store **out)
 {
-    static const struct store_ops ops = {.get = leaving_get, .close = leaving_close};
+    static const struct store_ops ops = {.get = leaving_get, .close = leaving_close, .report_bad = l2_report_bad};
     struct store_l2 *t = calloc(1, sizeof *t);
     if (!t)
         return error_no_memory();

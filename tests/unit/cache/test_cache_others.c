@@ -27,7 +27,7 @@ static struct store *node_origin(struct store *s)
     return node.origin;
 }
 
-static void node_report_bad(struct store *s, const char *key, uint64_t off)
+static void node_report_bad(struct store *s, unsigned proxy, const char *key)
 {
 }
 

@@ -161,7 +161,7 @@ static void test_fetch_again__a_proxy_that_keeps_wrong_bytes_is_asked_over_two_c
     assert_int_equal(count_of(&w, "origin_refetches_total"), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
-    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, proxy.l2, "granary_l2_wrong_total"), 2);
     end(&w, store, &origin, &proxy);
 }
 

@@ -158,7 +158,7 @@ static struct store *node_origin(struct store *s)
     return ((struct node_store *)s)->origin;
 }
 
-static void report_bad(struct store *s, const char *key, uint64_t off)
+static void report_bad(struct store *s, unsigned proxy, const char *key)
 {
 }
 

@@ -355,9 +355,9 @@ static void test_store_l2__wrong_bytes_come_from_the_store_the_third_time(void *
     assert_int_equal(read_chunk(&r, 3), 0);
     assert_int_equal(store_fake_calls(r.w.proxies[0], FAKE_GET), 2);
     assert_int_equal(store_fake_calls(r.w.origin, FAKE_GET), 1);
-    assert_int_equal(report_of(&r.w, 0).wrong, 1);
+    assert_int_equal(report_of(&r.w, 0).wrong, 2);
     assert_int_equal(counter_value(fetch_counters, r.fetch, "granary_fetch_refetches_total"), 1);
-    assert_int_equal(counter_value(store_proxies_counters, r.w.handle, "granary_l2_wrong_total"), 1);
+    assert_int_equal(counter_value(store_proxies_counters, r.w.handle, "granary_l2_wrong_total"), 2);
     end_reading(&r);
 }
 
