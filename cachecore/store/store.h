@@ -89,6 +89,7 @@ struct request_context {
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
     const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
+    struct store *meanwhile;   /* who may have the range as well: store_retry asks it between tries; NULL: nobody */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     unsigned from_l2;          /* number of the shared cache proxy that got the last request; 0: the store did */
     bool from_node;            /* it is a node */

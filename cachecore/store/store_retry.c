@@ -14,6 +14,9 @@
  * That is how one operation behaves. When the store answers none of them, the breaker lets one operation at a time
  * ask, and the others wait in attempt_next until that one is answered or their own deadline passes (breaker.c).
  *
+ * A get that another store may have as well (request_context.meanwhile) is asked of that one every ELSEWHERE_MS, while
+ * this one does not answer, as long as nothing of it has arrived.
+ *
  * Operations with effects on the caller continue where they stopped: a get after the bytes already passed on, a
  * listing after the last key visited. Operations share no state but the breaker and the counters. */
 #include "store/store_internal.h"
@@ -34,7 +37,8 @@ enum {
     BACKOFF_MOST_MS = 10000,
     RETRY_AFTER_MOST_S = 60, /* a longer Retry-After is cut to this */
     WARN_AFTER_MS = 3000,    /* an operation in trouble for this long may log */
-    WARN_EVERY_MS = 30000
+    WARN_EVERY_MS = 30000,
+    ELSEWHERE_MS = 500
 };
 
 /* The layer. inner (owned), timeout and cancel are constant; the breaker has its own lock; the rest is atomic. */
@@ -60,6 +64,16 @@ struct attempt {
     bool begun;                     /* at least one try was made */
     bool answered;                  /* the current try has received something from the store */
     bool over;                      /* whatever the current try returns is final */
+    struct resuming_get *elsewhere; /* a get that another store may have, too; NULL: nobody has it */
+    uint64_t elsewhere_ms;          /* when that one is asked next, on clock_now_ms */
+};
+
+/* A get that may take several tries. */
+struct resuming_get {
+    struct attempt *a;
+    uint64_t off, len;
+    struct request_context *context;
+    struct store_resume resume;
 };
 
 static struct attempt attempt_begin(struct store *s, const char *key)
@@ -102,6 +116,42 @@ static int attempt_interrupted(void)
     return error_set(-ECANCELED, "interrupted while waiting for the store: %.400s", error_text());
 }
 
+/* When the other store is asked, or UINT64_MAX: not at all. */
+static uint64_t elsewhere_at(const struct attempt *a)
+{
+    return a->elsewhere && !a->elsewhere->resume.done ? a->elsewhere_ms : UINT64_MAX;
+}
+
+/* Ask the other store. True: *rc is the operation's result. The sentence of this store's failure stays otherwise. */
+static bool ask_elsewhere(struct attempt *a, int *rc)
+{
+    struct resuming_get *g = a->elsewhere;
+    struct error own;
+    error_take(&own, *rc);
+    int other = store_get_until(g->context->meanwhile, a->key, g->off, g->len, g->context, store_pass_on, &g->resume);
+    a->elsewhere_ms = clock_now_ms() + ELSEWHERE_MS;
+    if (!other || g->resume.stopped) {
+        *rc = other;
+        return true;
+    }
+    (void)error_restore(&own);
+    return false;
+}
+
+/* Sleep until then, or until the other store has answered. False: it has, and *rc is the operation's result. */
+static bool attempt_sleep(struct attempt *a, uint64_t until_ms, int *rc)
+{
+    for (uint64_t at; (at = elsewhere_at(a)) < until_ms;) {
+        cancel_sleep_until(at * 1000, a->r->cancel);
+        if (cancel_asked(a->r->cancel))
+            return true;
+        if (ask_elsewhere(a, rc))
+            return false;
+    }
+    cancel_sleep_until(until_ms * 1000, a->r->cancel);
+    return true;
+}
+
 /* Pause after the passing failure *rc. While the breaker is open it times the tries instead, so the jitter is left
  * out. Return false if no further try may follow; *rc is then the result. */
 static bool attempt_pause(struct attempt *a, int *rc)
@@ -124,11 +174,25 @@ static bool attempt_pause(struct attempt *a, int *rc)
     uint64_t again = now + asked_ms + (open ? 0 : jittered(a->tries - 1));
     /* Sleep no longer than the deadline: the last try happens there. */
     again = GR_MIN(again, deadline);
-    cancel_sleep_until(again * 1000, a->r->cancel);
+    if (!attempt_sleep(a, again, rc))
+        return false;
     if (!cancel_asked(a->r->cancel))
         return true;
     *rc = attempt_interrupted();
     return false;
+}
+
+/* Wait for the breaker, and ask the other store meanwhile. As breaker_wait; 1: *rc is the operation's result. */
+static int attempt_wait(struct attempt *a, int *rc)
+{
+    for (;;) {
+        uint64_t at = elsewhere_at(a);
+        int turn = breaker_wait(&a->r->breaker, &a->turn, GR_MIN(at, a->deadline_ms), a->r->cancel);
+        if (turn != -ETIMEDOUT || at >= a->deadline_ms)
+            return turn;
+        if (ask_elsewhere(a, rc))
+            return 1;
+    }
 }
 
 /* Wait until the breaker admits a try. Return false if it did not; *rc is then the result, with the sentence of this
@@ -137,7 +201,9 @@ static bool attempt_enter(struct attempt *a, int *rc)
 {
     struct error own;
     error_take(&own, *rc);
-    int turn = breaker_wait(&a->r->breaker, &a->turn, a->deadline_ms, a->r->cancel);
+    int turn = attempt_wait(a, rc);
+    if (turn > 0)
+        return false;
     if (!turn) {
         if (a->begun)
             counter_add(&a->r->retries, 1);
@@ -201,12 +267,6 @@ static bool attempt_next(struct attempt *a, int *rc)
     return attempt_enter(a, rc);
 }
 
-/* A get that may take several tries. */
-struct resuming_get {
-    struct attempt *a;
-    struct store_resume resume;
-};
-
 /* The sink for the lower store: the first bytes already show the breaker that the store answers. */
 static int get_on(void *arg, const void *data, size_t len)
 {
@@ -221,8 +281,10 @@ static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t le
 {
     struct attempt a = attempt_begin(s, key);
     a.deadline_ms = GR_MIN(a.deadline_ms, context->deadline_ms);
-    struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
+    struct resuming_get g = {.a = &a, .off = off, .len = len, .context = context, .resume = {.sink = sink, .arg = arg}};
     struct store_resume *rs = &g.resume;
+    a.elsewhere = context->meanwhile ? &g : NULL;
+    a.elsewhere_ms = a.begin_ms + ELSEWHERE_MS;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         counter_add(&a.r->gets, 1);

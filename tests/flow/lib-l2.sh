@@ -105,6 +105,17 @@ read_all() {
     local i
     for i in $(seq "$IMAGES"); do read_image "$1" "i$i" || fail "server $1 does not give the bytes of image i$i"; done
 }
+# read_until_kept SERVER...: read everything by each of them, until a pass takes nothing from the store: the nodes have it
+read_until_kept() {
+    local server sent pass
+    for pass in $(seq 10); do
+        sent=$(sent_by_store)
+        for server in "$@"; do read_all "$server"; done
+        echo "pass $pass took $(($(sent_by_store) - sent)) bytes from the store"
+        [ "$(sent_by_store)" != "$sent" ] || return 0
+    done
+    fail "the nodes still take bytes from the store"
+}
 # A client that reads all of SERVER again and again: start_reader SERVER; goes_on SERVER waits for 20 requests more to
 # proxies; end_reader SERVER... ends it, and no server has met an error
 read_on() { while [ ! -e "$W/enough" ]; do read_all "$1"; done; }

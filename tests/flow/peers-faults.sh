@@ -32,7 +32,7 @@ wait_for 120 is_up
 end_reader n1 n2 n3
 
 echo "== without the store"
-for n in 1 2 3; do read_all n$n; done # what is in no cache since the node was away
+read_until_kept n1 n2 n3 # also what is in no cache since the node was away
 kill_nginx "$STORE"
 for n in 1 2 3; do read_all n$n; done
 for n in 1 2 3; do [ "$(count n$n fetch_errors_total)" = 0 ] || fail "node $n met errors"; done

@@ -117,7 +117,8 @@ no_errors() {
 no_errors
 
 echo "== the store is dead, and the nodes have everything"
-for n in $(seq "$joins"); do read_all "n$n"; done
+mapfile -t nodes < <(seq -f n%g "$joins")
+read_until_kept "${nodes[@]}"
 kill_nginx "$STORE"
 for n in $(seq "$joins"); do read_all "n$n"; done
 no_errors

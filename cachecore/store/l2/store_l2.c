@@ -1,7 +1,8 @@
 /* A store behind shared cache proxies: a get asks the key's proxy (proxies.c), and the store for what the proxy does
  * not send. A missing or short object may be the proxy's fault or the truth. Such an answer counts against the proxy
  * only if the store does have the object. A get that breaks off continues from the store, after the bytes already
- * passed on. */
+ * passed on. While the store does not answer, the proxy is asked again now and then: it may have been busy, and alone
+ * have the range. */
 #include "store/l2/l2_internal.h"
 
 #include <errno.h>
@@ -16,6 +17,10 @@ struct store_l2 {
     struct store base;
     struct store *origin;          /* owned */
     struct store_proxies *proxies; /* a reference */
+    struct store_again {
+        struct store base;
+        struct store_l2 *of;
+    } again;                /* request_context.meanwhile of gets from origin */
     counter fallen_through; /* gets of packs and index nodes that went to origin because no proxy was available */
     counter own;            /* those that went there because this node is the proxy */
     counter not_here;       /* those that went there because the node that owns it did not have it */
@@ -40,6 +45,17 @@ static bool perhaps_true(int rc)
     return rc == -ENOENT || rc == -EBADMSG;
 }
 
+/* Get from the store what no proxy has sent yet, and from the key's proxy if that answers sooner after all. context
+ * then tells who did. What was sent in part, the store goes on with: nodes answer whole lists of chunks. */
+static int get_from_origin(struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
+                           struct request_context *context, struct store_resume *resume)
+{
+    context->meanwhile = resume->done ? NULL : &t->again.base;
+    int rc = store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
+    context->meanwhile = NULL;
+    return rc;
+}
+
 /* Fetch the rest from the store after the proxy failed with rc. The failure's sentence is set aside so that a get which
  * succeeds does not end with it; proxies_complete() gets it back for the log. */
 static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int rc, const char *key, uint64_t off,
@@ -50,8 +66,8 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
     if (context->not_here) {
         context->owner_lacks = true;
         counter_add(&t->not_here, 1);
-        rc = store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
-        if (rc)
+        rc = get_from_origin(t, key, off, len, context, resume);
+        if (rc || context->from_l2) /* the store has not answered */
             proxies_call_off(t->proxies, proxy, trial);
         else
             proxies_lacks(t->proxies, proxy, trial);
@@ -62,11 +78,10 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
     counter_add(&t->fallen_through, 1);
     if (!perhaps_true(rc))
         proxies_complete(t->proxies, proxy, false, trial);
-    uint64_t done = resume->done;
-    rc = store_get_until(t->origin, key, off + done, len - done, context, store_pass_on, resume);
+    rc = get_from_origin(t, key, off, len, context, resume);
     if (!perhaps_true(failure.code))
         return rc;
-    if (rc) { /* both failed: the answer may have been true */
+    if (rc || context->from_l2) { /* the store has not shown that it was false */
         proxies_call_off(t->proxies, proxy, trial);
         return rc;
     }
@@ -173,14 +188,43 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
         return rc;
     struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
     if (!proxy || proxy->self) { /* this node owns it: others ask here */
+        struct store_resume resume = {.sink = sink, .arg = arg};
         counter_add(proxy ? &t->own : &t->fallen_through, 1);
-        if (proxy)
-            proxy_unref(proxy);
+        if (!proxy)
+            return get_from_origin(t, key, off, len, context, &resume);
+        proxy_unref(proxy);
         return store_get_until(t->origin, key, off, len, context, sink, arg);
     }
     rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
     proxy_unref(proxy);
     return rc;
+}
+
+/* The get of store_again, while the store does not answer: nothing shows whether what is missing is there. */
+static int again_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
+                     store_sink *sink, void *arg)
+{
+    struct store_l2 *t = ((struct store_again *)s)->of;
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    bool trial;
+    struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
+    if (!proxy || proxy->self) {
+        if (proxy)
+            proxy_unref(proxy);
+        return error_set(-ENOENT, "%s: no proxy has %s now", t->base.url, key);
+    }
+    int rc = ask(t, proxy, key, off, len, context, &resume);
+    const bool whole = resume.done == len, failed = !whole && !resume.stopped && !perhaps_true(rc);
+    counter_add(&proxy->counts.failures, failed);
+    counter_add(&t->proxies->totals.failures, failed);
+    if (whole || failed)
+        proxies_complete(t->proxies, proxy, whole, trial);
+    else
+        proxies_call_off(t->proxies, proxy, trial);
+    proxy_unref(proxy);
+    if (whole)
+        context->owner_lacks = false;
+    return whole ? 0 : rc ? rc : error_set(-EIO, "%s: too few bytes of %s arrived", t->base.url, key);
 }
 
 static struct store *l2_origin(struct store *s)
@@ -280,7 +324,9 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         store_close(origin);
         return error_no_memory();
     }
+    static const struct store_ops again_ops = {.get = again_get};
     t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->node.address};
+    t->again = (struct store_again){.base = {.ops = &again_ops, .url = origin->url}, .of = t};
     t->origin = origin;
     t->proxies = proxies_ref(proxies);
     *out = &t->base;
