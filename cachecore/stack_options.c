@@ -496,16 +496,18 @@ const char *stack_options_default(const char *key)
     return row ? row->standard : NULL;
 }
 
-/* What a node needs, and what only a node may have. */
+/* What a node needs, and what only a node may have. A key and certificates are also for who asks nodes and is none. */
 static int check_node(const struct stack_options *o)
 {
     const struct store_node *node = &o->stack.node;
-    const char *given = node->key || o->open_to_peers               ? "peer-key"
-                        : node->tls                                 ? "peer-tls"
+    const char *given = o->open_to_peers                            ? "peer-key=none"
                         : o->stack.cache.others != CACHE_OTHERS_ALL ? "peer-keep"
                                                                     : NULL;
     if (!o->peer_listen && given)
         return error_set(-EINVAL, "%s needs peer-listen: it is for nodes that answer each other", given);
+    if ((node->key || node->tls) && !o->stack.l2_count)
+        return error_set(-EINVAL, "%s needs the list of nodes; give l2=URL, l2=FILE or l2=dns+URL",
+                         node->key ? "peer-key" : "peer-tls");
     if (!o->peer_listen)
         return 0;
     if (!o->stack.l2_count || !o->stack.cache.dir_count)

@@ -94,7 +94,8 @@ enum stack_option_type {
     OWN(peer_listen, TEXT, "peer-listen", "peer-listen", "HOST:PORT", set_peer_listen,                                 \
         "answer other nodes there from the cache, and keep this node's share of the chunks; l2 lists all nodes")         \
     OWN(peer_key, TEXT, "peer-key", "peer-key", "FILE|none", set_peer_key,                                             \
-        "the file with the key by which nodes know each other; none: answer anyone who can reach the port")            \
+        "the file with the key by which nodes know each other, and who asks them; none: answer anyone who can reach "  \
+        "the port")                                                                                                    \
     OWN(peer_tls, TEXT, "peer-tls", "peer-tls", "DIR", set_peer_tls,                                                   \
         "nodes speak TLS and show each other certificates of one authority: tls.crt, tls.key and ca.crt in DIR")       \
     VALUE(peer_keep, TEXT, "peer-keep", "peer-keep", "all|hot|none",                                                   \

@@ -237,11 +237,11 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
     counter_add(&c->warm_bytes, run->priority == PRIORITY_WARM ? asked : 0);
 }
 
-/* Say in the header of a GET from `store` which chunks it is for: a proxy may be a node, which keeps chunks. */
-static void describe(struct fetch_run *run, const struct store *store, const struct chunk_ref *const *refs, size_t n)
+/* Say in the header of a GET from proxies which chunks it is for: they may be nodes, which keep chunks. */
+static void describe(struct fetch_run *run, struct store *store, const struct chunk_ref *const *refs, size_t n)
 {
     run->context.header = NULL;
-    if (!store->striped)
+    if (!store->striped && store_origin(store) == store)
         return;
     memcpy(run->header, CHUNK_LIST_HEADER ": ", sizeof CHUNK_LIST_HEADER + 1);
     chunk_list_encode(refs, n, run->header + sizeof CHUNK_LIST_HEADER + 1);

@@ -87,7 +87,7 @@ enum { STORE_FROM_MAX = 128 }; /* bytes of a server's URL in messages, with the 
 struct request_context {
     uint64_t deadline_ms;      /* on clock_now_ms; no retry starts after this time */
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
-    const char *header;        /* "Name: value" for a shared cache proxy; NULL: none */
+    const char *header;        /* "Name: value" for a shared cache proxy that is a node; NULL: none */
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
     struct store *meanwhile;   /* who may have the range as well: store_retry asks it between tries; NULL: nobody */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
@@ -153,11 +153,12 @@ struct store_ops {
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const char *url;   /* for messages; contains no secret */
-    unsigned l2;       /* number of the shared cache proxy whose it is, for request_context.from_l2; 0: of none */
-    _Atomic bool node; /* and the proxy is a node, as its answers have said */
-    bool striped;      /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE) */
-    char *_Atomic id;  /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
+    const char *url;      /* for messages; contains no secret */
+    unsigned l2;          /* number of the shared cache proxy whose it is, for request_context.from_l2; 0: of none */
+    _Atomic bool node;    /* and the proxy is a node, as its answers have said */
+    _Atomic bool striped; /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE): this server
+                             is one, or is known to them, or one has answered */
+    char *_Atomic id;     /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */
 };
 
 /* Count the try that an implementation is about to make for a get, and note s as the server that is asked. */
@@ -299,7 +300,7 @@ struct store_proxies;
 /* This server as one of the nodes that are each other's proxies. What it points to outlives the proxies. */
 struct store_node {
     const char *address;  /* HOST:PORT at which it answers the others, so that it knows itself in the lists; NULL: it is
-                             none of them */
+                             none of them, and asks them alone */
     struct peer_key *key; /* of all nodes; NULL: they ask without a proof */
     const char *tls;      /* the directory of http_config.nodes: they speak TLS; NULL: they do not */
 };

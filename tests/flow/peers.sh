@@ -23,6 +23,16 @@ chunks=$((IMAGES * 81)) # of 101 in each image 20 are holes; every node keeps th
 [ "$(sent_by_store)" != "$OBJECT_BYTES" ] || [ "$entries" = $((chunks + 2 * IMAGES)) ] || fail "$entries entries of $chunks chunks"
 [ "$(of_proxies n2 'map(.state) | sort | join(" ")')" = "self up" ] || fail "$(of_proxies n2 .)"
 
+echo "== a server that is no node reads through them, if it has the key"
+sent=$(sent_by_store)
+serve reader "peer-key=$W/key" hedge=0
+read_all reader
+of_proxies reader 'map([.state, .requests, .failures]) | .[] | tostring'
+[ "$(of_proxies reader 'map(select(.state == "up" and .failures == 0 and .requests > 0)) | length')" = 2 ] || fail "$(of_proxies reader .)"
+[ "$(count reader l2_not_here_total)" != 0 ] || [ "$(sent_by_store)" = "$sent" ] || fail "the store sent $(($(sent_by_store) - sent)) bytes again"
+[ "$(curl -sS --unix-socket "$W/reader.control" http://granary/status | jq -r .health)" = healthy ] || fail "$(curl -sS --unix-socket "$W/reader.control" http://granary/status)"
+refused 1 'needs the list of nodes' "$GRANARY" serve "http://127.0.0.1:$P/lake/i1" --socket "$W/x.sock" --peer-key "$W/key"
+
 echo "== who has no key gets nothing"
 [ "$(curl -s -o "$W/null" -w '%{http_code}' -H 'Range: bytes=0-99' -H 'Granary-Chunks: x' "http://127.0.0.1:$P1/lake/$(cd "$W/store" && find packs -type f -print -quit)")" = 401 ] ||
     fail "a stranger is not refused"

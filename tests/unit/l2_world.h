@@ -23,6 +23,7 @@ struct world {
     struct store_fake *origin, *fakes[MANY];
     int64_t weight[MANY];        /* what it says of its weight, as a node does; -1: it leaves; 0: no node */
     _Atomic unsigned open[MANY]; /* stores of it that are open now */
+    bool wants_lists;            /* nodes refuse what has no list of chunks, and others must not see one */
     char dir[SCRATCH_MAX], file[SCRATCH_MAX + 16];
     struct store_proxies *proxies;
     struct store *store;
@@ -42,6 +43,9 @@ static inline int counted_get(struct store *s, const char *key, uint64_t off, ui
     store_note_try(s, context);
     int64_t weight = c->w->weight[c->i];
     context->node_weight = weight > 0 ? weight : weight ? 0 : -1;
+    if (c->w->wants_lists && weight && !context->header)
+        return error_set(-EIO, "a node answers requests with lists only");
+    assert_true(!c->w->wants_lists || weight || !context->header);
     int rc = store_get(store_fake_store(c->w->fakes[c->i]), key, off, len, sink, arg);
     context->not_here = rc == -ENOENT && weight;
     return rc;

@@ -104,6 +104,8 @@ struct store_proxies {
     void *open_arg;
     struct store_options options; /* of every proxy */
     struct store_node node;       /* constant */
+    _Atomic bool nodes;           /* they are nodes (store.striped) */
+    _Atomic bool weighed;         /* a node's weight is known, this one's or another's */
     _Atomic bool left;            /* this node leaves */
     _Atomic unsigned departures;  /* store_proxies_departures */
     pthread_mutex_t changing;     /* held while the list is replaced; before `lock` */
@@ -125,7 +127,7 @@ void proxies_unref(struct store_proxies *p); /* frees on the last; no get may be
  * its last request has ended. At most STORE_L2_MAX, no URL twice. Errors of `open`, -ENOMEM: nothing has changed then.
  */
 GR_MUST_CHECK int proxies_set(struct store_proxies *p, const struct members *members);
-/* A node has said its weight in an answer. */
+/* A node has said its weight in an answer; -1: no node answered. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight);
 
 /* Whether a proxy may be asked at `now` (clock_now_ms): one that is down gets one trial request when its pause is over.

@@ -61,7 +61,7 @@ struct place {
 static struct place place_of(const struct store_proxies *p, const char *key, uint64_t off)
 {
     struct place place;
-    uint64_t stripe = p->node.address ? off / STORE_STRIPE : 0;
+    uint64_t stripe = atomic_load_explicit(&p->nodes, memory_order_relaxed) ? off / STORE_STRIPE : 0;
     snprintf(place.text, sizeof place.text, stripe ? "%s/%llu" : "%s", key, (unsigned long long)stripe);
     return place;
 }
@@ -230,7 +230,7 @@ static void find_self(const struct store_proxies *p, struct proxy *proxy)
  * weights stay in the order in which they were given, which status shows. */
 static void list_insert(const struct store_proxies *p, struct proxy_list *list, struct proxy *proxy, unsigned given)
 {
-    unsigned weight = given ? given : p->node.address ? proxy->weight : 1;
+    unsigned weight = given ? given : proxy->weight;
     size_t at = list->n++;
     for (; at && list->ranked[at - 1].weight > weight; at--)
         list->ranked[at] = list->ranked[at - 1];
@@ -313,6 +313,7 @@ static void reweigh_locked(struct store_proxies *p)
 
 void store_proxies_weigh(struct store_proxies *p, unsigned weight)
 {
+    atomic_store(&p->weighed, true);
     SCOPED_LOCK(&p->changing);
     p->weight = weight;
     for (size_t i = 0; i < p->list->n; i++)
@@ -341,11 +342,15 @@ static bool is_news(struct proxy *proxy, int64_t weight)
     return (!last || now - last >= HEARD_MS) && atomic_compare_exchange_strong(&proxy->heard_ms, &last, now);
 }
 
-/* A list of another node, or a lie, may say anything: what is no weight changes nothing. */
+/* A list of another node, or a lie, may say anything: what is no weight changes nothing. A server that is no node takes
+ * all to have the weight that it hears first, until they say theirs. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 {
-    if (weight < 0 || weight > STORE_WEIGHT_MAX || !p->node.address)
+    if (weight < 0 || weight > STORE_WEIGHT_MAX)
         return;
+    atomic_store_explicit(&p->nodes, true, memory_order_relaxed);
+    if (weight && !atomic_load(&p->weighed) && !atomic_exchange(&p->weighed, true))
+        store_proxies_weigh(p, (unsigned)weight);
     atomic_store_explicit(&proxy->store->node, true, memory_order_relaxed);
     if (!is_news(proxy, weight))
         return;
@@ -451,6 +456,8 @@ int proxies_new(proxy_open *open, void *open_arg, const struct store_options *op
     p->open_arg = open_arg;
     p->options = *options;
     p->node = *node;
+    p->nodes = node->address || node->key || node->tls;
+    p->weighed = node->address;
     p->weight = 1;
     int rc = list_new(0, &p->list);
     if (rc)

@@ -107,19 +107,43 @@ static void prove(const struct store_l2 *t, const char *key, uint64_t off, uint6
     context->proof = out;
 }
 
-/* One get from a proxy, counted. *resume has what was passed on before. */
-static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
-               struct request_context *context, struct store_resume *resume)
+static bool are_nodes(const struct store_l2 *t)
+{
+    return atomic_load_explicit(&t->proxies->nodes, memory_order_relaxed);
+}
+
+/* One request of ask. The list of chunks is for nodes alone: other servers would pass its 8 KiB on to the store, and
+ * some stores refuse that. */
+static int ask_once(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
+                    struct request_context *context, struct store_resume *resume)
 {
     char proof[PROOF_MAX];
+    const char *header = context->header;
     counter_add(&proxy->counts.requests, 1);
     counter_add(&t->proxies->totals.requests, 1);
     context->not_here = false;
     context->node_weight = -1;
+    if (!are_nodes(t))
+        context->header = NULL;
     prove(t, key, off, len, context, proof);
     int rc = store_get_until(proxy->store, key, off, len, context, store_pass_on, resume);
+    context->header = header;
     context->proof = NULL;
     proxies_heard(t->proxies, proxy, context->node_weight);
+    return rc;
+}
+
+/* One get from a proxy, counted. *resume has what was passed on before. The first answer of a node tells a server that
+ * is none what its proxies are; then the same is asked as nodes want it. */
+static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
+               struct request_context *context, struct store_resume *resume)
+{
+    const bool known = are_nodes(t);
+    int rc = ask_once(t, proxy, key, off, len, context, resume);
+    if (rc && !known && are_nodes(t) && !resume->done && !resume->stopped)
+        rc = ask_once(t, proxy, key, off, len, context, resume);
+    if (!known && are_nodes(t))
+        atomic_store_explicit(&t->base.striped, true, memory_order_relaxed);
     counter_add(&proxy->counts.bytes, resume->done);
     counter_add(&t->proxies->totals.bytes, resume->done);
     return rc;
@@ -325,7 +349,7 @@ int store_l2_open(struct store *origin, struct store_proxies *proxies, struct st
         return error_no_memory();
     }
     static const struct store_ops again_ops = {.get = again_get};
-    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->node.address};
+    t->base = (struct store){.ops = &ops, .url = origin->url, .striped = proxies->nodes};
     t->again = (struct store_again){.base = {.ops = &again_ops, .url = origin->url}, .of = t};
     t->origin = origin;
     t->proxies = proxies_ref(proxies);

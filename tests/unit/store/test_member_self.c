@@ -267,6 +267,69 @@ static void test_member__a_node_that_leaves_owns_nothing(void **state)
     end(&w);
 }
 
+static const char *const three[] = {"http://m0:80/faces", "http://m1:80/faces", "http://m2:80/faces"};
+
+/* Gets of a server that is no node, as fetch makes them. */
+static void get_with_lists(struct world *w, unsigned n)
+{
+    for (unsigned k = 0; k < n; k++) {
+        char key[64];
+        struct request_context context = {.deadline_ms = UINT64_MAX, .header = "Granary-Chunks: x"};
+        CLEANUP_BYTES got = BYTES_INIT(16);
+        assert_int_equal(store_get_until(w->store, key_of(k, key), 0, 4, &context, store_append, &got), 0);
+        assert_non_null(context.header);
+    }
+}
+
+/* A server that is no node may have nodes for its proxies: their first answer says what they are, and from then on it
+ * asks as nodes do, for stripes, by weights. */
+static void test_member__nodes_are_proxies_of_others_too(void **state)
+{
+    enum { NODES = 3, STRIPES = 300 };
+    static struct world w;
+    unsigned of[NODES];
+    begin(&w, NODES);
+    w.wants_lists = true;
+    for (unsigned i = 0; i < NODES; i++)
+        w.weight[i] = i ? 8 : 16;
+    open_followed(&w, &(struct follow_config){.lists = three, .n = NODES, .open = open_counted, .open_arg = &w});
+    assert_false(w.store->striped);
+    get_with_lists(&w, KEYS);
+    assert_true(w.store->striped);
+    struct store_l2_reports r;
+    uint64_t requests = 0;
+    store_proxies_reports(w.proxies, &r);
+    for (size_t i = 0; i < r.len; i++) {
+        assert_int_equal(r.items[i].failures, 0);
+        assert_int_equal(r.items[i].weight, strstr(r.items[i].url, "m0") ? 16 : 8);
+        requests += r.items[i].requests;
+    }
+    store_l2_reports_release(&r);
+    assert_int_equal(requests, KEYS + 1);
+    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
+    w.wants_lists = false;
+    for (unsigned i = 0; i < NODES; i++)
+        store_fake_reset_counters(w.fakes[i]);
+    shares(&w, NODES, 0, STRIPES, of);
+    assert_in_range(store_fake_calls(w.fakes[0], FAKE_GET), 110, 190); /* 150 */
+    for (unsigned i = 1; i < NODES; i++)
+        assert_in_range(of[i], 45, 105); /* 75 */
+    end(&w);
+}
+
+/* Other proxies get no lists of chunks, and have whole objects. */
+static void test_member__what_is_no_node_is_asked_as_ever(void **state)
+{
+    static struct world w;
+    begin(&w, 3);
+    w.wants_lists = true;
+    open_followed(&w, &(struct follow_config){.lists = three, .n = 3, .open = open_counted, .open_arg = &w});
+    get_with_lists(&w, KEYS);
+    assert_false(w.store->striped);
+    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +341,8 @@ int main(void)
         cmocka_unit_test(test_member__nodes_say_their_weights),
         cmocka_unit_test(test_member__a_node_that_leaves_is_asked_first),
         cmocka_unit_test(test_member__a_node_that_leaves_owns_nothing),
+        cmocka_unit_test(test_member__nodes_are_proxies_of_others_too),
+        cmocka_unit_test(test_member__what_is_no_node_is_asked_as_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
