@@ -223,6 +223,34 @@ static void test_peers__other_requests_are_refused(void **state)
     release();
 }
 
+/* Well-formed requests, for what is there, are answered for packs and index nodes alone. */
+static void test_peers__of_the_store_only_packs_and_index_nodes_are_given(void **state)
+{
+    static uint8_t body[ANSWER_MAX];
+    char keys[5][OBJECT_KEY_MAX] = {"granary.json", "images/faces/latest", "leases/1"};
+    char path[SCRATCH_MAX + 1024], request[CHUNK_LIST_TEXT_MAX + 1024], list[CHUNK_LIST_TEXT_MAX], pack[OBJECT_KEY_MAX];
+    size_t len;
+    init();
+    cache_chunks(0, 1);
+    const struct chunk_ref *ref = &g.w.img.refs[0];
+    object_key(OBJECT_MANIFEST, &g.w.img.digest, keys[3]);
+    object_key(OBJECT_CATALOG, &g.w.img.manifest.catalog_root, keys[4]);
+    for (size_t i = 0; i <= GR_ARRAY_SIZE(keys); i++) {
+        const char *key = i < GR_ARRAY_SIZE(keys) ? keys[i] : object_key(ref->kind, &ref->object, pack);
+        snprintf(path, sizeof path, "%s/%s", g.w.dir, key);
+        if (access(path, F_OK) && i != 2) /* there are no leases */
+            fail_msg("%s is not there", path);
+        snprintf(request, sizeof request,
+                 "GET /lake/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes=%u-%u\r\n" CHUNK_LIST_HEADER
+                 ": %s\r\n\r\n",
+                 key, ref->offset, ref->offset + ref->stored_len - 1, chunk_list_encode(&ref, 1, list));
+        int status = ask(request, body, &len);
+        if (status != (key == pack ? 206 : 404))
+            fail_msg("%d for %s", status, key);
+    }
+    release();
+}
+
 /* A GET has no body, and none is waited for. */
 static void test_peers__a_body_is_refused(void **state)
 {
@@ -345,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_peers__what_is_not_cached_is_not_here),
         cmocka_unit_test(test_peers__who_has_not_the_key_gets_nothing),
         cmocka_unit_test(test_peers__other_requests_are_refused),
+        cmocka_unit_test(test_peers__of_the_store_only_packs_and_index_nodes_are_given),
         cmocka_unit_test(test_peers__a_body_is_refused),
         cmocka_unit_test(test_peers__who_takes_an_answer_too_slowly_is_cut_off),
         cmocka_unit_test(test_peers__many_at_once),
