@@ -151,15 +151,16 @@ void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const si
  * Blocks, but all of it no longer than one read that waits for a disk. */
 void cache_read_stored(struct cache *c, const struct cache_piece *pieces, size_t n, bool *out_got);
 
-/* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). Those
- * that are this node's are written afterwards, as the eviction policy likes. These fetches have workers, a table and
- * limits of their own. They go to store_origin(store), never to another node, and join a reader's fetch of the same
- * chunk only if that goes there, too; a reader joins them, for as long as they do not fail. Both only in the very same
- * place, since the reference is only what the other node says; one that proves wrong is not requested a second time.
- * With cache_config.as_stored alone. -EAGAIN (no message): one of them has been cached meanwhile, and the others may
- * not be fetched; -ENODATA (no message): cache-only mode, or a chunk came without its stored bytes; else the error of a
- * fetch. Nothing is waited for after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has CACHE_OTHERS_MS, may
- * outlast the call, and is kept then, too. */
+/* Fetch n chunks of one stripe for another node, and put their stored bytes at dst (offset and len are unused). They
+ * are written afterwards, as the eviction policy likes, whoever owns them: the other node asks here because it knows of
+ * no owner that is up, and would ask again. These fetches have workers, a table and limits of their own. They go to
+ * store_origin(store), never to another node, and join a reader's fetch of the same chunk only if that goes there, too;
+ * a reader joins them, for as long as they do not fail. Both only in the very same place, since the reference is only
+ * what the other node says; one that proves wrong is not requested a second time. With cache_config.as_stored alone.
+ * -EAGAIN (no message): one of them has been cached meanwhile, and the others may not be fetched; -ENODATA (no
+ * message): cache-only mode, or a chunk came without its stored bytes; else the error of a fetch. Nothing is waited for
+ * after until_ms, on clock_now_ms: -ETIMEDOUT. A single fetch has CACHE_OTHERS_MS, may outlast the call, and is kept
+ * then, too. */
 enum { CACHE_OTHERS_MS = 4000, CACHE_OTHERS_GETS = 16 /* GETs to stores at a time for other nodes */ };
 GR_MUST_CHECK int cache_get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, uint64_t until_ms);
 

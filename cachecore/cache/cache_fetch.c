@@ -368,7 +368,7 @@ static bool readers_ask_store(const struct cache_piece *p)
 
 /* Join or start the fetches of m's chunks; joins: those of readers may be joined. In one locked section with a last
  * look, as for readers: what is neither cached nor in flight then has to be fetched. */
-static int start_for_others(struct cache *c, struct misses *m, bool joins, uint32_t tag, enum fetch_priority priority)
+static int start_for_others(struct cache *c, struct misses *m, bool joins, enum fetch_priority priority)
 {
     const struct chunk_ref *refs[MISSES_MAX];
     struct inflight *inflights[MISSES_MAX];
@@ -387,9 +387,9 @@ static int start_for_others(struct cache *c, struct misses *m, bool joins, uint3
         refs[n] = &p->ref;
         starting[n++] = miss;
     }
-    int rc =
-        n ? fetch_start(c->for_others, store_origin(m->items[0].piece->store), refs, n, n, priority, tag, inflights)
-          : 0;
+    int rc = n ? fetch_start(c->for_others, store_origin(m->items[0].piece->store), refs, n, n, priority,
+                             TAG_FOR_OTHERS, inflights)
+               : 0;
     for (size_t i = 0; !rc && i < n; i++)
         starting[i]->inflight = inflights[i];
     return rc;
@@ -400,14 +400,12 @@ static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t 
                       uint64_t until_ms)
 {
     struct misses m = {.count = 0};
-    struct chunk_stripe stripe = {.known = false};
     bool joins = readers_ask_store(&pieces[0]);
-    uint32_t tag = fill_is_ours(c, pieces->store, &pieces->ref, &stripe) ? TAG_KEEP : TAG_PASS_ON;
     for (size_t i = 0; i < n; i++) {
         misses_add(&m, &pieces[i]);
         m.items[i].until_ms = until_ms;
     }
-    int rc = start_for_others(c, &m, joins, tag, priority);
+    int rc = start_for_others(c, &m, joins, priority);
     return misses_finish(c, &m, rc, hand_out, priority == PRIORITY_WARM);
 }
 

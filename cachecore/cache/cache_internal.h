@@ -155,8 +155,8 @@ void fill_wait_for_memory(struct fill *f);
 void fill_landed(void *arg, struct inflight *inflight, bool warm);
 /* The same for cache.for_others. What the queue has no room for, this worker writes: it is kept for all nodes. */
 void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm);
-/* inflight_tag is the quota of a chunk for a reader; of one for another node: is it this node's to keep? */
-enum { TAG_KEEP = SPACE_GROUPS_MAX + 1, TAG_PASS_ON };
+/* inflight_tag is the quota of a chunk for a reader; this is that of one for another node. */
+enum { TAG_FOR_OTHERS = SPACE_GROUPS_MAX + 1 };
 
 /* The table of chunks of others that came once. -ENOMEM. free() it. */
 GR_MUST_CHECK int fill_seen_new(struct seen **out);

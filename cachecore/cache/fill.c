@@ -304,7 +304,7 @@ void fill_landed_for_others(void *arg, struct inflight *inflight, bool warm)
 {
     struct cache *c = arg;
     size_t bytes = inflight_bytes(c, inflight);
-    if (!c->dir_count || inflight_tag(inflight) != TAG_KEEP) {
+    if (!c->dir_count) {
         fetch_retire(c->for_others, inflight);
         return;
     }
@@ -380,7 +380,7 @@ static void keep_landed(struct cache *c, struct inflight *const *batch, size_t n
     size_t bytes = 0, count = 0;
     for (size_t i = 0; i < n; i++) {
         bytes += inflight_bytes(c, batch[i]);
-        if (inflight_tag(batch[i]) == TAG_KEEP)
+        if (inflight_tag(batch[i]) == TAG_FOR_OTHERS)
             keep_for_others(c, batch[i]);
         else
             taken[count++].inflight = batch[i];

@@ -1,5 +1,5 @@
-/* Chunks for other nodes: their stored bytes, kept by who owns them alone, fetched once with this node's readers where
- * that is safe, and never at the cost of a reader. */
+/* Chunks for other nodes: their stored bytes, kept by the node that is asked for them, fetched once with this node's
+ * readers where that is safe, and never at the cost of a reader. */
 #include "base/clock.h"
 #include "fetch/fetch_internal.h"
 #include "unit/cache_world.h"
@@ -143,12 +143,51 @@ static void test_cache_others__what_is_anothers_is_not_kept(void **state)
 {
     struct world w;
     start(&w, false, 3);
+    world_expect_all(&w);
+    settle(&w);
+    assert_int_equal(count_of(&w, "entries"), 0);
+    assert_int_equal(count_of(&w, "others_total"), CHUNKS);
+    world_release(&w);
+}
+
+/* Its owner is down, as the node that asks knows, and this one need not. */
+static void test_cache_others__what_is_asked_for_is_kept_whoever_owns_it(void **state)
+{
+    struct world w;
+    start(&w, false, 3);
     assert_int_equal(give(&w, 0, CHUNKS), 0);
     settle(&w);
-    assert_int_equal(count_of(&w, "entries"), 0);
-    world_expect_all(&w); /* a reader's either */
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    assert_int_equal(stored(&w), CHUNKS);
+    int before = gets(&w);
+    world_expect_all(&w);
+    assert_int_equal(gets(&w), before);
+    world_release(&w);
+}
+
+static void test_cache_others__what_is_fetched_again_is_hot_and_kept(void **state)
+{
+    struct world w;
+    start(&w, false, 3);
+    world_close(&w);
+    w.config.others = CACHE_OTHERS_HOT;
+    world_open(&w);
+    world_expect_all(&w);
     settle(&w);
     assert_int_equal(count_of(&w, "entries"), 0);
+    assert_int_equal(count_of(&w, "others_total"), CHUNKS);
+    world_expect(&w, 1); /* this one alone is fetched again */
+    settle(&w);
+    assert_int_equal(count_of(&w, "entries"), 1);
+    int before = gets(&w);
+    world_expect(&w, 1);
+    assert_int_equal(gets(&w), before);
+    world_expect_all(&w);
+    settle(&w);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    before = gets(&w);
+    world_expect_all(&w);
+    assert_int_equal(gets(&w), before);
     assert_int_equal(count_of(&w, "others_total"), CHUNKS);
     world_release(&w);
 }
@@ -299,6 +338,8 @@ int main(void)
         cmocka_unit_test(test_cache_others__gives_what_is_stored_and_keeps_its_own),
         cmocka_unit_test(test_cache_others__what_is_cached_uncompressed_is_fetched_once),
         cmocka_unit_test(test_cache_others__what_is_anothers_is_not_kept),
+        cmocka_unit_test(test_cache_others__what_is_asked_for_is_kept_whoever_owns_it),
+        cmocka_unit_test(test_cache_others__what_is_fetched_again_is_hot_and_kept),
         cmocka_unit_test(test_cache_others__what_its_owner_lacks_is_kept),
         cmocka_unit_test(test_cache_others__joins_a_reader_at_the_store),
         cmocka_unit_test(test_cache_others__a_reader_joins_at_the_store),
