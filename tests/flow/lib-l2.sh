@@ -99,8 +99,8 @@ serve() {
     # shellcheck disable=SC2154
     serve_unix "$W/$name.sock" "${images[@]}" "${proxies[@]}" control="$W/$name.control" "$@"
 }
-# read_image SERVER IMAGE: what the server gives of it is its bytes
-read_image() { nbdcopy "nbd+unix:///$2?socket=$W/$1.sock" "$W/$1.copy" && cmp "$W/$1.copy" "$W/$2.raw"; }
+# read_image SERVER IMAGE: what the server gives of it is its bytes. Readers of one server may run beside each other.
+read_image() { nbdcopy "nbd+unix:///$2?socket=$W/$1.sock" "$W/$1.copy.$BASHPID" && cmp "$W/$1.copy.$BASHPID" "$W/$2.raw"; }
 read_all() {
     local i
     for i in $(seq "$IMAGES"); do read_image "$1" "i$i" || fail "server $1 does not give the bytes of image i$i"; done
