@@ -76,8 +76,9 @@ struct build_rebuild {
     uint64_t parents;                                     /* images; 0: no parent, everything was read */
     struct digest parent;                                 /* zero: there is none, or there are several */
     char parent_name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2]; /* NAME:TAG; "" without one, or if a digest named it */
-    bool parent_differs; /* a parent was found but not used: other filesystem or chunk size, or too small */
-    bool parent_damaged; /* likewise: its manifest, index or catalog is damaged or missing */
+    bool parent_differs;      /* a parent was found but not used: other filesystem or chunk size, or too small */
+    bool parent_other_source; /* there is none: the images of the name are not known to be of this source */
+    bool parent_damaged;      /* found, but not used: its manifest, index or catalog is damaged or missing */
     uint64_t unchanged, added, changed, removed;
     /* Missing or damaged packs of the parent; unchanged files that were read again because their data was in such
      * packs. */

@@ -46,7 +46,10 @@ int build_parent_find(struct build *b)
 {
     struct build_options *o = &b->options;
     const struct parent_config config = parent_config(b);
-    int rc = o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+    struct parent_unused unused = {.differs = false};
+    int rc = o->no_parent ? 0 : parent_open(&config, &b->parent, &unused);
+    b->result->rebuild.parent_differs = unused.differs;
+    b->result->rebuild.parent_other_source = unused.other_source;
     if (!rc && o->join_at) { /* all is taken over, damaged or not, so nothing is looked at */
         o->fs = b->parent->manifest.fs;
         o->chunk_size = b->parent->manifest.chunk_size;

@@ -107,16 +107,23 @@ static bool is_better_name(const struct known *k, const struct known *than)
     return tag_is_build_name(than->name, &than->tag.digest) && !tag_is_build_name(k->name, &k->tag.digest);
 }
 
-/* Is this a tag of the image built from that source? A tag copied from another name is not. */
-static bool is_candidate(const struct known *k, const char *name, const struct digest *source)
+/* Is this a tag of an image of the name? A tag copied from another name is not. */
+static bool is_of_name(const struct known *k, const char *name)
 {
     const struct tag *t = &k->tag;
-    return digest_equal(&t->source, source) && (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, k->name)));
+    return !t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, k->name));
+}
+
+/* Is this a tag of the image built from that source? */
+static bool is_candidate(const struct known *k, const char *name, const struct digest *source)
+{
+    return digest_equal(&k->tag.source, source) && is_of_name(k, name);
 }
 
 int lineage_newest(struct store *s, const char *name, const struct digest *source, char out_tag[IMAGE_TAG_MAX + 1],
-                   struct tag *out)
+                   struct tag *out, bool *out_other_source)
 {
+    *out_other_source = false;
     struct known_tags tags CLEANUP(known_release) = {0};
     const struct known *newest = NULL;
     int rc = repository_tags(s, name, lineage_collect, &tags);
@@ -124,9 +131,11 @@ int lineage_newest(struct store *s, const char *name, const struct digest *sourc
         return rc;
     for (size_t i = 0; i < tags.list.len; i++) {
         const struct known *k = &tags.list.items[i];
+        *out_other_source |= is_of_name(k, name);
         if (is_candidate(k, name, source) && (!newest || is_newer(&tags, k, newest)))
             newest = k;
     }
+    *out_other_source &= !newest;
     if (!newest)
         return error_set(-ENOENT, "there is no image %s of this source in %s", name, s->url);
     for (size_t i = 0; i < tags.list.len; i++) {

@@ -134,8 +134,9 @@ GR_MUST_CHECK int lineage_read(struct store *s, const char *name, const struct d
 
 /* Find the newest image of the name that was built from that source (struct tag): the one of the tag with the latest
  * time; within one second, the image that was built upon the others. out_tag gets one of its tags, preferably a
- * signed one, and not a build's. -ENOENT: there is none. Otherwise errors of repository_tags. */
+ * signed one, and not a build's. -ENOENT: there is none; *out_other_source then says whether the name has images that
+ * are not known to be of that source. Otherwise errors of repository_tags. */
 GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, const struct digest *source,
-                                 char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
+                                 char out_tag[IMAGE_TAG_MAX + 1], struct tag *out, bool *out_other_source);
 
 #endif

@@ -129,7 +129,9 @@ static void print_rebuild(const struct build_rebuild *r, bool no_parent)
                r->parent_differs   ? "the parent has another filesystem or chunk size, or (ext4) no room left"
                : r->parent_damaged ? "the parent is damaged"
                : no_parent         ? "--parent none"
-                                   : "no parent");
+               : r->parent_other_source
+                   ? "the images of this name were built from another source (--parent IMAGE builds upon one)"
+                   : "no parent");
         return;
     }
     if (r->parents > 1)
@@ -195,17 +197,17 @@ static void cmd_build_print_result(const struct image_ref *ref, const struct bui
 
 static json_t *rebuild_json(const struct build_rebuild *r)
 {
-    return json_pack("{s:o,s:o,s:s?,s:b,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+    return json_pack("{s:o,s:o,s:s?,s:b,s:b,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
                      "parents", INTEGER(r->parents), "parent", print_json_digest(&r->parent), "parent_name",
-                     r->parent_name[0] ? r->parent_name : NULL, "parent_differs", r->parent_differs, "parent_damaged",
-                     r->parent_damaged, "unchanged", INTEGER(r->unchanged), "added", INTEGER(r->added), "changed",
-                     INTEGER(r->changed), "removed", INTEGER(r->removed), "packs_damaged", INTEGER(r->packs_damaged),
-                     "healed", INTEGER(r->healed), "bytes_healed", INTEGER(r->bytes_healed), "bytes_to_read",
-                     INTEGER(r->bytes_to_read), "bytes_kept", INTEGER(r->bytes_kept), "bytes_moved",
-                     INTEGER(r->bytes_moved), "files_moved", INTEGER(r->files_moved), "dead_bytes",
-                     INTEGER(r->dead_bytes), "chunks_scrubbed", INTEGER(r->chunks_scrubbed), "bytes_scrubbed",
-                     INTEGER(r->bytes_scrubbed), "packs_emptied", INTEGER(r->packs_emptied), "bytes_repacked",
-                     INTEGER(r->bytes_repacked));
+                     r->parent_name[0] ? r->parent_name : NULL, "parent_differs", r->parent_differs,
+                     "parent_other_source", r->parent_other_source, "parent_damaged", r->parent_damaged, "unchanged",
+                     INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
+                     INTEGER(r->removed), "packs_damaged", INTEGER(r->packs_damaged), "healed", INTEGER(r->healed),
+                     "bytes_healed", INTEGER(r->bytes_healed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
+                     INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
+                     INTEGER(r->files_moved), "dead_bytes", INTEGER(r->dead_bytes), "chunks_scrubbed",
+                     INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
+                     INTEGER(r->packs_emptied), "bytes_repacked", INTEGER(r->bytes_repacked));
 }
 
 static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)

@@ -64,10 +64,11 @@ static bool is_unusable(int rc)
 
 /* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
  * having none, and so does one with a damaged tag of the name. 1: there is none. */
-static int find_newest(struct parent *p)
+static int find_newest(struct parent *p, bool *out_other_source)
 {
     struct parent_image *image = p->images;
-    int rc = lineage_newest(p->config.store, image->found.name, &p->config.source, image->found.tag, &p->tag);
+    int rc = lineage_newest(p->config.store, image->found.name, &p->config.source, image->found.tag, &p->tag,
+                            out_other_source);
     image->digest = p->tag.digest;
     p->is_newest = true;
     bool without = is_unusable(rc) || rc == -EBADMSG;
@@ -92,14 +93,14 @@ static int check_signature(const struct parent *p, const struct parent_image *im
 }
 
 /* Find image i by its tag or digest, or the newest one instead, and read its manifest. 1: the build does without. */
-static int find_image(struct parent *p, size_t i)
+static int find_image(struct parent *p, size_t i, bool *out_other_source)
 {
     const struct parent_config *c = &p->config;
     struct parent_image *image = &p->images[i];
     image->found = c->images[i];
     int rc = repository_resolve(c->store, &image->found, &image->digest, &p->tag);
     if (rc == -ENOENT && !c->must_be)
-        rc = find_newest(p);
+        rc = find_newest(p, out_other_source);
     if (rc)
         return rc == -EBADMSG ? image_refused(p, image, rc) : rc;
     rc = check_signature(p, image);
@@ -150,20 +151,20 @@ static int parent_new(const struct parent_config *config, size_t image_count, st
     return 0;
 }
 
-int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
+int parent_open(const struct parent_config *config, struct parent **out, struct parent_unused *unused)
 {
     CLEANUP(cleanup_parent) struct parent *p = NULL;
     *out = NULL;
-    *out_other = false;
+    *unused = (struct parent_unused){.differs = false};
     int rc = parent_new(config, config->image_count, &p);
-    for (size_t i = 0; i < config->image_count && !rc && !*out_other; i++) {
-        rc = find_image(p, i);
+    for (size_t i = 0; i < config->image_count && !rc && !unused->differs; i++) {
+        rc = find_image(p, i, &unused->other_source);
         if (!rc)
-            rc = check_geometry(p, &p->images[i], out_other);
+            rc = check_geometry(p, &p->images[i], &unused->differs);
     }
     if (rc == PARENT_DAMAGED)
         *out = steal_ptr(&p);
-    if (rc || *out_other)
+    if (rc || unused->differs)
         return GR_MIN(rc, 0);
     rc = lay_out(p);
     if (!rc && !config->whole)

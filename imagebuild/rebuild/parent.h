@@ -101,10 +101,16 @@ struct parent {
     uint64_t dead_bytes; /* unused blocks in chunks that stay */
 };
 
-/* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
- * filesystem or chunk size differs. Errors: see must_be; -ENOTSUP: several images, but not of erofs, nor whole;
- * PARENT_DAMAGED: *out has nothing but the image's name; -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
-GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
+/* An image that was found but is not used: its filesystem or chunk size differs; or the name has images, but none of
+ * them from this source. */
+struct parent_unused {
+    bool differs, other_source;
+};
+
+/* Find the parent. *out NULL: there is none; *unused then says why an image was not used. Errors: see must_be;
+ * -ENOTSUP: several images, but not of erofs, nor whole; PARENT_DAMAGED: *out has nothing but the image's name;
+ * -EKEYREJECTED: see trust; -ENOMEM; those of the store. */
+GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, struct parent_unused *unused);
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
  * called for it; checkpoint_hold is. -ENOMEM. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);

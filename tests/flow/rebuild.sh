@@ -63,6 +63,15 @@ grep -qE '^  built +upon set:daily: 0 files, 0 ?B? .*read, .* kept$' "$W/plan" |
 "$GRANARY" build "$W/tree" "$store/another:v1" --quiet --dry-run >"$W/plan"
 grep -qE '^  built +in full: no parent$' "$W/plan" || fail "it says $(cat "$W/plan")"
 
+echo "== what is of another source is not built upon unless it is named: equal times need not mean equal bytes"
+cp -a "$W/tree" "$W/moved"
+"$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run >"$W/plan"
+grep -qE '^  built +in full: the images of this name were built from another source \(--parent IMAGE ' "$W/plan" || fail "it says $(cat "$W/plan")"
+"$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run --json >"$W/plan"
+jq -e '.rebuild.parent_other_source and .rebuild.parent == null' "$W/plan" >"$W/null" || fail "it says $(cat "$W/plan")"
+"$GRANARY" build "$W/moved" "$store/set:tomorrow" --parent "$image" --quiet --dry-run --json >"$W/plan"
+jq -e '(.rebuild.parent_other_source | not) and .rebuild.parent_name == "set:daily"' "$W/plan" >"$W/null" || fail "it says $(cat "$W/plan")"
+
 echo "== going back"
 "$GRANARY" tag "$store/set:$first_tag" daily >"$W/null"
 [ "$(digest_of "$image")" = "$(jq -r .digest "$W/first")" ] || fail "tag did not go back"

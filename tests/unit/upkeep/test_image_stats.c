@@ -208,25 +208,27 @@ static void test_lineage__the_newest_image(void **state)
     char name[IMAGE_TAG_MAX + 1], build_name[TAG_BUILD_NAME_MAX];
     struct digest image = image_number(2), third = image_number(3);
     struct tag tag;
-    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), -ENOENT);
+    bool other = true;
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag, &other), -ENOENT);
+    assert_false(other);
     put_tag(fake, "zebra", 1, 1, 100);
     put_tag(fake, "m", 3, 2, 100);
     put_tag(fake, "a", 4, 3, 100);
     put_tag(fake, "k", 2, 1, 100);
-    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag, &other), 0);
     assert_string_equal(name, "a");
     put_tag(fake, "old", 5, 5, 99);
     put_tag(fake, tag_build_name(101, &image, build_name), 2, 1, 101);
-    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag, &other), 0);
     assert_string_equal(name, "k"); /* the same image by the name that it was given */
     assert_true(digest_equal(&tag.digest, &image));
     put_tag(fake, "circle", 6, 7, 200);
     put_tag(fake, "square", 7, 6, 200);
-    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag, &other), 0);
     assert_string_equal(name, "square");
     put_tag(fake, tag_build_name(300, &third, build_name), 3, 2, 300);
     assert_true(store_fake_remove(fake, "images/faces/m"));
-    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag, &other), 0);
     assert_string_equal(name, build_name);
 }
 
@@ -248,16 +250,22 @@ static void test_lineage__the_newest_image_is_of_the_same_source(void **state)
     struct digest here = digest_of("https://h/v1", 12), there = digest_of("https://h/v2", 12);
     char name[IMAGE_TAG_MAX + 1];
     struct tag tag;
+    bool other;
+    put_tag_of_source(fake, "images/dogs/a", 1, &(struct tag){.source = there, .name = "dogs", .tag = "a"});
+    put_tag_of_source(fake, "images/faces/d", 4, &(struct tag){.source = here, .name = "dogs", .tag = "d"});
+    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag, &other), -ENOENT);
+    assert_false(other);
     put_tag_of_source(fake, "images/faces/a", 1, &(struct tag){.source = here, .name = "faces", .tag = "a"});
     put_tag_of_source(fake, "images/faces/b", 2, &(struct tag){.source = there, .name = "faces", .tag = "b"});
     put_tag_of_source(fake, "images/faces/c", 3, &(struct tag){.name = "faces", .tag = "c"});
-    put_tag_of_source(fake, "images/faces/d", 4, &(struct tag){.source = here, .name = "dogs", .tag = "d"});
-    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag, &other), 0);
     assert_string_equal(name, "a");
-    assert_int_equal(lineage_newest(s, "faces", &there, name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &there, name, &tag, &other), 0);
     assert_string_equal(name, "b");
+    assert_false(other);
     assert_true(store_fake_remove(fake, "images/faces/a"));
-    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag), -ENOENT);
+    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag, &other), -ENOENT);
+    assert_true(other);
 }
 
 int main(void)
