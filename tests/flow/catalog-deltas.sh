@@ -79,7 +79,7 @@ day 1
 build "$image" >"$W/second"
 read -r pages_after bytes_after < <(pages)
 [ "$(deltas)" -ge 3 ] || fail "no deltas: $pages_after pages"
-[ $((100 * (bytes_after - bytes_before))) -lt $((8 * bytes_before)) ] ||
+[ $((100 * (bytes_after - bytes_before))) -le $((3 * bytes_before)) ] ||
     fail "1 % of the files wrote $((bytes_after - bytes_before)) bytes of a catalog of $bytes_before"
 is_as_full "$image" second "the catalog is not that of a full build"
 build "$image" >"$W/same"
