@@ -25,7 +25,6 @@ holds "no token is mounted" "$pod.automountServiceAccountToken == false"
 grep -q "create configmap $(jq -r "$pod.volumes | map(.configMap // empty)[0].name" "$W/objects.json") .*granary-l2.conf" "$example" || fail "the command for the ConfigMap makes another one"
 grep -rqF "dns+http://$name" "$GRANARY_SOURCE/docs/operations/shared-cache.md" || fail "the page has another name than $name"
 
-unshare -m true 2>"$W/null" || skip "no mount namespaces here: the name service is not tested"
 make_images 4
 free_port && STORE=$FREE_PORT
 free_port && PORT=$FREE_PORT
@@ -39,49 +38,33 @@ for n in 1 2 3; do
 done
 LAST_PID=$BACKGROUND_PID
 
-# Names come from a file of the test's own, and from nowhere else.
-echo "hosts: files" >"$W/nsswitch"
-echo "multi on" >"$W/host.conf"
-# say N...: these are the addresses; in place, since the file is mounted
-say() { { echo "127.0.0.1 localhost" && for n in "$@"; do echo "127.0.0.$n $name"; done; } >"$W/hosts"; }
-say 1 2
-touch /etc/host.conf
-cat >"$W/with-names" <<END
-#!/bin/sh
-mount --bind $W/hosts /etc/hosts && mount --bind $W/nsswitch /etc/nsswitch.conf && mount --bind $W/host.conf /etc/host.conf && exec "\$@"
-END
-chmod +x "$W/with-names"
+own_names
+say "$name" 1 2
 
 echo "== addresses come and go"
 images=()
 for i in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$STORE/lake/i$i"); done
-background unshare -m --propagation private "$W/with-names" nbdkit -f -t 64 --unix "$W/a.sock" "$PLUGIN" "${images[@]}" \
+background "$W/with-names" nbdkit -f -t 64 --unix "$W/a.sock" "$PLUGIN" "${images[@]}" \
     "l2=dns+http://$name:$PORT/lake" control="$W/a.control" disk-timeout="$DISK_TIMEOUT" 2>"$W/log"
 wait_for 60 listens "$W/a.sock"
-members() { of_proxies a 'map(.url) | sort | join(" ")'; }
-members_are() { # members_are N...
-    local wanted="" n
-    for n in "$@"; do wanted="$wanted${wanted:+ }http://127.0.0.$n:$PORT/lake"; done
-    [ "$(members)" = "$wanted" ]
-}
 list_says() { [[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r '.l2_lists[0].error // ""')" = *"$1"* ]]; }
-wait_for 60 members_are 1 2
+wait_for 60 addresses_are a 1 2
 start_reader a
 asked() { [ "$(of_proxies a "map(select(.url | contains(\"127.0.0.$1:\")).requests) | add // 0")" -gt 0 ]; }
 wait_for 120 asked 1
-say 1 2 3
-wait_for 60 members_are 1 2 3
+say "$name" 1 2 3
+wait_for 60 addresses_are a 1 2 3
 wait_for 120 asked 3
-say 2 1
-wait_for 60 members_are 1 2
+say "$name" 2 1
+wait_for 60 addresses_are a 1 2
 kill_nginx "$LAST_PID"
 
 echo "== the name is unknown"
-say
+say "$name"
 wait_for 60 list_says "$name"
-members_are 1 2 || fail "a failed look-up changed the proxies: $(members)"
+addresses_are a 1 2 || fail "a failed look-up changed the proxies: $(addresses a)"
 [ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r .health)" = degraded ] || fail "health: not degraded"
-say 2
-wait_for 60 members_are 2
+say "$name" 2
+wait_for 60 addresses_are a 2
 goes_on a
 end_reader a

@@ -92,6 +92,35 @@ start_nodes() {
     for n in $(seq "$1"); do start_node "$n"; done
 }
 
+# own_names: "$W/with-names" COMMAND... looks up names in a file of the test's own and nowhere else; say NAME N...: the
+# addresses of NAME are 127.0.0.N, nobody's without an N. The file is written in place, since it is mounted.
+own_names() {
+    unshare -m true 2>"$W/null" || skip "no mount namespaces here: the name service is not tested"
+    echo "hosts: files" >"$W/nsswitch"
+    echo "multi on" >"$W/host.conf"
+    : >"$W/hosts"
+    touch /etc/host.conf
+    cat >"$W/with-names" <<END
+#!/bin/sh
+exec unshare -m --propagation private sh -c 'mount --bind $W/hosts /etc/hosts && mount --bind $W/nsswitch /etc/nsswitch.conf &&
+    mount --bind $W/host.conf /etc/host.conf && exec "\$@"' with-names "\$@"
+END
+    chmod +x "$W/with-names"
+}
+say() {
+    local name=$1 n
+    shift
+    { echo "127.0.0.1 localhost" && for n in "$@"; do echo "127.0.0.$n $name"; done; } >"$W/hosts"
+}
+# addresses SERVER: the URLs that it asks; addresses_are SERVER N...: they are those of 127.0.0.N, port $PORT
+addresses() { of_proxies "$1" 'map(.url) | sort | join(" ")'; }
+addresses_are() {
+    local server=$1 wanted="" n
+    shift
+    for n in "$@"; do wanted="$wanted${wanted:+ }http://127.0.0.$n:$PORT/lake"; done
+    [ "$(addresses "$server")" = "$wanted" ]
+}
+
 # serve NAME ARG...: a server of all images, on the socket $W/NAME.sock
 serve() {
     local name=$1

@@ -189,11 +189,11 @@ def ask(upstream, head):
     """The server's answer: status line and headers, body."""
     lines = head.split("\r\n")
     method, target, _ = lines[0].split(" ")
-    headers = dict(line.split(": ", 1) for line in lines[1:] if line.lower().startswith(("range:", "if-match:")))
+    headers = dict(line.split(": ", 1) for line in lines[1:] if line.lower().startswith(("range:", "if-match:", "granary-")))
     upstream.request(method, target, headers=headers)
     answer = upstream.getresponse()
     body = answer.read()
-    kept = [(k, v) for k, v in answer.getheaders() if k.lower() in ("content-range", "etag", "last-modified")]
+    kept = [(k, v) for k, v in answer.getheaders() if k.lower() in ("content-range", "etag", "last-modified", "granary-node")]
     length = answer.getheader("Content-Length") if method == "HEAD" else len(body)
     return answer.status, kept, body, int(length or 0)
 
