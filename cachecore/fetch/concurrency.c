@@ -12,6 +12,10 @@
  * queue, which more GETs only lengthen. The first chunk is measured, not the whole GET, because GETs differ in length
  * and chunks do not. RISE tolerates FAR_TIMES as much of a store that is far away.
  *
+ * A store that is far away gets all GETs at once, as soon as it is known to be far. Each connection delivers little
+ * until its congestion window has opened, which takes many round trips, and they must open side by side. window.c keeps
+ * the GETs from overflowing the link's queue.
+ *
  * A round lasts a number of answers per slot. GETs that were sent together answer together, and a round that ended
  * within such a wave would measure the cut. If GETs take long, a number of chunks per slot ends the round.
  *
@@ -29,6 +33,8 @@ enum {
     LATE_US = 5000,            /* added to twice the base latency */
     REST_ROUNDS = 3,           /* rounds that are measured before a decision */
     TRY_ROUNDS = 2,            /* rounds of an attempt */
+    FAR_ANSWERS = 2,           /* answers that tell how far a store is */
+    SLOW_BYTES_PER_MS = 2500,  /* what a link of 20 Mbit/s takes for an answer's bytes is not distance */
     FAR_TIMES = 2,             /* far away, a GET that is this many times as late still counts as prompt in RISE */
 };
 
@@ -203,6 +209,26 @@ static void note_base(struct concurrency *c, uint64_t latency_us, uint64_t now_u
         c->base_us = latency_us;
 }
 
+/* How far is the store? The first answer may have needed a new connection, so the nearest of FAR_ANSWERS counts. */
+static bool turns_out_far(struct concurrency *c, uint64_t bytes, uint64_t latency_us)
+{
+    uint64_t distance_us = latency_us - GR_MIN(latency_us, bytes * 1000 / SLOW_BYTES_PER_MS);
+    if (c->heard >= FAR_ANSWERS)
+        return false;
+    if (!c->heard++ || distance_us < c->distance_us)
+        c->distance_us = distance_us;
+    return c->heard == FAR_ANSWERS && c->distance_us >= CONCURRENCY_FAR_US;
+}
+
+bool concurrency_answered(struct concurrency *c, uint64_t bytes, uint64_t latency_us, uint64_t now_us)
+{
+    unsigned before = c->limit;
+    note_base(c, latency_us, now_us);
+    if (turns_out_far(c, bytes, latency_us))
+        c->limit = c->most;
+    return c->limit != before;
+}
+
 static void note_arrival(struct concurrency *c, const struct concurrency_arrival *a)
 {
     uint64_t latency_us = a->now_us - a->sent_us;
@@ -221,11 +247,11 @@ bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival
 {
     unsigned before = c->limit;
     if (a->first)
-        note_base(c, a->now_us - a->sent_us, a->now_us);
+        (void)concurrency_answered(c, a->bytes, a->now_us - a->sent_us, a->now_us);
     if (!c->round_began_us) {
         if (a->first && a->sent_us >= c->changed_us)
             begin_round(c, a->now_us);
-        return false;
+        return c->limit != before;
     }
     note_arrival(c, a);
     uint64_t took_us = a->now_us - c->round_began_us;

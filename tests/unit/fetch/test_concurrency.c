@@ -14,8 +14,9 @@ struct link {
     unsigned offered; /* gets wanted at a time; 0: without end */
     unsigned burst;   /* 0: none; else the number of gets at once; the next ones pause_ms after all have ended */
     unsigned pause_ms;
-    bool shaped;       /* nothing stands in a queue: a client that sends too often is slowed down */
-    double slow_start; /* round trips that a get's first chunk takes beyond the first */
+    bool shaped;        /* nothing stands in a queue: a client that sends too often is slowed down */
+    double slow_start;  /* round trips that a get's first chunk takes beyond the first */
+    unsigned spread_us; /* between two gets, as window.c spaces them for a far store */
 };
 
 struct get {
@@ -27,7 +28,7 @@ struct get {
 struct sim {
     struct link link;
     struct concurrency c;
-    uint64_t now_us, pause_until_us;
+    uint64_t now_us, pause_until_us, spread_until_us;
     struct get gets[GETS_MOST];
     unsigned in_flight, to_send, peak;
     double delivered;
@@ -49,7 +50,8 @@ static void send_what_may(struct sim *s)
 {
     if (s->link.burst && !s->to_send && !s->in_flight && s->now_us >= s->pause_until_us)
         s->to_send = s->link.burst;
-    while (s->in_flight < s->c.limit && is_offered(s, s->in_flight)) {
+    while (s->in_flight < s->c.limit && is_offered(s, s->in_flight) && s->now_us >= s->spread_until_us) {
+        s->spread_until_us = s->now_us + s->link.spread_us;
         s->gets[s->in_flight++] = (struct get){.sent_us = s->now_us,
                                                .silent_ms = s->link.rtt_ms * (1 + s->link.slow_start) + queue_ms(s),
                                                .left = s->link.get_bytes};
@@ -132,8 +134,8 @@ static void test_concurrency__a_fast_link_is_filled_soon_near_and_far(void **sta
     static const struct link links[] = {
         {.rtt_ms = 10, .bytes_per_ms = GBIT, .get_bytes = 64 << 10},
         {.rtt_ms = 10, .bytes_per_ms = GBIT, .get_bytes = 4 << 20},
-        {.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 4 << 20},
-        {.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 1 << 20},
+        {.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 4 << 20, .spread_us = 32000},
+        {.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 1 << 20, .spread_us = 8000},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(links); i++) {
         struct sim s;
@@ -143,11 +145,33 @@ static void test_concurrency__a_fast_link_is_filled_soon_near_and_far(void **sta
     }
 }
 
+static void test_concurrency__a_far_store_gets_all_gets_at_once(void **state)
+{
+    static const unsigned rtts_ms[] = {100, 200};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rtts_ms); i++) {
+        struct sim s;
+        sim_init(&s, (struct link){.rtt_ms = rtts_ms[i], .bytes_per_ms = GBIT, .get_bytes = 1 << 20}, 64);
+        assert_int_equal(s.c.limit, 64);
+    }
+}
+
+/* The first answer takes as long as that of a far store: a connection was made for it. */
+static void test_concurrency__a_new_connection_does_not_make_a_store_far(void **state)
+{
+    struct concurrency c;
+    concurrency_init(&c, 64, 1);
+    assert_false(concurrency_answered(&c, 1000, 3 * CONCURRENCY_FAR_US / 2, 75001));
+    assert_false(concurrency_answered(&c, 1000, CONCURRENCY_FAR_US / 2, 100001));
+    assert_false(concurrency_answered(&c, 1000, 2 * CONCURRENCY_FAR_US, 200001));
+    assert_int_equal(c.limit, CONCURRENCY_FIRST);
+}
+
 /* A new connection needs several round trips for its first chunk. That is no queue. */
 static void test_concurrency__far_away_new_connections_do_not_keep_it_down(void **state)
 {
     struct sim s;
     sim_init(&s, (struct link){.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 1 << 20, .offered = 1}, 64);
+    s.c.limit = CONCURRENCY_FIRST; /* as after a time in which fewer were enough */
     s.link.offered = 0;
     s.link.slow_start = 2.5;
     (void)run(&s, 6000);
@@ -184,11 +208,12 @@ static void test_concurrency__a_link_that_changes_is_followed(void **state)
     assert_in_range(s.c.limit, 40, 64);
     s.link.rtt_ms = 10;
     s.link.bytes_per_ms /= 20;
-    (void)run(&s, 180000);
+    (void)run(&s, 240000);
     assert_true(run(&s, 60000) >= 0.9);
     assert_in_range(s.peak, 1, 32);
     s.link.rtt_ms = 200;
     s.link.bytes_per_ms *= 20;
+    s.link.spread_us = 8000;
     (void)run(&s, 120000);
     assert_true(run(&s, 60000) >= 0.9);
 }
@@ -196,7 +221,7 @@ static void test_concurrency__a_link_that_changes_is_followed(void **state)
 static void test_concurrency__fewer_than_the_limit_say_nothing_about_it(void **state)
 {
     struct sim s;
-    sim_init(&s, (struct link){.rtt_ms = 200, .bytes_per_ms = GBIT, .get_bytes = 4 << 20, .offered = 8}, 64);
+    sim_init(&s, (struct link){.rtt_ms = 40, .bytes_per_ms = GBIT, .get_bytes = 4 << 20, .offered = 8}, 64);
     (void)run(&s, 60000);
     assert_int_equal(s.c.limit, CONCURRENCY_FIRST);
     s.link.offered = 0;
@@ -234,6 +259,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_concurrency__a_fast_link_is_filled_soon_near_and_far),
+        cmocka_unit_test(test_concurrency__a_far_store_gets_all_gets_at_once),
+        cmocka_unit_test(test_concurrency__a_new_connection_does_not_make_a_store_far),
         cmocka_unit_test(test_concurrency__far_away_new_connections_do_not_keep_it_down),
         cmocka_unit_test(test_concurrency__a_small_link_is_not_overloaded),
         cmocka_unit_test(test_concurrency__what_brings_no_more_is_given_back_though_gets_answer_promptly),
