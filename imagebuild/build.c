@@ -246,6 +246,7 @@ static int ingest_source(struct build *b, struct ingest_result *out)
                                          .sink = b->sink,
                                          .fs = b->fs,
                                          .chunk_size = o->chunk_size,
+                                         .gaps = o->zstd_level > 0,
                                          .listed = on_listed,
                                          .step = content_step,
                                          .arg = b};
@@ -351,6 +352,7 @@ static int read_content(struct build *b)
                                                  .sink = b->sink,
                                                  .checkpoint = b->checkpoint,
                                                  .written_end = b->ingested.written_end,
+                                                 .gaps = o->zstd_level > 0,
                                                  .chunk_size = o->chunk_size,
                                                  .jobs = o->jobs,
                                                  .memory = o->read_memory,

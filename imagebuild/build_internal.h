@@ -32,6 +32,7 @@ struct ingest_config {
     struct sink *sink;
     const struct fs *fs;
     uint32_t chunk_size;
+    bool gaps;                /* as in struct alloc_config */
     int (*listed)(void *arg); /* called after every entry; non-zero ends the run */
     /* Called between any two pieces of work, with the files and bytes done since the last call; non-zero ends the
      * run. */

@@ -64,8 +64,8 @@ void checkpoint_start(struct checkpoint *c, uint64_t end);
 /* Add a node to the catalog. Called for every final node, in path order, after its data was written to the sink. */
 GR_MUST_CHECK int checkpoint_add(struct checkpoint *c, const struct node *n);
 /* Write a checkpoint if one is due; then it blocks until all uploads are done. `end` is where file data ends now, and
- * *out_end where it continues: the next chunk after a checkpoint, otherwise `end`. Errors of the sink, the upload and
- * the store. */
+ * *out_end where it continues, the start of a chunk, also after an error; 0: none was due. Errors of the sink, the
+ * upload and the store. */
 GR_MUST_CHECK int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end);
 /* Return how many checkpoints were written. */
 uint64_t checkpoint_count(const struct checkpoint *c);

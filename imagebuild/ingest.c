@@ -200,6 +200,7 @@ static int start_stream(struct ingest *t)
                                                  .fs = c->fs,
                                                  .chunk_size = c->chunk_size,
                                                  .live = t->live,
+                                                 .gaps = c->gaps,
                                                  .step = c->step,
                                                  .step_arg = c->arg};
     return content_stream_new(&stream, &t->stream);

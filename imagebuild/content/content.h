@@ -96,6 +96,7 @@ struct content_writer_config {
     struct sink *sink;
     struct checkpoint *checkpoint; /* written to on the way; NULL: none */
     uint64_t written_end;          /* as in struct alloc_config */
+    bool gaps;                     /* as in struct alloc_config */
     uint32_t chunk_size;
     unsigned jobs; /* as in struct content_reader_config */
     size_t memory; /* bytes of file data read ahead */
@@ -132,6 +133,7 @@ struct content_stream_config {
     const struct fs *fs;
     uint32_t chunk_size;
     const struct live_map *live; /* what may be kept of a parent; NULL: nothing */
+    bool gaps;                   /* as in struct alloc_config */
     /* Called between any two pieces of work with the bytes done since the last call; non-zero ends it. files is 0. */
     int (*step)(void *arg, uint64_t files, uint64_t bytes);
     void *step_arg;

@@ -159,6 +159,8 @@ struct content_claim *content_reader_unlink_first_locked(struct content_reader *
 /* Allocate addresses for the file data that a build writes: in the parent's free chunks while it fits, otherwise
  * after everything kept. The same files in the same order get the same addresses. One thread. */
 
+enum { ALLOC_GAP_SHARE = 8 }; /* gaps may take a chunk, and one byte for so many of file data */
+
 struct alloc_config {
     const struct live_map *live; /* blocks kept of a parent; NULL: none. The caller's; not changed */
     uint32_t chunk_size;
@@ -166,6 +168,7 @@ struct alloc_config {
     /* Data was written up to here with the listing (content_stream.c), perhaps also into free chunks before it. None of
      * this space is used again; it lies after everything kept. 0: nothing was written. */
     uint64_t written_end;
+    bool gaps;         /* leave gaps so that files touch fewer chunks; zeros in a chunk cost nothing in the store */
     const char *limit; /* data_max in words, for the error */
 };
 
@@ -176,6 +179,7 @@ struct alloc {
     uint64_t hole, hole_end;   /* the current free range */
     bool no_hole;              /* there are no more free ranges */
     uint64_t placed, given_up; /* bytes: of all files placed; of free ranges skipped because a file did not fit */
+    uint64_t spare;            /* bytes that gaps may still take */
 };
 
 void alloc_init(struct alloc *a, const struct alloc_config *config);
@@ -184,7 +188,8 @@ void alloc_init(struct alloc *a, const struct alloc_config *config);
  * -EFBIG: beyond data_max. */
 GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, uint64_t *out_address);
 
-/* Continue at `end` with data after everything kept: the start of a chunk, not before alloc_end. */
+/* Continue at `end` with data after everything kept: the start of a chunk, not before alloc_end. What follows is placed
+ * as in a build that begins there. */
 void alloc_go_on(struct alloc *a, uint64_t end);
 
 /* Return the address after all data, kept and new. It is the start of a chunk until new data is placed there. */

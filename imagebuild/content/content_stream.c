@@ -35,6 +35,7 @@ int content_stream_new(const struct content_stream_config *config, struct conten
                                        .chunk_size = config->chunk_size,
                                        .data_begin = config->fs->data_begin,
                                        .data_max = config->fs->data_max,
+                                       .gaps = config->gaps,
                                        .limit = config->fs->limit};
     s->config = *config;
     /* the digest must be known before the address, so no more than this is ever held */

@@ -251,12 +251,12 @@ static void count(struct manifest_counts *c, const struct node *n)
 /* Add a final node, whose data is written, to the checkpoint. Data continues where the checkpoint says. */
 static int reach_checkpoint(struct content_writer *w, const struct node *n)
 {
-    uint64_t end = alloc_end(&w->alloc);
+    uint64_t end = 0;
     int rc = checkpoint_add(w->config->checkpoint, n);
     if (!rc)
-        rc = checkpoint_reach(w->config->checkpoint, end, &end);
-    /* also after an error, which ends the run anyway */
-    alloc_go_on(&w->alloc, end);
+        rc = checkpoint_reach(w->config->checkpoint, alloc_end(&w->alloc), &end);
+    if (end)
+        alloc_go_on(&w->alloc, end);
     return rc;
 }
 
@@ -310,6 +310,7 @@ static int content_writer_start(struct content_writer *w)
                                        .data_begin = c->fs->data_begin,
                                        .data_max = c->fs->data_max,
                                        .written_end = c->written_end,
+                                       .gaps = c->gaps,
                                        .limit = c->fs->limit};
     alloc_init(&w->alloc, &alloc);
     if (c->checkpoint)

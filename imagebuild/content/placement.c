@@ -8,7 +8,13 @@
  *
  * If a file does not fit into the rest of the current run, the first position moves on to the next run, and the bytes
  * in between are given up for this build. If that would give up more than was placed altogether, the file goes to the
- * end instead: one large file does not cost the small files all their space. */
+ * end instead: one large file does not cost the small files all their space.
+ *
+ * A reader fetches whole chunks, so a file that would touch one more than its size needs begins at the next chunk:
+ *
+ *   | file 1 ........ | .. file 1 | zeros | file 2 ........ | .. file 2 |
+ *
+ * The zeros take no room in the store, but some in caches. So they are at most an eighth of the files' bytes. */
 #include "imagebuild/content/content_internal.h"
 
 #include <errno.h>
@@ -22,6 +28,7 @@ void alloc_init(struct alloc *a, const struct alloc_config *config)
     uint64_t kept = config->live ? live_map_chunk_end(config->live) * config->chunk_size : 0;
     *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->data_begin), config->written_end)};
     a->hole = a->hole_end = config->data_begin;
+    a->spare = config->chunk_size;
     a->no_hole = !config->live || config->written_end;
 }
 
@@ -50,6 +57,15 @@ static bool find_hole(struct alloc *a, uint64_t size)
     return !a->no_hole;
 }
 
+/* Return how many bytes to leave out before a file of `size` bytes that would begin at `at`, so that it touches no
+ * chunk more than it has to. */
+static uint64_t gap_before(const struct alloc *a, uint64_t at, uint64_t size, uint64_t limit)
+{
+    const uint64_t chunk = a->config.chunk_size, rest = chunk - at % chunk, tail = (size - 1) % chunk + 1;
+    bool gains = a->config.gaps && tail > rest;
+    return gains && rest <= a->spare && rest <= limit - at - size ? rest : 0;
+}
+
 int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, uint64_t *out_address)
 {
     const uint64_t max = a->config.data_max;
@@ -60,16 +76,19 @@ int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, u
     if (!possible || *at > max || size > max - *at)
         return error_set(-EFBIG, "build: the image would pass %s; divide the dataset into several images",
                          a->config.limit);
+    uint64_t gap = gap_before(a, *at, size, in_hole ? GR_MIN(a->hole_end, max) : max);
     *out_section = in_hole ? SINK_HOLES : SINK_DATA;
-    *out_address = *at;
-    *at += size;
+    *out_address = *at + gap;
+    *at += gap + size;
     a->placed += size;
+    a->spare += size / ALLOC_GAP_SHARE - gap;
     return 0;
 }
 
 void alloc_go_on(struct alloc *a, uint64_t end)
 {
     a->end = end;
+    a->spare = a->config.chunk_size;
 }
 
 uint64_t alloc_end(const struct alloc *a)

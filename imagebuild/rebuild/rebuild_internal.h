@@ -49,7 +49,8 @@ GR_MUST_CHECK int plan_make(const struct plan_config *config, struct nodes **out
  */
 
 enum {
-    COMPACT_DEAD_PERCENT = 10, /* percent of the live bytes that may be dead in kept chunks */
+    /* percent of the live bytes that may be unused in kept chunks: a tenth, and what gaps may take (placement.c) */
+    COMPACT_DEAD_PERCENT = 22,
 };
 
 struct compact;

@@ -117,7 +117,85 @@ static void test_alloc__the_filesystems_limit_is_named(void **state)
     assert_int_equal(alloc_data(&a, 1, &section, &address), -EFBIG);
 }
 
-/* Whatever comes: addresses ascend within a section, nothing overlaps, nothing that is kept is touched. */
+static uint64_t touched(uint64_t address, uint64_t size)
+{
+    return (address + size - 1) / CHUNK - address / CHUNK + 1;
+}
+
+static void test_alloc__a_file_begins_at_the_next_chunk_if_it_touches_fewer_then(void **state)
+{
+    struct alloc_config c = config_of(NULL);
+    struct alloc a;
+    c.gaps = true;
+    alloc_init(&a, &c);
+    expect(&a, 40000, SINK_DATA, CHUNK);
+    expect(&a, 24576, SINK_DATA, CHUNK + 40960);           /* to the last byte of the chunk */
+    expect(&a, CHUNK + 4096, SINK_DATA, 2 * CHUNK);        /* two chunks */
+    expect(&a, CHUNK + 8192, SINK_DATA, 3 * CHUNK + 4096); /* two again, wherever in the first it begins */
+    expect(&a, CHUNK, SINK_DATA, 5 * CHUNK);
+    assert_int_equal(alloc_end(&a), 6 * CHUNK);
+    c.gaps = false;
+    alloc_init(&a, &c);
+    expect(&a, 40000, SINK_DATA, CHUNK);
+    expect(&a, CHUNK, SINK_DATA, CHUNK + 40960);
+}
+
+static void test_alloc__gaps_take_an_eighth_and_a_chunk(void **state)
+{
+    /* of files of 36 KiB, one fits into a chunk: the others would leave 28 KiB each */
+    enum { SIZE = 36864, FILES = 1000 };
+    struct alloc_config c = config_of(NULL);
+    struct alloc a;
+    uint64_t address, few = 0;
+    enum sink_section section;
+    c.gaps = true;
+    alloc_init(&a, &c);
+    for (unsigned i = 0; i < FILES; i++) {
+        assert_int_equal(alloc_data(&a, SIZE, &section, &address), 0);
+        few += touched(address, SIZE) == 1;
+        assert_true(alloc_end(&a) - CHUNK <= (i + 1) * SIZE + (i + 1) * SIZE / 8 + CHUNK);
+    }
+    assert_true(alloc_end(&a) - CHUNK > FILES * SIZE + FILES * SIZE / 8 - CHUNK);
+    assert_in_range(few, FILES * 60 / 100, FILES * 70 / 100); /* 50 in 100 without gaps */
+    /* what follows a checkpoint is placed as from the beginning */
+    uint64_t end = GR_ALIGN_UP(alloc_end(&a), CHUNK);
+    alloc_go_on(&a, end);
+    expect(&a, SIZE, SINK_DATA, end);
+    expect(&a, SIZE, SINK_DATA, end + CHUNK);
+    expect(&a, SIZE, SINK_DATA, end + 2 * CHUNK);
+}
+
+static void test_alloc__gaps_stay_within_a_free_run(void **state)
+{
+    CLEANUP(cleanup_live_map) struct live_map *l = some_live();
+    struct alloc_config c = config_of(l);
+    struct alloc a;
+    c.gaps = true;
+    alloc_init(&a, &c);
+    expect(&a, 8192, SINK_HOLES, 2 * CHUNK);
+    expect(&a, CHUNK, SINK_HOLES, 3 * CHUNK); /* ends the run */
+    expect(&a, 8192, SINK_HOLES, 5 * CHUNK);
+    expect(&a, 3 * CHUNK + 4096, SINK_HOLES, 5 * CHUNK + 8192); /* four chunks: no more than it has to */
+    expect(&a, 1, SINK_HOLES, 8 * CHUNK + 12288);
+    expect(&a, 1, SINK_HOLES, 8 * CHUNK + 16384);
+    alloc_init(&a, &c);
+    expect(&a, CHUNK, SINK_HOLES, 2 * CHUNK);
+    expect(&a, 4096, SINK_HOLES, 3 * CHUNK);
+    expect(&a, 4 * CHUNK - 4096, SINK_HOLES, 5 * CHUNK);
+    expect(&a, 4096, SINK_HOLES, 9 * CHUNK - 4096);
+    alloc_init(&a, &c);
+    expect(&a, 8192, SINK_HOLES, 2 * CHUNK);
+    expect(&a, 2 * CHUNK - 8192, SINK_HOLES, 2 * CHUNK + 8192); /* with a gap it would not fit */
+    c.data_max = 11 * CHUNK + 8192;
+    live_map_add(l, 2 * CHUNK, 2 * CHUNK);
+    live_map_add(l, 5 * CHUNK, 4 * CHUNK);
+    alloc_init(&a, &c);
+    expect(&a, 8192, SINK_DATA, 10 * CHUNK);
+    expect(&a, CHUNK, SINK_DATA, 10 * CHUNK + 8192); /* as far as the filesystem goes */
+}
+
+/* Whatever comes, with gaps and without: addresses ascend within a section, nothing overlaps, nothing that is kept is
+ * touched. */
 static void test_alloc__bodies_never_overlap(void **state)
 {
     for (unsigned seed = 1; seed <= 20; seed++) {
@@ -134,6 +212,7 @@ static void test_alloc__bodies_never_overlap(void **state)
         for (uint64_t b = 0; b < BLOCKS; b++)
             used[b] = live_map_blocks(l, b / 16) > 0;
         struct alloc_config c = config_of(l);
+        c.gaps = seed % 2;
         alloc_init(&a, &c);
         for (unsigned i = 0; i < 200; i++) {
             uint64_t size = 1 + (uint64_t)rand() % (rand() % 3 ? 40000 : 400000), address;
@@ -159,6 +238,9 @@ int main(void)
         cmocka_unit_test(test_alloc__free_chunks_may_be_written_already),
         cmocka_unit_test(test_alloc__no_more_is_given_up_than_placed),
         cmocka_unit_test(test_alloc__the_filesystems_limit_is_named),
+        cmocka_unit_test(test_alloc__a_file_begins_at_the_next_chunk_if_it_touches_fewer_then),
+        cmocka_unit_test(test_alloc__gaps_take_an_eighth_and_a_chunk),
+        cmocka_unit_test(test_alloc__gaps_stay_within_a_free_run),
         cmocka_unit_test(test_alloc__bodies_never_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,6 +280,31 @@ static void test_build__bodies_may_come_with_the_listing(void **state)
     source_close(source);
 }
 
+/* One of these files fits into a chunk. The gap behind each is worth it only where zeros cost nothing. */
+static void test_build__files_touch_few_chunks_if_these_are_compressed(void **state)
+{
+    enum { FILES = 4 };
+    for (unsigned i = 0; i < 4; i++) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        struct source *source = source_fake_new();
+        struct build_options o = options();
+        struct build_result r;
+        char path[8];
+        o.zstd_level = i / 2;
+        add_directory(source, "");
+        for (unsigned f = 0; f < FILES; f++) {
+            snprintf(path, sizeof path, "f%u", f);
+            source_fake_file(source, path, 40000, f);
+        }
+        if (i % 2)
+            source_fake_stream(source, 0);
+        assert_int_equal(run(source, store, &o, &r), 0);
+        (void)check_image(store, &r);
+        assert_int_equal(r.manifest.metadata_offset, CHUNK * (o.zstd_level ? 1 + FILES : FILES));
+        source_close(source);
+    }
+}
+
 /* A source that cannot be told what the parent has is built as if there were none. */
 static void test_build__streamed_bodies_upon_a_parent(void **state)
 {
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_build__a_reused_pack_that_vanishes_stops_the_publishing),
         cmocka_unit_test(test_build__what_it_reuses_loses_its_marks),
         cmocka_unit_test(test_build__bodies_may_come_with_the_listing),
+        cmocka_unit_test(test_build__files_touch_few_chunks_if_these_are_compressed),
         cmocka_unit_test(test_build__streamed_bodies_upon_a_parent),
         cmocka_unit_test(test_build__a_streamed_body_of_another_length_is_refused),
         cmocka_unit_test(test_build__wrong_options_are_refused),

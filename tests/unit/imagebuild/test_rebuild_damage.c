@@ -348,6 +348,7 @@ static void test_rebuild_damage__a_parent_that_is_lost_on_the_way(void **state)
         open_small(&w, 300, &o);
         for (unsigned i = 0; i < w.count; i += 3)
             set_file(&w, i, 20000);
+        o.compact_percent = 0; /* a moved file whose read fails is read from the source */
         store_fake_add_fault(w.store, &(struct store_fake_fault){.op = FAKE_GET_SMALL,
                                                                  .kind = FAKE_FAIL,
                                                                  .key_prefix = describing[1],
