@@ -356,16 +356,21 @@ void connection_let_go_locked(struct connection *c)
     connection_left_locked(c);
 }
 
-bool connection_listen_locked(struct connection *c, int wait_ms)
+bool connection_listen_locked(struct connection *c, int other_fd, int wait_ms, bool kept)
 {
     struct nbd_server *s = c->server;
-    struct pollfd in = {.fd = c->fd, .events = POLLIN};
+    bool hears = kept && !c->ended && !c->dead && c->unanswered < CONNECTION_UNANSWERED_MAX;
+    struct pollfd on[] = {{.fd = hears ? c->fd : -1, .events = POLLIN}, {.fd = other_fd, .events = POLLIN}};
+    if (!hears && other_fd < 0)
+        return false;
     pthread_mutex_unlock(&s->lock);
-    bool came = poll(&in, 1, wait_ms) > 0;
+    bool came = (hears && !wait_ms) || (poll(on, GR_ARRAY_SIZE(on), wait_ms) > 0 && on[0].revents);
     pthread_mutex_lock(&s->lock);
+    if (!came)
+        return false;
     s->waking++; /* this thread looks for work next: no other need be woken for what comes now */
     pthread_mutex_unlock(&s->lock);
-    came = came && receive_some(c);
+    came = receive_some(c);
     if (came)
         go_on(c);
     pthread_mutex_lock(&s->lock);

@@ -125,6 +125,12 @@ struct ring {
     size_t count;
 };
 
+/* A short read in flight at the cache's disk. */
+struct reading {
+    struct image_cached_read read; /* the first member */
+    struct task *task;             /* NULL: unused */
+};
+
 /* A thread of the pool. */
 struct worker {
     pthread_t thread;
@@ -133,6 +139,11 @@ struct worker {
     struct worker *next_idle;
     bool woken;
     struct connection *kept; /* the client that it receives from; NULL: none */
+
+    /* Used by the thread itself. */
+    struct cache_reader *reader; /* NULL: memory was short */
+    size_t in_flight, bytes;     /* reads, and bytes of them */
+    struct reading readings[IMAGE_READS_MAX];
 };
 
 /* The server. `lock` guards everything that is not constant and not the connections' thread's. */
@@ -241,9 +252,9 @@ void connection_continue(struct connection *c);
 bool connection_keep_locked(struct connection *c);
 /* The connections' thread receives again. The connection may be freed afterwards. */
 void connection_let_go_locked(struct connection *c);
-/* By the worker that keeps it: wait for input, up to wait_ms, and act on it. Releases the lock meanwhile. false: none
- * came. */
-bool connection_listen_locked(struct connection *c, int wait_ms);
+/* By a worker: wait up to wait_ms until other_fd (-1: none) can be read or, if it keeps the client, for input, and act
+ * on that. Releases the lock meanwhile. false: no input came. */
+bool connection_listen_locked(struct connection *c, int other_fd, int wait_ms, bool kept);
 
 /* ---- workers.c ---- */
 

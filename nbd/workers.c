@@ -17,13 +17,15 @@
  *
  * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
  *
- * A client that sends a request when it has the reply to the one before is kept by the thread that answered: this
- * thread receives the next request itself, and the connections' thread is not woken for it. The client is let go as
- * soon as it has two requests, or one that the cache does not serve by itself, or none for LISTEN_MS.
+ * A thread that takes a short read keeps it in flight at the cache's disk, and the client's next short reads with it.
+ * It receives from the client meanwhile, in place of the connections' thread, and answers each read when it has ended:
  *
- * A thread that takes a short read takes the next short ones of the same client with it. What is cached of them is read
- * in one submission to the disk and sent in one system call (over TLS, one by one). The rest goes back to
- * waiting[UNSORTED], to be taken alone: it may be cached all the same, and what is must not wait for a store.
+ *    take more, start --> wait for disk and socket --> answer (one system call; over TLS, one by one)
+ *        ^------------------------------------------------'
+ *
+ * What is not cached, or fails, goes back to waiting[UNSORTED], to be taken alone: it may wait for a store. When
+ * nothing is in flight, the thread still waits LISTEN_MS for the client's next request. The client is let go after
+ * that, or before the thread does anything else.
  */
 #include <assert.h>
 
@@ -38,10 +40,10 @@
  * slowest. */
 enum { READY_MOST = 1 << 20 };
 
-/* Reads taken together: their number, the longest of them, and the bytes of all, which are no more than a long read of
- * a kernel: else the replies would wait for each other for too long. */
-enum { TOGETHER_MAX = 16, TOGETHER_LEN = 128 << 10, TOGETHER_BYTES = 256 << 10 };
-static_assert((int)TOGETHER_MAX <= (int)IMAGE_READS_MAX, "they are one call");
+/* Short reads: the longest of them, and the bytes of those that one thread has in flight. Others are woken for what is
+ * beyond. */
+enum { SHORT_LEN = 128 << 10, IN_FLIGHT_BYTES = 256 << 10 };
+enum { SEND_TOGETHER = 16 }; /* replies: with more, the client would wait for the last before it has the first */
 
 enum { LISTEN_MS = 1 }; /* how long a thread waits for the next request of the client that it keeps */
 
@@ -123,7 +125,7 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, bool r
     return NULL;
 }
 
-/* An ordinary thread begins its work for a task. threads: 1, or 0 for one that it reads together with another. */
+/* An ordinary thread begins its work for a task. threads: 1, or 0 for one beside another. */
 static void begin_work_locked(const struct task *t, unsigned threads)
 {
     struct connection *c = t->connection;
@@ -147,30 +149,33 @@ static struct task *next_of_any_locked(struct nbd_server *s)
     return t;
 }
 
-/* May the task be read together with others? Not if it needs more than one part: those are all read at once. */
+/* May the task be one of several in flight? Not if it needs more than one part: those are all read at once. */
 static bool is_short(const struct task *t)
 {
-    return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= TOGETHER_LEN &&
+    return !t->alone && t->request.kind == REQUEST_READ && t->request.len <= SHORT_LEN &&
            next_part(t) == t->request.len;
 }
 
-/* Take more short reads of the client of tasks[0], as far as the memory would do for each by itself. Returns the number
- * of tasks. */
-static size_t take_more_locked(struct task *tasks[TOGETHER_MAX])
+/* Take more short reads of the client beside the n in tasks and those in flight, as far as the memory would do for each
+ * by itself. Returns the number of tasks. */
+static size_t take_more_locked(const struct worker *w, struct connection *c, struct task *tasks[IMAGE_READS_MAX],
+                               size_t n)
 {
-    struct connection *c = tasks[0]->connection;
-    struct nbd_server *s = c->server;
-    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART, n = 1, bytes = tasks[0]->request.len;
+    const struct nbd_server *s = w->server;
+    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART;
+    size_t bytes = n ? tasks[0]->request.len : 0;
     if (c->store->first && c->store->first != c)
-        return 1; /* its store's share is that one's first */
-    for (const struct task *t; n < TOGETHER_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_short(t); n++) {
+        return n; /* its store's share is that one's first */
+    for (const struct task *t;
+         w->in_flight + n < IMAGE_READS_MAX && (t = c->waiting[WAITING_UNSORTED].first) && is_short(t); n++) {
         size_t need = GR_ALIGN_UP(next_part(t), (size_t)BUF_ALIGN);
         bytes += t->request.len;
-        if (bytes > TOGETHER_BYTES || s->memory + need > memory || !client_may_locked(c, t, need) ||
+        if (w->bytes + bytes > IN_FLIGHT_BYTES || !cache_reader_has_room(w->reader, n + 1, bytes) ||
+            s->memory + need > memory || !client_may_locked(c, t, need) ||
             !share_allows_part(c->store->memory, need, s->busy_memory, memory))
             break;
         tasks[n] = pool_take_locked(c, WAITING_UNSORTED);
-        task_take_memory_locked(tasks[n], need, &s->memory);
+        task_take_memory_locked(tasks[n], need, &c->server->memory);
         c->working++;
         begin_work_locked(tasks[n], 0);
     }
@@ -226,14 +231,20 @@ static struct task *next_cached_locked(struct nbd_server *s)
     return NULL;
 }
 
-/* ---- a client that sends one request at a time ---- */
+/* ---- receiving in place of the connections' thread ---- */
 
-/* Would its worker be missed, if it waited for the client's next request? Not while others are there for what comes. */
+/* Is there another thread for what comes? */
+static bool is_another_locked(const struct nbd_server *s)
+{
+    return s->idle || s->workers.len < s->config.threads;
+}
+
+/* Would the worker be missed, if it waited for the client's next request? */
 static bool may_keep_locked(const struct connection *c)
 {
     const struct nbd_server *s = c->server;
     return !c->unanswered && !s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count &&
-           (s->idle || s->workers.len < s->config.threads);
+           is_another_locked(s);
 }
 
 static void let_go_locked(struct worker *w)
@@ -263,35 +274,10 @@ static int read_part(struct task *t)
     return rc ? rc : image_read(image, t->data->data, r->offset + t->data_at, len);
 }
 
-/* Read what is cached of short reads; the others have no data afterwards. */
-static void read_together(struct task *const *tasks, size_t n)
-{
-    struct image_cached_read reads[TOGETHER_MAX];
-    for (size_t i = 0; i < n; i++) {
-        const struct request *r = &tasks[i]->request;
-        tasks[i]->data = buf_new(r->len);
-        reads[i] = (struct image_cached_read){
-            .dst = tasks[i]->data ? tasks[i]->data->data : NULL, .off = r->offset, .len = tasks[i]->data ? r->len : 0};
-    }
-    image_read_cached(tasks[0]->connection->export->image, reads, n);
-    for (size_t i = 0; i < n; i++)
-        if (!reads[i].got)
-            buf_unref(steal_ptr(&tasks[i]->data));
-}
-
-/* Read for a task, or cache its range, without the lock. Errors become the reply's error. The kept client has its short
- * reads of cached data done here. Anything else may wait for a store, so the client is let go before. */
-static void nbd_worker_perform(struct worker *w, struct task *t)
+/* Read for a task, or cache its range, without the lock. Errors become the reply's error. */
+static void nbd_worker_perform(struct task *t)
 {
     struct connection *c = t->connection;
-    if (w->kept && is_short(t))
-        read_together(&t, 1);
-    if (t->data)
-        return;
-    if (w->kept) {
-        SCOPED_LOCK(&w->server->lock);
-        let_go_locked(w);
-    }
     struct serving *serving = c->server->config.serving;
     struct request *r = &t->request;
     client_bind_thread(&c->client);
@@ -301,31 +287,6 @@ static void nbd_worker_perform(struct worker *w, struct task *t)
         return;
     buf_unref(steal_ptr(&t->data));
     r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
-}
-
-/* Work on several short reads of one client. */
-static void work_together_locked(struct task *const *tasks, size_t n)
-{
-    struct connection *c = tasks[0]->connection;
-    c->working++; /* until all of them are done */
-    pthread_mutex_unlock(&c->server->lock);
-    read_together(tasks, n);
-    pthread_mutex_lock(&c->server->lock);
-    for (size_t i = 0; i < n; i++) {
-        end_work_locked(tasks[i], false, i == 0);
-        if (!tasks[i]->data) {
-            put_back_locked(tasks[i], WAITING_UNSORTED);
-            continue;
-        }
-        if (c->dead)
-            task_free_locked(tasks[i]);
-        else
-            connection_reply_locked(c, tasks[i]);
-        connection_left_locked(c);
-    }
-    pool_wake_locked(c->server); /* for those that were put back; sending releases the lock */
-    connection_send_locked(c);
-    connection_left_locked(c);
 }
 
 /* Answer a task, or free it if the client is gone. */
@@ -345,12 +306,124 @@ static void finish_locked(struct worker *w, struct task *t)
     connection_left_locked(c);
 }
 
+/* ---- short reads in flight ---- */
+
+/* Start them, without the lock. */
+static void start_readings(struct worker *w, struct task *const *tasks, size_t n)
+{
+    struct image_cached_read *reads[IMAGE_READS_MAX];
+    struct reading *at = w->readings;
+    for (size_t i = 0; i < n; i++, at++) {
+        const struct request *r = &tasks[i]->request;
+        while (at->task)
+            at++;
+        at->task = tasks[i];
+        at->task->data = buf_new(r->len);
+        at->read.dst = at->task->data ? at->task->data->data : NULL;
+        at->read.off = r->offset;
+        at->read.len = at->task->data ? r->len : 0; /* such a read fails, and is done otherwise */
+        w->bytes += r->len;
+        reads[i] = &at->read;
+    }
+    w->in_flight += n;
+    image_start_cached(tasks[0]->connection->export->image, w->reader, reads, n);
+}
+
+/* Take some of those that have ended, without the lock. A task that must be read otherwise has no data. */
+static size_t take_readings(struct worker *w, struct task *tasks[SEND_TOGETHER])
+{
+    struct image_cached_read *read;
+    size_t n = 0;
+    while (n < SEND_TOGETHER && (read = image_take_cached(w->reader))) {
+        struct task *t = steal_ptr(&((struct reading *)read)->task);
+        if (!read->got)
+            buf_unref(steal_ptr(&t->data));
+        w->bytes -= t->request.len;
+        w->in_flight--;
+        tasks[n++] = t;
+    }
+    return n;
+}
+
+/* Answer some of those that have ended. false: none has. */
+static bool answer_readings_locked(struct worker *w, struct connection *c)
+{
+    struct task *tasks[SEND_TOGETHER];
+    pthread_mutex_unlock(&w->server->lock);
+    size_t n = take_readings(w, tasks);
+    pthread_mutex_lock(&w->server->lock);
+    for (size_t i = 0; i < n; i++) {
+        end_work_locked(tasks[i], false, 0);
+        if (!tasks[i]->data) {
+            put_back_locked(tasks[i], WAITING_UNSORTED);
+            continue;
+        }
+        if (c->dead)
+            task_free_locked(tasks[i]);
+        else
+            connection_reply_locked(c, tasks[i]);
+        connection_left_locked(c);
+    }
+    connection_send_locked(c);
+    return n;
+}
+
+/* Do others wait, for whom there is no other thread? */
+static bool is_missed_locked(const struct connection *c)
+{
+    const struct nbd_server *s = c->server;
+    const struct connection *next = s->rings[WAITING_UNSORTED].first;
+    return ((next && next != c) || s->rings[WAITING_MISSING].count) && !s->waking && !s->starting &&
+           !is_another_locked(s);
+}
+
+/* Wait for the disk, and for the client's next requests unless another thread receives them. */
+static void await_readings_locked(struct worker *w, struct connection *c, bool wait)
+{
+    int wait_ms = 0, fd = wait ? cache_reader_fd(w->reader, &wait_ms) : -1;
+    if (!w->kept && is_another_locked(w->server) && connection_keep_locked(c))
+        w->kept = c;
+    connection_listen_locked(c, fd, wait_ms, w->kept);
+}
+
+/* Read for a client as long as some of its short reads are in flight: those that come meanwhile are started, and each
+ * is answered when it has ended. */
+static void serve_short_reads_locked(struct worker *w, struct task *first)
+{
+    struct connection *c = first->connection;
+    struct nbd_server *s = w->server;
+    struct task *tasks[IMAGE_READS_MAX] = {first};
+    size_t n = 1;
+    c->working++;
+    for (;;) {
+        if (!is_missed_locked(c))
+            n = take_more_locked(w, c, tasks, n);
+        pool_wake_locked(s);
+        if (n) {
+            pthread_mutex_unlock(&s->lock);
+            start_readings(w, tasks, n);
+            pthread_mutex_lock(&s->lock);
+        }
+        bool some = answer_readings_locked(w, c);
+        if (!some && !w->in_flight)
+            break;
+        pool_wake_locked(s); /* for those that were put back */
+        await_readings_locked(w, c, !some);
+        n = 0;
+    }
+    s->busy--;
+    c->store->busy--;
+    connection_left_locked(c);
+}
+
+/* ---- the thread ---- */
+
 /* There is no work: wait for the kept client's next request, or to be woken. */
 static void rest_locked(struct worker *w)
 {
     if (!w->kept)
         pool_idle_locked(w);
-    else if (!connection_listen_locked(w->kept, LISTEN_MS))
+    else if (!connection_listen_locked(w->kept, -1, LISTEN_MS, true))
         let_go_locked(w);
 }
 
@@ -358,6 +431,8 @@ void *workers_run(void *arg)
 {
     struct worker *w = arg;
     struct nbd_server *s = w->server;
+    if (cache_reader_new(stack_cache(s->config.serving->stack), &w->reader))
+        log_debug("%s", error_text());
     pthread_mutex_lock(&s->lock);
     s->starting--;
     while (!s->ending) {
@@ -373,17 +448,16 @@ void *workers_run(void *arg)
         }
         if (!t)
             break;
-        if (w->kept && (t->connection != w->kept || t->connection->unanswered > 1))
-            let_go_locked(w);
-        struct task *tasks[TOGETHER_MAX] = {t};
-        size_t n = !reserve && is_short(t) ? take_more_locked(tasks) : 1;
-        pool_wake_locked(s);
-        if (n > 1) {
-            work_together_locked(tasks, n);
+        bool is_reading = !reserve && w->reader && is_short(t);
+        if (w->kept && (t->connection != w->kept || !is_reading))
+            let_go_locked(w); /* what is done alone may wait for a store */
+        if (is_reading) {
+            serve_short_reads_locked(w, t);
             continue;
         }
+        pool_wake_locked(s);
         pthread_mutex_unlock(&s->lock);
-        nbd_worker_perform(w, t);
+        nbd_worker_perform(t);
         pthread_mutex_lock(&s->lock);
         end_work_locked(t, reserve, 1);
         finish_locked(w, t);
@@ -391,5 +465,6 @@ void *workers_run(void *arg)
     if (w->kept)
         let_go_locked(w);
     pthread_mutex_unlock(&s->lock);
+    cache_reader_free(w->reader);
     return NULL;
 }

@@ -137,14 +137,43 @@ struct cache_piece {
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
-/* Read pieces in groups, in one disk submission: group g is the next sizes[g] pieces, and all groups together have at
- * most CACHE_HITS_MAX. A group is read if all of it is cached in memory, or uncompressed in a healthy directory that is
- * not slow. Never fetches. out_got[g]: all of the group is at its dst; false: it is not cached that way, and then
- * nothing of it was read or counted; or bytes were bad, the disk was too slow, memory has just lost them, or a slot had
- * no pins left. Blocks for the disks, as one read. */
-enum { CACHE_HITS_MAX = 64 };
-void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const size_t *sizes, size_t groups,
-                     bool *out_got);
+/* ---- reads in flight: cache_reader.c ---- */
+
+/* Reads of what is cached, for a thread that does other things while the disk reads: it starts reads, waits for
+ * cache_reader_fd together with what else it waits for, and takes those that have ended. Used by one thread. */
+struct cache_reader;
+
+/* A read of a few pieces, all or none. It belongs to the reader from its start until it is taken. */
+enum { CACHE_GROUP_MAX = 3 };
+struct cache_group {
+    size_t count;
+    struct cache_piece pieces[CACHE_GROUP_MAX];
+    bool got; /* out: all of it is at its dst */
+    /* the reader's */
+    struct cache_group *next;
+    size_t pending;
+    uint64_t began_us;
+};
+
+/* -ENOMEM. */
+GR_MUST_CHECK int cache_reader_new(struct cache *c, struct cache_reader **out);
+/* Nothing may be in flight. NULL is allowed. */
+void cache_reader_free(struct cache_reader *r);
+
+/* Is there room for n more reads of so many bytes together? (If not, some may end at once, not got.) Not while another
+ * thread waits for a ring: what is in flight must end first. */
+bool cache_reader_has_room(const struct cache_reader *r, size_t n, size_t bytes);
+/* Start n reads, with one look at the index and one submission. A group is read if all of it is cached in memory, or
+ * uncompressed in a healthy directory that is not slow. Never fetches, and does not wait for a disk, but where all
+ * rings are lent, a moment for one. */
+void cache_reader_start(struct cache_reader *r, struct cache_group *const *groups, size_t n);
+/* Take a read that has ended, without waiting. NULL: none has. !got: it is not cached that way, and then nothing of it
+ * was read or counted; or bytes were bad, the disk was too slow, memory has just lost them, or a slot had no pins left.
+ */
+struct cache_group *cache_reader_take(struct cache_reader *r);
+/* Return the descriptor that can be read when the disk has answered, after cache_reader_take has returned NULL; -1:
+ * nothing is in flight. *out_wait_ms: after this time a disk may be late, and cache_reader_take must be called. */
+int cache_reader_fd(const struct cache_reader *r, int *out_wait_ms);
 
 /* Read the stored bytes of those of n whole chunks (offset 0, len plain_len) that are cached, each to its dst, which
  * has room for them. Never fetches. out_got[i]: chunk i was read; false: it is not cached in that form, or proved bad.

@@ -209,7 +209,7 @@ void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)
 {
     const struct histogram_row disk_reads = {
         "granary_cache_disk_read_seconds",
-        "How long all disk hits of one read, or of short reads done together, took.",
+        "How long all disk hits of one read took; for short reads of granary-nbd, each of its chunks.",
         {0},
         0};
     const struct histogram_row waits = {

@@ -389,6 +389,32 @@ struct hit {
     bool as_stored;         /* for another node: piece->dst gets what is in the slot */
 };
 
+/* Copy a piece from the memory tier, and count it. false: it is not there, or was bad. */
+bool cache_serve_from_memory(struct cache *c, const struct cache_piece *p);
+/* May the piece be read from the slot of its chunk? A chunk whose directory is down counts as bypassed. */
+bool cache_is_hit_locked(struct cache *c, const struct cache_piece *p, uint32_t id);
+/* Is the directory on a slow disk, with a faster one beside it? */
+bool cache_is_slow(const struct cache *c, unsigned dir);
+/* Set up a hit, and pin its slot. */
+void cache_pin_hit_locked(struct cache *c, struct hit *hit, const struct cache_piece *p, uint32_t id);
+/* The hit has its rc: note the result, and release the pin. */
+void cache_hit_ended(struct cache *c, struct hit *hit);
+/* Count a hit that was read for a reader, and tell the table of hot chunks. */
+void cache_count_hit(struct cache *c, const struct hit *hit);
+
+/* One disk read for a hit: bytes [off, off+len) of its slot in whole blocks, or with len 0 its record, which is taken
+ * before its blocks. */
+struct hit_part {
+    struct hit *hit;
+    uint32_t off, len;
+};
+/* Return the read of a part to buf; for a record that is hit->record. */
+struct ring_read hit_part_read(const struct cache *c, const struct hit_part *part, uint8_t *buf);
+/* Check what was read, and copy the requested bytes out. Sets hit->rc, and does nothing if that is set. */
+void hit_part_take(const struct cache *c, const struct hit_part *part, const struct ring_read *read);
+/* Copy the record to hit->record, if memory has it. */
+bool hit_remembers_record(struct cache *c, struct hit *hit);
+
 /* Read all n hits in at most *left_ms, and subtract the time taken from it. Each hit gets its own rc: 0; -ETIMEDOUT:
  * late, and the directory's health has been told; -ECANCELED: not read, which says nothing about disk or chunk (no
  * memory, no time left, or the directory is down by now); -EBADMSG: the bytes differ from their record; else -errno

@@ -62,8 +62,7 @@ static void tell_disk(struct cache *c, const struct digest *digest)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Copy a piece from the memory tier, and count it. false: it is not there, or was bad. */
-static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
+bool cache_serve_from_memory(struct cache *c, const struct cache_piece *p)
 {
     if (!c->memory_tier)
         return false;
@@ -130,16 +129,14 @@ static int deliver(struct cache *c, struct miss *miss)
 
 /* ---- looking up ---- */
 
-/* Is the directory on a slow disk, with a faster one beside it? */
-static bool is_slow(const struct cache *c, unsigned dir)
+bool cache_is_slow(const struct cache *c, unsigned dir)
 {
     return c->tiered && c->space.dirs[dir].media == CACHE_MEDIA_HDD;
 }
 
-/* May the piece be read from the slot of its chunk? A piece whose reference gives another length than the slot is a
- * miss: the fetch then refuses a false reference. A slot that cannot take another pin is a miss too, which does no
- * harm. A chunk whose directory is down counts as bypassed. */
-static bool is_hit_locked(struct cache *c, const struct cache_piece *p, uint32_t id)
+/* A piece whose reference gives another length than the slot is a miss: the fetch then refuses a false reference. A
+ * slot that cannot take another pin is a miss too, which does no harm. */
+bool cache_is_hit_locked(struct cache *c, const struct cache_piece *p, uint32_t id)
 {
     const struct slot *slot = space_slot_at(&c->space, id);
     bool hit = slot->state == SLOT_READY && slot->plain_len == p->ref.plain_len &&
@@ -155,7 +152,7 @@ static bool is_hit_locked(struct cache *c, const struct cache_piece *p, uint32_t
 static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
 {
     uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
-    return id != SPACE_NONE && is_hit_locked(c, p, id) ? id : SPACE_NONE;
+    return id != SPACE_NONE && cache_is_hit_locked(c, p, id) ? id : SPACE_NONE;
 }
 
 /* Tell the eviction policy of one medium that a chunk was missed. */
@@ -169,14 +166,12 @@ static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum 
     }
 }
 
-/* Add a piece to the hits, and pin its slot. */
-static void add_hit_locked(struct cache *c, struct window *w, const struct cache_piece *p, uint32_t id)
+void cache_pin_hit_locked(struct cache *c, struct hit *hit, const struct cache_piece *p, uint32_t id)
 {
-    struct hit *hit = &w->hits[w->hit_count++];
     hit->piece = p;
     hit->as_stored = false;
     space_pin_read(&c->space, id, p->len, &hit->slot);
-    if (is_slow(c, hit->slot.dir))
+    if (cache_is_slow(c, hit->slot.dir))
         note_miss_locked(c, p, CACHE_MEDIA_SSD);
 }
 
@@ -188,7 +183,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         const struct cache_piece *p = pieces[i];
         uint32_t id = hit_slot_locked(c, p);
         if (id != SPACE_NONE) {
-            add_hit_locked(c, w, p, id);
+            cache_pin_hit_locked(c, &w->hits[w->hit_count++], p, id);
         } else if (memory_tier_has(c->memory_tier, &p->ref.digest)) {
             w->late[w->late_count++] = p;
         } else {
@@ -218,26 +213,37 @@ static void note_failed(struct cache *c, struct hit *hit)
         space_drop(&c->space, id); /* the slot may hold another chunk by now: another reader found the fault first */
 }
 
+void cache_hit_ended(struct cache *c, struct hit *hit)
+{
+    if (hit->rc != -ETIMEDOUT) /* whoever waited for the disk has noted timeouts already */
+        cache_note(c, hit->slot.dir, CACHE_READING, hit->rc);
+    const struct cache_piece *p = hit->piece;
+    if (hit->rc)
+        note_failed(c, hit);
+    else if (c->memory_tier && p->len == p->ref.plain_len &&
+             !hit->as_stored) /* a refusal is no fault: it stays on disk only */
+        memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false);
+    cache_unpin(c, &hit->slot);
+}
+
 /* Read the hits in at most *left_ms, note the results and release the pins. Subtracts the time taken from *left_ms. */
 static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
 {
     read_slots(c, w->hits, w->hit_count, left_ms);
-    for (size_t i = 0; i < w->hit_count; i++) {
-        struct hit *hit = &w->hits[i];
-        if (hit->rc != -ETIMEDOUT) /* read_slots has noted timeouts already */
-            cache_note(c, hit->slot.dir, CACHE_READING, hit->rc);
-        const struct cache_piece *p = hit->piece;
-        if (hit->rc)
-            note_failed(c, hit);
-        else if (c->memory_tier && p->len == p->ref.plain_len &&
-                 !hit->as_stored) /* a refusal is no fault: it stays on disk only */
-            memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false);
-        cache_unpin(c, &hit->slot);
-    }
+    for (size_t i = 0; i < w->hit_count; i++)
+        cache_hit_ended(c, &w->hits[i]);
 }
 
-/* Read and count the hits, and tell the table of hot chunks about them. Those that failed are appended to the
- * misses. */
+void cache_count_hit(struct cache *c, const struct hit *hit)
+{
+    counter_add(&c->stats.hits, 1);
+    counter_add(&c->stats.hit_bytes, hit->piece->len);
+    count_served(hit->piece, CACHE_FROM_DISK);
+    if (c->hot)
+        hot_hit(c->hot, hit->piece, cache_is_slow(c, hit->slot.dir));
+}
+
+/* Read and count the hits. Those that failed are appended to the misses. */
 static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
 {
     uint64_t began_us = clock_now_us();
@@ -245,85 +251,12 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
     if (w->hits[0].piece->served) /* all pieces of a call belong to one reader */
         w->hits[0].piece->served->disk_us += clock_now_us() - began_us;
     for (size_t i = 0; i < w->hit_count; i++) {
-        struct hit *hit = &w->hits[i];
-        if (hit->rc) {
+        const struct hit *hit = &w->hits[i];
+        if (hit->rc)
             misses_add(&w->misses, hit->piece);
-        } else {
-            counter_add(&c->stats.hits, 1);
-            counter_add(&c->stats.hit_bytes, hit->piece->len);
-            count_served(hit->piece, CACHE_FROM_DISK);
-            if (c->hot)
-                hot_hit(c->hot, hit->piece, is_slow(c, hit->slot.dir));
-        }
+        else
+            cache_count_hit(c, hit);
     }
-}
-
-/* May a chunk be read together with others, which wait for it then? Not one of a compressed chunk, which is decoded
- * whole, nor one on a slow disk. A hit of a directory that fails would be counted here and where it is read once more.
- */
-static bool is_quick_locked(const struct cache *c, uint32_t id)
-{
-    if (space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
-        return false;
-    unsigned dir = space_dir_of(&c->space, id);
-    return !is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
-}
-
-/* Return the slot to read the piece from together with others, or SPACE_NONE. */
-static uint32_t quick_slot_locked(struct cache *c, const struct cache_piece *p)
-{
-    uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
-    return id != SPACE_NONE && is_quick_locked(c, id) && is_hit_locked(c, p, id) ? id : SPACE_NONE;
-}
-
-static_assert((int)CACHE_HITS_MAX <= (int)WINDOW, "they are one window");
-
-/* Add all pieces of a group to the hits and to what is in memory, or none: reading a part of a group is wasted work. */
-static bool add_group_locked(struct cache *c, struct window *w, const struct cache_piece *pieces, size_t n)
-{
-    uint32_t ids[CACHE_HITS_MAX];
-    for (size_t i = 0; i < n; i++) {
-        bool here = memory_tier_has(c->memory_tier, &pieces[i].ref.digest);
-        ids[i] = here ? SPACE_NONE : quick_slot_locked(c, &pieces[i]);
-        if (!here && ids[i] == SPACE_NONE)
-            return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] == SPACE_NONE)
-            w->late[w->late_count++] = &pieces[i];
-        else if (space_can_pin(&c->space, ids[i]))
-            add_hit_locked(c, w, &pieces[i], ids[i]);
-        else /* a chunk that the group has several times: what was added before is read all the same */
-            return false;
-    }
-    return true;
-}
-
-void cache_read_hits(struct cache *c, const struct cache_piece *pieces, const size_t *sizes, size_t groups,
-                     bool *out_got)
-{
-    uint64_t left_ms = c->disk_timeout_ms;
-    size_t group[CACHE_HITS_MAX]; /* of each piece */
-    struct window w;
-    w.hit_count = w.misses.count = w.late_count = 0;
-    for (size_t g = 0, at = 0; g < groups; g++) {
-        out_got[g] = sizes[g] == 1 && serve_from_memory(c, &pieces[at]);
-        for (size_t i = 0; i < sizes[g]; i++)
-            group[at++] = g;
-    }
-    {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        for (size_t g = 0, at = 0; g < groups; at += sizes[g++])
-            out_got[g] = out_got[g] || add_group_locked(c, &w, &pieces[at], sizes[g]);
-    }
-    for (size_t i = 0; i < w.late_count; i++)
-        if (!serve_from_memory(c, w.late[i])) /* it has left memory again */
-            out_got[group[w.late[i] - pieces]] = false;
-    if (w.hit_count)
-        read_hits(c, &w, &left_ms);
-    for (size_t i = 0; i < w.hit_count; i++)
-        if (w.hits[i].rc)
-            out_got[group[w.hits[i].piece - pieces]] = false;
 }
 
 /* What is not on disk is no miss for the eviction policy: no reader asks here for the chunk. */
@@ -336,7 +269,7 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         uint32_t id = hit_slot_locked(c, piece);
         if (id != SPACE_NONE)
-            add_hit_locked(c, &w, piece, id);
+            cache_pin_hit_locked(c, &w.hits[w.hit_count++], piece, id);
     }
     if (w.hit_count)
         read_pinned(c, &w, &left_ms);
@@ -351,7 +284,7 @@ struct buf *cache_find_base(void *arg, struct store *store, const struct chunk_r
     if (!plain)
         return NULL;
     const struct cache_piece piece = {.ref = *base, .store = store, .len = base->plain_len, .dst = plain->data};
-    bool found = serve_from_memory(c, &piece) || (c->dir_count && cache_read_kept(c, &piece));
+    bool found = cache_serve_from_memory(c, &piece) || (c->dir_count && cache_read_kept(c, &piece));
     return found ? steal_ptr(&plain) : NULL;
 }
 
@@ -374,7 +307,7 @@ static void read_stored_window(struct cache *c, const struct cache_piece *pieces
     struct window w;
     w.hit_count = 0;
     for (size_t i = 0; i < n; i++)
-        got[i] = !(pieces[i].ref.flags & CHUNK_ZSTD) && serve_from_memory(c, &pieces[i]);
+        got[i] = !(pieces[i].ref.flags & CHUNK_ZSTD) && cache_serve_from_memory(c, &pieces[i]);
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)
@@ -414,7 +347,7 @@ static int read_window(struct cache *c, const struct cache_piece *const *pieces,
     }
     size_t started = w.misses.count;
     for (size_t i = 0; i < w.late_count; i++)
-        if (!serve_from_memory(c, w.late[i])) /* it has left memory again */
+        if (!cache_serve_from_memory(c, w.late[i])) /* it has left memory again */
             misses_add(&w.misses, w.late[i]);
     if (w.hit_count)
         read_hits(c, &w, left_ms);
@@ -437,7 +370,7 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, stru
         const struct cache_piece *left[WINDOW]; /* what memory does not have */
         size_t left_count = 0;
         for (size_t i = done; i < done + part; i++)
-            if (!serve_from_memory(c, &pieces[i]))
+            if (!cache_serve_from_memory(c, &pieces[i]))
                 left[left_count++] = &pieces[i];
         int rc =
             left_count || ahead_count ? read_window(c, left, left_count, ahead, ahead_count, priority, &left_ms) : 0;

@@ -20,13 +20,6 @@
 
 enum { CACHE_LINE = 64 };
 
-/* One disk read for a hit: bytes [off, off+len) of its slot in whole blocks, or with len 0 its record. The record
- * comes before its blocks in the same submission, so it has been checked when they are. */
-struct part {
-    struct hit *hit;
-    uint32_t off, len;
-};
-
 /* The reads of one submission. */
 struct batch {
     struct cache *c;
@@ -34,7 +27,7 @@ struct batch {
     uint64_t deadline_ms;
     uint32_t front, back; /* in the bounce buffer: end of the blocks, start of the records */
     size_t n;
-    struct part parts[RING_READS_MAX];
+    struct hit_part parts[RING_READS_MAX];
     struct ring_read reads[RING_READS_MAX];
 };
 
@@ -85,8 +78,7 @@ static int take_blocks(const struct hit *hit, uint32_t off, const uint8_t *data,
     return 0;
 }
 
-/* Check what was read and copy the requested bytes out. */
-static void take_part(const struct cache *c, const struct part *part, const struct ring_read *read)
+void hit_part_take(const struct cache *c, const struct hit_part *part, const struct ring_read *read)
 {
     struct hit *hit = part->hit;
     if (!hit->rc)
@@ -102,6 +94,30 @@ static void take_part(const struct cache *c, const struct part *part, const stru
         record_memory_forget(c->records, digest);
     else if (!part->len)
         record_memory_put(c->records, digest, hit->record, cache_class_record_size(hit->slot.place.class));
+}
+
+bool hit_remembers_record(struct cache *c, struct hit *hit)
+{
+    uint32_t len = cache_class_record_size(hit->slot.place.class);
+    if (!record_memory_get(c->records, &hit->piece->ref.digest, hit->record, len) || check_record(c, hit))
+        return false;
+    counter_add(&c->stats.record_hits, 1);
+    return true;
+}
+
+struct ring_read hit_part_read(const struct cache *c, const struct hit_part *part, uint8_t *buf)
+{
+    const struct space_slot *slot = &part->hit->slot;
+    const struct cache_geometry *g = &c->dirs[slot->dir]->geometry;
+    if (!part->len)
+        return (struct ring_read){.file = cache_record_file(slot->dir),
+                                  .off = cache_place_record_offset(g, &slot->place),
+                                  .len = cache_class_record_size(slot->place.class),
+                                  .buf = buf};
+    return (struct ring_read){.file = cache_data_file(slot->dir),
+                              .off = cache_place_data_offset(g, &slot->place) + part->off,
+                              .len = part->len,
+                              .buf = buf};
 }
 
 /* Borrow a ring for the next reads, of which the first is from `dir`. Borrow none when that directory is down, or
@@ -132,43 +148,32 @@ static void flush_batch(struct batch *b)
         return;
     bool in_time = ring_read_all(b->ring, b->reads, b->n, b->deadline_ms);
     for (size_t i = 0; i < b->n; i++)
-        take_part(b->c, &b->parts[i], &b->reads[i]);
+        hit_part_take(b->c, &b->parts[i], &b->reads[i]);
     if (!in_time)
         lose_ring(b);
     start_batch(b);
 }
 
+static void add_part(struct batch *b, struct hit_part part, uint8_t *buf)
+{
+    b->parts[b->n] = part;
+    b->reads[b->n] = hit_part_read(b->c, &part, buf);
+    b->n++;
+}
+
 /* Put a hit's record at the back of the buffer: from memory, else add its read. */
 static void add_record(struct batch *b, struct hit *hit)
 {
-    const struct space_slot *slot = &hit->slot;
-    uint32_t len = cache_class_record_size(slot->place.class);
-    b->back -= len;
+    b->back -= cache_class_record_size(hit->slot.place.class);
     hit->record = ring_bounce(b->ring) + b->back;
-    if (record_memory_get(b->c->records, &hit->piece->ref.digest, hit->record, len) && !check_record(b->c, hit)) {
-        counter_add(&b->c->stats.record_hits, 1);
-        return;
-    }
-    b->parts[b->n] = (struct part){.hit = hit};
-    b->reads[b->n++] = (struct ring_read){
-        .file = cache_record_file(slot->dir),
-        .off = cache_place_record_offset(&b->c->dirs[slot->dir]->geometry, &slot->place),
-        .len = len,
-        .buf = hit->record,
-    };
+    if (!hit_remembers_record(b->c, hit))
+        add_part(b, (struct hit_part){.hit = hit}, hit->record);
 }
 
 /* Add the read of a hit's blocks, at the front of the buffer. */
 static void add_blocks(struct batch *b, struct hit *hit, uint32_t off, uint32_t len)
 {
-    const struct space_slot *slot = &hit->slot;
-    b->parts[b->n] = (struct part){.hit = hit, .off = off, .len = len};
-    b->reads[b->n++] = (struct ring_read){
-        .file = cache_data_file(slot->dir),
-        .off = cache_place_data_offset(&b->c->dirs[slot->dir]->geometry, &slot->place) + off,
-        .len = len,
-        .buf = ring_bounce(b->ring) + b->front,
-    };
+    add_part(b, (struct hit_part){.hit = hit, .off = off, .len = len}, ring_bounce(b->ring) + b->front);
     b->front += len;
 }
 

@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,19 +155,26 @@ static int image_flush(struct batch *b)
     return rc;
 }
 
+/* Return the piece of a chunk of the image that a read wants at dst. */
+static struct cache_piece piece_of(struct image *img, const struct chunk_ref *ref, uint32_t offset, uint32_t len,
+                                   uint8_t *dst, struct cache_served *served)
+{
+    return (struct cache_piece){.ref = *ref,
+                                .store = img->config.store,
+                                .offset = offset,
+                                .len = len,
+                                .quota = image_quota(img),
+                                .fenced = img->config.fenced,
+                                .dst = dst,
+                                .served = served};
+}
+
 /* Add a piece, with a flush before it if the batch is full. */
 static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offset, uint32_t len, uint8_t *dst)
 {
     int rc = b->count == BATCH ? image_flush(b) : 0;
     if (!rc)
-        b->pieces[b->count++] = (struct cache_piece){.ref = *ref,
-                                                     .store = b->img->config.store,
-                                                     .offset = offset,
-                                                     .len = len,
-                                                     .quota = image_quota(b->img),
-                                                     .fenced = b->img->config.fenced,
-                                                     .dst = dst,
-                                                     .served = &b->served};
+        b->pieces[b->count++] = piece_of(b->img, ref, offset, len, dst, &b->served);
     return rc;
 }
 
@@ -382,76 +390,87 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
     return rc;
 }
 
+/* ---- reads in flight ---- */
+
 /* Add the piece of a chunk, if readahead has nothing to decide about it: its part of the image is complete, or nothing
  * of it was missed. */
-static bool add_cached_piece(struct batch *b, uint64_t chunk, uint32_t offset, uint32_t len, uint8_t *dst)
+static bool add_cached_piece(struct image *img, struct image_cached_read *r, uint64_t chunk, uint32_t offset,
+                             uint32_t len, uint8_t *dst)
 {
-    struct image *img = b->img;
     const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
+    struct cache_group *g = &r->group;
     struct span span;
-    if (b->count == BATCH || (leaf && !demand_is_complete(leaf)) || span_locate(img->nodes, chunk, SPAN_HELD, &span))
+    if (g->count == CACHE_GROUP_MAX || (leaf && !demand_is_complete(leaf)) ||
+        span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
     struct chunk_ref ref;
-    bool added = span_chunk(&span, chunk, &ref) && !add_piece(b, &ref, offset, len, dst);
-    if (added)
-        b->chunks[b->count - 1] = chunk;
+    bool added = span_chunk(&span, chunk, &ref);
+    if (added) {
+        r->chunks[g->count] = chunk;
+        g->pieces[g->count++] = piece_of(img, &ref, offset, len, dst, &r->served);
+    }
     node_unref(span.leaf);
     return added;
 }
 
-/* Add the pieces of a read: all of them, or none. */
-static bool add_cached(struct batch *b, const struct image_cached_read *r)
+/* Set up the pieces of a read: all of them, or none. */
+static void add_cached(struct image *img, struct image_cached_read *r)
 {
-    uint64_t chunk_size = b->img->manifest.chunk_size, off = r->off, end = r->off + r->len;
-    size_t before = b->count;
-    if (image_check_range(b->img, r->off, r->len) || !r->len)
-        return false;
-    while (off < end) {
+    uint64_t chunk_size = img->manifest.chunk_size, off = r->off, end = r->off + r->len;
+    bool can = r->len && !image_check_range(img, r->off, r->len);
+    r->image = img;
+    r->served = (struct cache_served){0};
+    r->group.count = 0;
+    while (can && off < end) {
         uint32_t within = (uint32_t)(off % chunk_size);
         uint32_t len = (uint32_t)GR_MIN(end - off, chunk_size - within);
-        if (!add_cached_piece(b, off / chunk_size, within, len, (uint8_t *)r->dst + (off - r->off))) {
-            b->count = before;
-            return false;
-        }
+        can = add_cached_piece(img, r, off / chunk_size, within, len, (uint8_t *)r->dst + (off - r->off));
         off += len;
     }
-    return true;
+    if (!can)
+        r->group.count = 0;
 }
 
-/* Count a read of n pieces, from `first` on, and tell readahead and a recording about it. */
-static void note_cached(struct batch *b, const struct image_cached_read *r, size_t first, size_t n, uint64_t began_us)
+void image_start_cached(struct image *img, struct cache_reader *reader, struct image_cached_read *const *reads,
+                        size_t n)
 {
-    readahead_init(&b->ahead, b->img, r->off, r->len);
-    for (size_t i = first; i < first + n; i++) {
-        recorder_note(&b->img->recorder, b->chunks[i], &b->pieces[i].ref.digest);
-        readahead_note(&b->ahead, b->chunks[i], b->pieces[i].len, false);
+    struct cache_group *groups[IMAGE_READS_MAX];
+    assert(n <= IMAGE_READS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        add_cached(img, reads[i]);
+        groups[i] = &reads[i]->group;
     }
-    count_read(b->img, r->len);
-    time_read(b, r->off, r->len, began_us, 0);
+    cache_reader_start(reader, groups, n);
 }
 
-static_assert((int)IMAGE_READS_MAX <= (int)BATCH && (int)BATCH <= (int)CACHE_HITS_MAX,
-              "they are one batch, which is never flushed between");
-
-void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n)
+/* Count a read, and tell readahead and a recording about it. */
+static void note_cached(struct image_cached_read *r)
 {
     struct batch b;
-    size_t pieces[IMAGE_READS_MAX], at = 0;
-    bool got[IMAGE_READS_MAX];
-    uint64_t began_us = clock_now_us();
-    batch_begin(&b, img, false, 0);
-    for (size_t i = 0; i < n; i++) {
-        size_t before = b.count;
-        reads[i].got = add_cached(&b, &reads[i]);
-        pieces[i] = b.count - before;
+    batch_begin(&b, r->image, false, r->off);
+    b.served = r->served;
+    readahead_init(&b.ahead, r->image, r->off, r->len);
+    for (size_t i = 0; i < r->group.count; i++) {
+        recorder_note(&r->image->recorder, r->chunks[i], &r->group.pieces[i].ref.digest);
+        readahead_note(&b.ahead, r->chunks[i], r->group.pieces[i].len, false);
     }
-    cache_read_hits(img->config.cache, b.pieces, pieces, n, got);
-    for (size_t i = 0; i < n; at += pieces[i++]) {
-        reads[i].got &= got[i];
-        if (reads[i].got)
-            note_cached(&b, &reads[i], at, pieces[i], began_us);
-    }
-    count_served(img, &b.served);
+    count_read(r->image, r->len);
+    time_read(&b, r->off, r->len, r->group.began_us, 0);
+}
+
+static_assert(offsetof(struct image_cached_read, group) == 0, "a group is found in its read");
+
+struct image_cached_read *image_take_cached(struct cache_reader *reader)
+{
+    struct cache_group *g = cache_reader_take(reader);
+    if (!g)
+        return NULL;
+    struct image_cached_read *r = (struct image_cached_read *)g; /* its first member */
+    r->got = g->count && g->got;
+    if (r->got)
+        note_cached(r);
+    count_served(r->image, &r->served);
+    return r;
 }
 
 int image_prefetch(struct image *img, uint64_t off, uint64_t len)

@@ -77,19 +77,27 @@ const struct digest *image_digest(const struct image *img);
  * ...). */
 GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t len);
 
-/* Read those of n <= IMAGE_READS_MAX reads that need nothing but the cache, together: one look at the index of
- * the cache, one submission to its disk. got: its bytes are at dst; else the caller must use image_read: nothing was
- * done or counted for it, except look-ups of index nodes, disk errors, and a part of it that was read when another part
- * proved bad. A read that touches a hole, or a part of the image that is being fetched ahead or whose index node is not
- * in memory, is never done here. Blocks for the disk only. */
-enum { IMAGE_READS_MAX = 16 };
+/* A read that needs nothing but the cache, by a thread that does other things meanwhile (cache_reader). It stays in
+ * place from its start until it is taken. */
+enum { IMAGE_READS_MAX = 32 };
 struct image_cached_read {
+    struct cache_group group; /* the image's, as are image, chunks and served */
+    struct image *image;
+    uint64_t chunks[CACHE_GROUP_MAX];
+    struct cache_served served;
     void *dst;
     uint64_t off;
     size_t len;
     bool got; /* out */
 };
-void image_read_cached(struct image *img, struct image_cached_read *reads, size_t n);
+/* Start n <= IMAGE_READS_MAX reads: one look at the index of the cache, one submission to its disk. Does not block. */
+void image_start_cached(struct image *img, struct cache_reader *reader, struct image_cached_read *const *reads,
+                        size_t n);
+/* Take a read that has ended, of any image, without waiting. NULL: none has. got: its bytes are at dst; else the caller
+ * must use image_read: nothing was done or counted for it, except look-ups of index nodes, disk errors, and a part of
+ * it that was read when another part proved bad. A read that touches a hole, more chunks than CACHE_GROUP_MAX, or a
+ * part of the image that is being fetched ahead or whose index node is not in memory, is never done here. */
+struct image_cached_read *image_take_cached(struct cache_reader *reader);
 
 /* Could [off, off+len) be read now without the store? Chunks may still be evicted meanwhile. Reads index nodes from
  * the cache's disk if they are not in memory. */

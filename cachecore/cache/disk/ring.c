@@ -1,4 +1,4 @@
-/* What one ring does: one blocking submission at a time, by the thread that borrowed it.
+/* What one ring does, by the thread that borrowed it: one blocking submission at a time, or reads in flight.
  *
  *    read           io_uring; the thread where that is refused, or where the file cannot be read without blocking
  *    direct write   the same
@@ -222,9 +222,9 @@ static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i
     fit_out(r, sqe, i);
 }
 
-/* Give each answered operation its result; return how many there were. A short read is a fault: the files are never
- * shorter than their slots. */
-static size_t take_answers(struct ring *r, struct ring_read *reads)
+/* Give each answered operation its result, and its number to which[] unless that is NULL; return how many there were. A
+ * short read is a fault: the files are never shorter than their slots. */
+static size_t take_answers(struct ring *r, struct ring_read *reads, uint16_t *which)
 {
     struct io_uring_cqe *cqe;
     unsigned head, n = 0;
@@ -232,6 +232,8 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
     {
         struct ring_read *read = &reads[cqe->user_data];
         read->rc = cqe->res < 0 ? cqe->res : (uint32_t)cqe->res == read->len ? 0 : -EIO;
+        if (which)
+            which[n] = (uint16_t)cqe->user_data;
         n++;
     }
     io_uring_cq_advance(&r->uring, n);
@@ -243,10 +245,7 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
 static void give_up_uring(struct ring *r, int rc)
 {
     log_warning("cache: an io_uring failed (%s); using pread instead", strerror(-rc));
-    if (r->in_flight)
-        ring_lose(r);
-    else
-        ring_drop_uring(r);
+    ring_give_up(r);
 }
 
 /* Submit, and wait for up to `waiting` answers in one system call. false: the deadline had passed. */
@@ -268,7 +267,7 @@ static size_t await_answers(struct ring *r, struct ring_read *reads, size_t take
     while (done < taken) {
         int rc;
         bool in_time = submit_and_wait(r, taken - done, deadline_ms, &rc);
-        done += take_answers(r, reads);
+        done += take_answers(r, reads, NULL);
         r->in_flight = taken - done - io_uring_sq_ready(&r->uring);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != -ETIME) {
             give_up_uring(r, rc);
@@ -296,7 +295,7 @@ static void read_by_uring(struct ring *r, struct ring_read *reads, size_t n, uin
 /* io_uring goes first; the thread does what is still pending. busy_until is set around both, for rings_overdue. */
 bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
 {
-    assert(n <= RING_READS_MAX && !r->lost);
+    assert(n <= RING_READS_MAX && !r->lost && !r->in_flight);
     uint32_t files = 0;
     for (size_t i = 0; i < n; i++) {
         reads[i].rc = -EINPROGRESS;
@@ -316,6 +315,66 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
             reads[i].rc = clock_now_ms() < deadline_ms ? -ECANCELED : -ETIMEDOUT;
     return false;
 }
+
+/* ---- reads in flight ---- */
+
+bool ring_can_start(const struct ring *r, unsigned file)
+{
+    return r->has_uring && !r->owner->blocking[file];
+}
+
+void ring_start(struct ring *r, struct ring_read *reads, size_t i)
+{
+    assert(i < RING_READS_MAX && !r->lost && ring_can_start(r, reads[i].file));
+    uint32_t files = r->in_flight || io_uring_sq_ready(&r->uring) ? r->files : 0;
+    atomic_store_explicit(&r->files, files | UINT32_C(1) << reads[i].file, memory_order_relaxed);
+    reads[i].rc = -EINPROGRESS;
+    ring_prepare(r, reads, i);
+}
+
+bool ring_submit(struct ring *r, uint64_t deadline_ms)
+{
+    if (!r->has_uring || !io_uring_sq_ready(&r->uring))
+        return true;
+    atomic_store_explicit(&r->busy_until, deadline_ms, memory_order_release);
+    int rc;
+    do {
+        rc = io_uring_submit(&r->uring);
+        r->in_flight += rc > 0 ? (size_t)rc : 0;
+    } while (rc == -EINTR || (rc > 0 && io_uring_sq_ready(&r->uring)));
+    atomic_store_explicit(&r->busy_until, 0, memory_order_relaxed);
+    if (rc > 0)
+        return true;
+    log_warning("cache: an io_uring failed (%s); reading otherwise", strerror(-rc));
+    return false;
+}
+
+size_t ring_take(struct ring *r, struct ring_read *reads, uint16_t which[RING_READS_MAX])
+{
+    size_t n = take_answers(r, reads, which);
+    r->in_flight -= n;
+    for (size_t i = 0; i < n; i++)
+        if (is_pending(reads[which[i]].rc))
+            reads[which[i]].rc = -ECANCELED;
+    counter_add(&r->owner->stats->reads, n);
+    return n;
+}
+
+int ring_fd(const struct ring *r)
+{
+    return r->uring.ring_fd;
+}
+
+/* What was prepared and not submitted goes with the io_uring. */
+void ring_give_up(struct ring *r)
+{
+    if (r->in_flight)
+        ring_lose(r);
+    else
+        ring_drop_uring(r);
+}
+
+/* ---- writing ---- */
 
 /* Write by io_uring; by the thread if the io_uring is given up meanwhile. */
 static int write_by_uring(struct ring *r, const struct ring_write *write, uint64_t deadline_ms)

@@ -128,6 +128,8 @@ void rings_free(struct rings *rs);
 struct ring *rings_borrow(struct rings *rs, uint64_t deadline_ms);
 /* Return a ring. One that missed a deadline becomes a zombie; its bounce buffer must not be used afterwards. */
 void rings_return(struct ring *r);
+/* Does a thread wait for a ring? Who has reads in flight all the time must end them then, and return its ring. */
+bool rings_wanted(const struct rings *rs);
 /* Free the zombies whose disk has answered. */
 void rings_reap(struct rings *rs);
 /* Free the idle rings that nobody borrowed since the last call, all but a few. */
@@ -146,6 +148,24 @@ uint8_t *ring_bounce(struct ring *r);
  * rc; the bytes of those with 0 are good in either case. false: the deadline was missed, and the ring can only be
  * returned. */
 bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms);
+
+/* ---- reads in flight: the ring's thread does other things meanwhile, and gives each its own deadline ---- */
+
+/* Can reads of the file be in flight? Else they block a thread: ring_read_all. */
+bool ring_can_start(const struct ring *r, unsigned file);
+/* Prepare reads[i], i < RING_READS_MAX. The array stays the same, and in place, until the ring is returned. */
+void ring_start(struct ring *r, struct ring_read *reads, size_t i);
+/* Submit what was prepared. deadline_ms: when the kernel's holding the thread is overdue (rings_overdue). false: the
+ * io_uring has failed; ring_give_up. */
+bool ring_submit(struct ring *r, uint64_t deadline_ms);
+/* Take the reads that have ended, without waiting: each has its rc, and its number is in which[]. Returns how many. */
+size_t ring_take(struct ring *r, struct ring_read *reads, uint16_t which[RING_READS_MAX]);
+/* Return the descriptor that can be read when there are some. */
+int ring_fd(const struct ring *r);
+/* Wait no longer: the ring can only be returned, and what was in flight has no results. */
+void ring_give_up(struct ring *r);
+
+/* ---- writing ---- */
 
 /* Do n <= RING_WRITES_MAX writes in their order, until one fails or deadline_ms. 0; -errno of the write that failed;
  * -ETIMEDOUT: the ring can only be returned, and what it began may still reach the disk. */

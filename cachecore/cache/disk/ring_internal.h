@@ -36,7 +36,8 @@ struct rings {
     struct ring *out;
     unsigned made; /* rings that are lent, idle or being made */
     _Atomic unsigned zombie_count;
-    bool refused; /* the kernel refuses io_uring; logged once */
+    _Atomic unsigned waiting; /* threads that wait for a ring */
+    bool refused;             /* the kernel refuses io_uring; logged once */
     unsigned limit;
     bool huge_bounce;
     int fds[RING_FILES_MAX];

@@ -321,7 +321,10 @@ static bool take_place(struct rings *rs, uint64_t deadline_ms, struct ring **out
         if (!rs->made) /* no ring exists that could be returned */
             return false;
         struct timespec until = clock_at_ms(deadline_ms);
-        if (pthread_cond_timedwait(&rs->returned, &rs->lock, &until) == ETIMEDOUT && !rs->idle && !may_make(rs))
+        rs->waiting++;
+        int rc = pthread_cond_timedwait(&rs->returned, &rs->lock, &until);
+        rs->waiting--;
+        if (rc == ETIMEDOUT && !rs->idle && !may_make(rs))
             return false;
     }
     *out = rs->idle;
@@ -370,6 +373,11 @@ void rings_return(struct ring *r)
         rs->idle_count++;
     }
     pthread_cond_signal(&rs->returned);
+}
+
+bool rings_wanted(const struct rings *rs)
+{
+    return rs->waiting;
 }
 
 uint8_t *ring_bounce(struct ring *r)

@@ -1,6 +1,7 @@
 /* Chunks kept compressed: what fits, what a read of any part gives, what a fault does. */
 #include "cache/cache_tools.h"
 #include "unit/cache_world.h"
+#include "unit/reader.h"
 
 enum { CHUNKS = 64, LEN = 256 << 10, BUDGET = 32 << 20 };
 
@@ -73,8 +74,8 @@ static void test_cache_compressed__groups_are_read_whole_or_not_at_all(void **st
     static uint8_t got[PIECES][PART];
     const uint32_t len = LEN;
     struct cache_served served = {0};
-    struct cache_piece pieces[PIECES];
-    bool done[GROUPS];
+    struct cache_group groups[GROUPS] = {0}, *all[GROUPS];
+    struct cache_reader *reader;
     struct world w;
     world_init_level(&w, PIECES, &len, 1, BUDGET, 3);
     w.config.compressed = true;
@@ -91,12 +92,22 @@ static void test_cache_compressed__groups_are_read_whole_or_not_at_all(void **st
     assert_int_equal(cache_evict(w.cache, &w.refs[PIECES - 1].digest, true), 0);
     world_expect(&w, 3); /* memory has it now */
     uint64_t hits = count_of(&w, "hits_total");
-    for (unsigned i = 0; i < PIECES; i++) {
-        pieces[i] = world_piece(&w, i, i, PART, got[i]);
-        pieces[i].served = &served;
+    for (unsigned g = 0, i = 0; g < GROUPS; g++) {
+        all[g] = &groups[g];
+        for (; groups[g].count < sizes[g]; i++) {
+            struct cache_piece *p = &groups[g].pieces[groups[g].count++];
+            *p = world_piece(&w, i, i, PART, got[i]);
+            p->served = &served;
+        }
     }
-    cache_read_hits(w.cache, pieces, sizes, GROUPS, done);
-    assert_memory_equal(done, expected, sizeof done);
+    assert_int_equal(cache_reader_new(w.cache, &reader), 0);
+    cache_reader_start(reader, all, GROUPS);
+    for (unsigned ended = 0; ended < GROUPS; reader_await(reader))
+        while (cache_reader_take(reader))
+            ended++;
+    cache_reader_free(reader);
+    for (unsigned g = 0; g < GROUPS; g++)
+        assert_int_equal(groups[g].got, expected[g]);
     for (unsigned i = 2; i < 5; i++)
         assert_memory_equal(got[i], w.plain[i] + i, PART);
     assert_int_equal(served.pieces[CACHE_FROM_DISK], 2);

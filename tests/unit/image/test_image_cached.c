@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include "format/index.h"
+#include "unit/reader.h"
 
 static void test_image_cached__what_was_prefetched_is_read_with_the_store_dead(void **state)
 {
@@ -23,7 +24,18 @@ static void test_image_cached__what_was_prefetched_is_read_with_the_store_dead(v
 static void expect_together(struct world *w, struct image_cached_read *reads, size_t n, unsigned expected)
 {
     CLEANUP_FREE uint8_t *want = malloc(CHUNK);
-    image_read_cached(w->image, reads, n);
+    struct image_cached_read *all[IMAGE_READS_MAX];
+    struct cache_reader *reader;
+    assert_int_equal(cache_reader_new(w->cache, &reader), 0);
+    for (size_t i = 0; i < n; i++)
+        all[i] = &reads[i];
+    image_start_cached(w->image, reader, all, n);
+    for (size_t ended = 0; ended < n;) {
+        while (image_take_cached(reader))
+            ended++;
+        reader_await(reader);
+    }
+    cache_reader_free(reader);
     for (size_t i = 0; i < n; i++) {
         if (reads[i].got != (expected >> i & 1))
             fail_msg("read %zu: %d", i, reads[i].got);
@@ -40,12 +52,14 @@ static void test_image_cached__short_reads_together_take_what_is_cached_and_noth
     static uint8_t dst[8][CHUNK];
     world_init(&w, &small, true, CHUNK);
     struct image_cached_read reads[] = {
-        {dst[0], 4096, 4096, false},           {dst[1], 9 * CHUNK, 4096, false},      /* not cached */
-        {dst[2], CHUNK, 4096, false},                                                 /* a hole */
-        {dst[3], 3 * CHUNK - 100, 200, false},                                        /* in two chunks */
-        {dst[4], small.size, 1, false},        {dst[5], 4 * CHUNK - 100, 200, false}, /* one of them is a hole */
-        {dst[6], 6 * CHUNK - 100, 200, false},                                        /* one of them is not cached */
-        {dst[7], 2 * CHUNK, CHUNK, false},
+        {.dst = dst[0], .off = 4096, .len = 4096},
+        {.dst = dst[1], .off = 9 * CHUNK, .len = 4096},      /* not cached */
+        {.dst = dst[2], .off = CHUNK, .len = 4096},          /* a hole */
+        {.dst = dst[3], .off = 3 * CHUNK - 100, .len = 200}, /* in two chunks */
+        {.dst = dst[4], .off = small.size, .len = 1},
+        {.dst = dst[5], .off = 4 * CHUNK - 100, .len = 200}, /* one of them is a hole */
+        {.dst = dst[6], .off = 6 * CHUNK - 100, .len = 200}, /* one of them is not cached */
+        {.dst = dst[7], .off = 2 * CHUNK, .len = CHUNK},
     };
     enum { N = GR_ARRAY_SIZE(reads), CACHED = 1 | 1 << 3 | 1 << (N - 1) };
     expect_together(&w, reads, N, 0);

@@ -1,0 +1,18 @@
+/* Waiting for reads in flight, by a thread that has nothing else to wait for. */
+#ifndef GRANARY_TESTS_UNIT_READER_H
+#define GRANARY_TESTS_UNIT_READER_H
+
+#include <poll.h>
+
+#include "cache/cache.h"
+
+/* Wait until something has ended, or is late. Call it after cache_reader_take has returned NULL. */
+static inline void reader_await(const struct cache_reader *r)
+{
+    int wait_ms = 0;
+    struct pollfd on = {.fd = cache_reader_fd(r, &wait_ms), .events = POLLIN};
+    if (on.fd >= 0)
+        (void)poll(&on, 1, wait_ms); /* interrupted: the caller looks again */
+}
+
+#endif
