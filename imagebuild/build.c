@@ -132,6 +132,20 @@ static int new_fs(enum manifest_fs fs, const struct fs_config *config, struct fs
     return error_set(-EINVAL, "filesystem number %d is not known to this build", (int)fs);
 }
 
+/* In a chunk that is stored as it is, the zeros of a gap would be stored, too. */
+bool build_leaves_gaps(const struct build *b)
+{
+    return b->options.zstd_level > 0;
+}
+
+/* Return how many bytes the gaps between all files may take; each file is rounded up to a block. */
+static uint64_t gaps_most(const struct build *b)
+{
+    const uint64_t files = b->planned ? nodes_count(b->planned) : 0;
+    return build_leaves_gaps(b) ? content_gaps_most(b->progress.bytes_total + files * LIVE_BLOCK, b->options.chunk_size)
+                                : 0;
+}
+
 /* Create the filesystem for what is listed. A filesystem that cannot keep the parent's data (fs->keeps) drops the
  * parent: everything is then read. */
 static int open_fs(struct build *b)
@@ -140,6 +154,7 @@ static int open_fs(struct build *b)
     struct fs_config fs = {.chunk_size = b->options.chunk_size,
                            .nodes = b->planned ? nodes_count(b->planned) : 0,
                            .bytes = b->progress.bytes_total,
+                           .gaps = gaps_most(b),
                            .parent_size = parent ? parent->size : 0,
                            .parent_data_end = parent ? parent->metadata_offset : 0,
                            .parent_metadata = build_parent_metadata,
@@ -246,7 +261,7 @@ static int ingest_source(struct build *b, struct ingest_result *out)
                                          .sink = b->sink,
                                          .fs = b->fs,
                                          .chunk_size = o->chunk_size,
-                                         .gaps = o->zstd_level > 0,
+                                         .gaps = build_leaves_gaps(b),
                                          .listed = on_listed,
                                          .step = content_step,
                                          .arg = b};
@@ -352,7 +367,7 @@ static int read_content(struct build *b)
                                                  .sink = b->sink,
                                                  .checkpoint = b->checkpoint,
                                                  .written_end = b->ingested.written_end,
-                                                 .gaps = o->zstd_level > 0,
+                                                 .gaps = build_leaves_gaps(b),
                                                  .chunk_size = o->chunk_size,
                                                  .jobs = o->jobs,
                                                  .memory = o->read_memory,

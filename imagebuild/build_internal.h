@@ -81,6 +81,11 @@ struct build {
     struct content_writer_result written; /* including the final nodes */
 };
 
+/* ---- build.c ---- */
+
+/* Whether files are placed with gaps between them, as in struct alloc_config. */
+bool build_leaves_gaps(const struct build *b);
+
 /* ---- build_step.c: called between any two pieces of work ---- */
 
 /* Report progress of `phase` and renew the lease. -ECANCELED: the caller of build_run asked to stop. */

@@ -36,6 +36,7 @@ static struct parent_config parent_config(struct build *b)
                                   .fs = o->fs,
                                   .chunk_size = o->chunk_size,
                                   .compact_percent = o->compact_percent,
+                                  .gaps = build_leaves_gaps(b),
                                   .compact_bytes = o->compact_bytes,
                                   .dir = o->tmpdir,
                                   .cancel = o->cancel,

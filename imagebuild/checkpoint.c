@@ -33,7 +33,7 @@ struct checkpoint {
 struct digest checkpoint_key(const struct checkpoint_identity *id)
 {
     char numbers[160];
-    int n = snprintf(numbers, sizeof numbers, "granary checkpoint 1\n%s %u %d %zu %" PRIu64 "\n",
+    int n = snprintf(numbers, sizeof numbers, "granary checkpoint 2\n%s %u %d %zu %" PRIu64 "\n",
                      manifest_fs_name(id->fs), id->chunk_size, id->zstd_level, id->pack_size, id->bytes);
     /* each text is hashed by itself, so that no two identities can run together into the same bytes */
     const char *const texts[] = {id->name, id->tag, id->source};

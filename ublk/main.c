@@ -88,10 +88,11 @@ static int ublk_serve(void *arg, struct serving *s, const struct front_end_argum
         rc = serving_open(s);
     if (!rc)
         rc = serving_start(s);
-    if (!rc)
+    if (!rc) {
         devices_open(devices);
-    while (!rc)
-        pause();
+        for (;;)
+            pause();
+    }
     log_error("%s", error_text());
     _exit(EXIT_FAILURE);
 }

@@ -63,7 +63,7 @@ static void add(struct content_root *c, unsigned level, const struct digest *has
         c->hashes[level][c->count[level]++] = carried;
         return;
     }
-    assert(!"more chunks than the image has");
+    assert(false && "more chunks than the image has");
 }
 
 void content_root_add(struct content_root *c, const struct digest *chunk)

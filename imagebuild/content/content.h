@@ -82,6 +82,11 @@ void content_reader_free(struct content_reader *b);
 
 /* ---- writing in path order (content_writer.c) ---- */
 
+/* Return how many bytes the gaps may take that are left between files, so that these touch no more chunks than their
+ * sizes need (placement.c): a chunk, and an eighth of the files' bytes, each file rounded up to LIVE_BLOCK. After a
+ * checkpoint another chunk. */
+uint64_t content_gaps_most(uint64_t bytes, uint32_t chunk_size);
+
 /* Turn planned nodes into final ones: read file data ahead, share the blocks of equal files, give addresses, and
  * write the data into the sink, in path order. What was read of each file becomes its final node. One thread calls
  * it.

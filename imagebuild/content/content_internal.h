@@ -159,8 +159,6 @@ struct content_claim *content_reader_unlink_first_locked(struct content_reader *
 /* Allocate addresses for the file data that a build writes: in the parent's free chunks while it fits, otherwise
  * after everything kept. The same files in the same order get the same addresses. One thread. */
 
-enum { ALLOC_GAP_SHARE = 8 }; /* gaps may take a chunk, and one byte for so many of file data */
-
 struct alloc_config {
     const struct live_map *live; /* blocks kept of a parent; NULL: none. The caller's; not changed */
     uint32_t chunk_size;

@@ -14,7 +14,8 @@
  *
  *   | file 1 ........ | .. file 1 | zeros | file 2 ........ | .. file 2 |
  *
- * The zeros take no room in the store, but some in caches. So they are at most an eighth of the files' bytes. */
+ * The zeros take hardly any room in the store, but some in caches. So they are at most an eighth of the files' bytes.
+ */
 #include "imagebuild/content/content_internal.h"
 
 #include <errno.h>
@@ -23,12 +24,19 @@
 #include "base/error.h"
 #include "base/le.h"
 
+enum { GAP_SHARE = 8 }; /* gaps may take one byte for so many of file data */
+
+uint64_t content_gaps_most(uint64_t bytes, uint32_t chunk_size)
+{
+    return chunk_size + bytes / GAP_SHARE;
+}
+
 void alloc_init(struct alloc *a, const struct alloc_config *config)
 {
     uint64_t kept = config->live ? live_map_chunk_end(config->live) * config->chunk_size : 0;
     *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->data_begin), config->written_end)};
     a->hole = a->hole_end = config->data_begin;
-    a->spare = config->chunk_size;
+    a->spare = content_gaps_most(0, config->chunk_size);
     a->no_hole = !config->live || config->written_end;
 }
 
@@ -81,14 +89,14 @@ int alloc_data(struct alloc *a, uint64_t size, enum sink_section *out_section, u
     *out_address = *at + gap;
     *at += gap + size;
     a->placed += size;
-    a->spare += size / ALLOC_GAP_SHARE - gap;
+    a->spare += size / GAP_SHARE - gap;
     return 0;
 }
 
 void alloc_go_on(struct alloc *a, uint64_t end)
 {
     a->end = end;
-    a->spare = a->config.chunk_size;
+    a->spare = content_gaps_most(0, a->config.chunk_size);
 }
 
 uint64_t alloc_end(const struct alloc *a)

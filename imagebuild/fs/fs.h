@@ -24,6 +24,7 @@ struct fs_config {
     uint32_t chunk_size;
     /* As listed. A filesystem whose front depends on them leaves room for files that grow while they are read. */
     uint64_t nodes, bytes;
+    uint64_t gaps; /* bytes left free between files, at most */
     /* From the manifest of a parent with the same filesystem and chunk size: its size, and its metadata_offset,
      * after which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;

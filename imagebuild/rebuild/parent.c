@@ -286,7 +286,7 @@ static int move_files(struct parent *p, struct nodes **nodes)
     /* live bytes are counted before anything is moved */
     uint64_t budget = live_map_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
     p->budget_left = budget;
-    int rc = compact_choose(p->live, budget, &compact);
+    int rc = compact_choose(p->live, config->gaps, budget, &compact);
     if (rc || !compact)
         return rc;
     const struct compact_config apply = {

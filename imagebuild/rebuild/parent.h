@@ -54,6 +54,7 @@ struct parent_config {
     uint32_t chunk_size; /* of the image to be built; 0: the parent's */
     /* Compaction budget: a percentage of the kept bytes, plus a number of bytes. Counted in whole blocks. */
     unsigned compact_percent;
+    bool gaps; /* as in struct alloc_config */
     uint64_t compact_bytes;
     const char *dir;            /* for temporary files; as in struct scratch_config */
     const volatile int *cancel; /* NULL is allowed */

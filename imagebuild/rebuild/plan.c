@@ -342,9 +342,10 @@ static int compact_choose_chunks(struct compact *c, const struct live_map *l, st
     return 0;
 }
 
-int compact_choose(const struct live_map *live, uint64_t budget, struct compact **out)
+int compact_choose(const struct live_map *live, bool gaps, uint64_t budget, struct compact **out)
 {
-    uint64_t allowed = live_map_bytes(live) / 100 * COMPACT_DEAD_PERCENT, dead = live_map_dead_bytes(live);
+    const unsigned percent = COMPACT_DEAD_PERCENT + (gaps ? COMPACT_GAP_PERCENT : 0);
+    uint64_t allowed = live_map_bytes(live) / 100 * percent, dead = live_map_dead_bytes(live);
     *out = NULL;
     if (dead <= allowed)
         return 0;

@@ -49,15 +49,15 @@ GR_MUST_CHECK int plan_make(const struct plan_config *config, struct nodes **out
  */
 
 enum {
-    /* percent of the live bytes that may be unused in kept chunks: a tenth, and what gaps may take (placement.c) */
-    COMPACT_DEAD_PERCENT = 22,
+    COMPACT_DEAD_PERCENT = 10, /* percent of the live bytes that may be dead in kept chunks */
+    COMPACT_GAP_PERCENT = 12,  /* and more where a build leaves gaps, which the map does not tell from dead blocks */
 };
 
 struct compact;
 
-/* Choose the chunks to be emptied, so that the files to be moved have at most `budget` bytes, in whole blocks. *out
- * NULL: nothing is to be moved. Memory: one bit a chunk. -ENOMEM. */
-GR_MUST_CHECK int compact_choose(const struct live_map *live, uint64_t budget, struct compact **out);
+/* Choose the chunks to be emptied, so that the files to be moved have at most `budget` bytes, in whole blocks. gaps: as
+ * in struct alloc_config. *out NULL: nothing is to be moved. Memory: one bit a chunk. -ENOMEM. */
+GR_MUST_CHECK int compact_choose(const struct live_map *live, bool gaps, uint64_t budget, struct compact **out);
 void compact_free(struct compact *c); /* NULL is allowed */
 DEFINE_CLEANUP(compact, struct compact *, compact_free)
 

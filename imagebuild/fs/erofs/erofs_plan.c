@@ -333,7 +333,7 @@ static int next_sorted(struct planner *w, struct sorter *from, struct sorter_rec
 /* Decide what stays, in the order of positions. */
 static int keep_all(struct planner *w)
 {
-    struct sorter_record r;
+    struct sorter_record r = {0};
     struct item last;
     uint64_t at = 0, next;
     bool some = false;
@@ -411,7 +411,7 @@ static int place_after(struct planner *w, uint64_t blocks)
 static int place_all(struct planner *w)
 {
     uint64_t blocks = 0;
-    struct sorter_record r;
+    struct sorter_record r = {0};
     struct item item;
     int rc = sorter_sort(w->order);
     while (!rc && (rc = next_sorted(w, w->order, &r)) > 0) {

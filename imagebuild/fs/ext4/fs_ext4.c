@@ -68,7 +68,7 @@ static uint64_t region_blocks(const struct fs_config *c)
 /* Return the blocks after the front that the listing needs at most. */
 static uint64_t needed_blocks(const struct fs_config *c)
 {
-    return c->bytes / EXT4_BLOCK + c->nodes + region_blocks(c);
+    return c->bytes / EXT4_BLOCK + c->nodes + c->gaps / EXT4_BLOCK + region_blocks(c);
 }
 
 /* Return whether the parent's geometry is large enough, even if none of the new data fits between what is kept. */

@@ -489,6 +489,12 @@ static void test_fs_ext4__limits(void **state)
     assert_int_equal(fs_ext4_new(&config, &f), 0);
     assert_true(f->data_max - f->data_begin > config.bytes);
     fs_free(f);
+    config.gaps = UINT64_C(40) << 40;
+    assert_int_equal(fs_ext4_new(&config, &f), -EFBIG);
+    config.bytes = UINT64_C(60) << 40;
+    assert_int_equal(fs_ext4_new(&config, &f), 0);
+    assert_true(f->data_max - f->data_begin > config.bytes + config.gaps);
+    fs_free(f);
     config = (struct fs_config){.chunk_size = CHUNK, .nodes = 4000000000};
     assert_int_equal(fs_ext4_new(&config, &f), 0);
     fs_free(f);

@@ -295,7 +295,7 @@ static void test_compact__moves_files_out_of_the_deadest_chunks(void **state)
         assert_int_equal(plan_make(&config, &planned, &counts), 0);
         uint64_t live = live_map_bytes(w.live), dead = live_map_dead_bytes(w.live), budget = live * percent / 100;
         assert_true(dead > live / 4);
-        assert_int_equal(compact_choose(w.live, budget, &c), 0);
+        assert_int_equal(compact_choose(w.live, false, budget, &c), 0);
         if (!percent) {
             assert_null(c);
             close_world(&w);
@@ -323,12 +323,18 @@ static void test_compact__leaves_a_tidy_image_alone(void **state)
     CLEANUP(cleanup_live_map) struct live_map *l = NULL;
     CLEANUP(cleanup_compact) struct compact *c = NULL;
     assert_int_equal(live_map_new(1000 * CHUNK, CHUNK, &l), 0);
-    assert_int_equal(compact_choose(l, UINT64_MAX, &c), 0); /* nothing is kept */
+    assert_int_equal(compact_choose(l, false, UINT64_MAX, &c), 0); /* nothing is kept */
     assert_null(c);
     live_map_add(l, CHUNK, 100 * CHUNK);
     live_map_add(l, 200 * CHUNK, 92 * CHUNK - 4096); /* as far as its last block */
-    assert_int_equal(compact_choose(l, UINT64_MAX, &c), 0);
+    assert_int_equal(compact_choose(l, false, UINT64_MAX, &c), 0);
     assert_null(c);
+    for (unsigned i = 300; i < 360; i++) /* 13 % are dead: too many, unless they may be gaps */
+        live_map_add(l, (uint64_t)i * CHUNK, CHUNK / 2);
+    assert_int_equal(compact_choose(l, true, UINT64_MAX, &c), 0);
+    assert_null(c);
+    assert_int_equal(compact_choose(l, false, UINT64_MAX, &c), 0);
+    assert_non_null(c);
 }
 
 /* Bodies that were written with the listing are kept too, but lie after the parent. */
@@ -357,7 +363,7 @@ static void test_compact__what_lies_behind_the_parent_stays(void **state)
         assert_int_equal(nodes_add(planned, &n), 0);
     }
     assert_int_equal(nodes_end(planned), 0);
-    assert_int_equal(compact_choose(l, UINT64_MAX, &c), 0);
+    assert_int_equal(compact_choose(l, false, UINT64_MAX, &c), 0);
     const struct compact_config apply = {.planned = planned, .live = l};
     assert_int_equal(compact_apply(c, &apply, &moved, &done), 0);
     assert_in_range(done.files, 1, CHUNKS - 1);
