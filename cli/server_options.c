@@ -410,28 +410,27 @@ int server_options_words(const struct server_values *v, enum server_form form, s
 /* ---- images by digest ---- */
 
 /* Add the directory of DIR:SIZE. what: the option, for a sentence. */
-static int add_cache(struct pinner *p, const char *what, const char *text)
+static int add_cache(string_list *out, const char *what, const char *text)
 {
     struct cache_spec spec;
     if (cache_spec_parse(what, text, &spec))
         return CLI_USAGE;
-    return string_list_add(&p->dirs, "%.*s", (int)spec.dir_len, text);
+    return string_list_add(out, "%.*s", (int)spec.dir_len, text);
 }
 
-/* Add every cache directory that the server will use. */
-static int add_caches(struct pinner *p, const struct server_values *server)
+int server_options_cache_dirs(const struct server_values *server, string_list *out)
 {
     char standard[PATH_MAX];
     const char *text = default_cache_environment();
     if (server_options_no_cache(server))
         return 0;
     if (!server->caches.count && text)
-        return add_cache(p, "GRANARY_CACHE=", text);
+        return add_cache(out, "GRANARY_CACHE=", text);
     if (!server->caches.count)
-        return server_options_default_cache(standard) ? string_list_add(&p->dirs, "%s", standard) : 0;
+        return server_options_default_cache(standard) ? string_list_add(out, "%s", standard) : 0;
     int rc = 0;
     for (size_t i = 0; !rc && i < server->caches.count; i++)
-        rc = add_cache(p, "--cache ", server->caches.items[i]);
+        rc = add_cache(out, "--cache ", server->caches.items[i]);
     return rc;
 }
 
@@ -467,7 +466,7 @@ int pinner_init(struct pinner *p, const struct server_values *server, const char
     if (!rc)
         rc = server_options_trust(&server->trust, &p->trust);
     if (!rc && !own)
-        rc = add_caches(p, server);
+        rc = server_options_cache_dirs(server, &p->dirs);
     if (rc)
         return rc;
     p->config.dirs = (const char *const *)p->dirs.items;

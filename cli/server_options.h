@@ -64,6 +64,10 @@ GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
  * specification requires. */
 bool server_options_default_cache(char out[PATH_MAX]);
 
+/* Add every cache directory that the server has, or would have; none of them need be there. CLI_USAGE, with a sentence;
+ * -ENOMEM. */
+GR_MUST_CHECK int server_options_cache_dirs(const struct server_values *v, string_list *out);
+
 /* The cache of a server that was started without --cache: choose it before the server starts, release it
  * (server_cache_release) after its end. */
 struct server_cache {

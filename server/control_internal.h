@@ -194,7 +194,8 @@ GR_MUST_CHECK int control_resident_prepare(struct stack *stack, const char *expo
                                            struct control_resident **out);
 /* Lines:
  *   progress  {bytes_done, bytes_total} of the image
- *   resident  at the end: {export, digest, directory, size, bytes (written now; 0: it was there)}
+ *   resident  at the end: {export, digest, directory, size, bytes (written now; 0: it was there), shared (of these,
+ *             bytes taken from another version's file, by reflink)}
  */
 int control_resident_run(struct control_job *job, void *resident);
 void control_resident_free(void *resident);

@@ -287,11 +287,13 @@ GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation o
  * cache; cache_resident_end ends the claim, after the image is complete or given up. -ENODEV: no directory; -ENOTSUP:
  * none whose files can be mounted; -ENOSPC: none is large enough, or what is in use, or pinned, leaves too little;
  * -EBUSY: another image is being written there; -ECANCELED; -EPERM: it is there, and another user could have written
- * it; errors of resident_open and resident_each. -EEXIST, without a sentence: it is complete there, and nothing is
- * claimed. */
+ * it, or one that has to go cannot be removed; errors of resident_open, resident_each and resident_make_room. -EEXIST,
+ * without a sentence: it is complete there, and nothing is claimed. */
 struct resident_id;
 GR_MUST_CHECK int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                                        const char **out_dir);
+/* So many of the image's bytes are done, holes included. */
+void cache_resident_done(struct cache *c, const char *dir, uint64_t done);
 void cache_resident_end(struct cache *c, const char *dir);
 
 /* One configured directory. Strings are constant or belong to the cache. */

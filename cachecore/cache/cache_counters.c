@@ -1,10 +1,10 @@
-/* Every counter of the cache, in five tables: traffic, directories, slots, memory tier and mover, rings. Values that
- * the space guards are copied in one locked section first, so that visitors run without a lock. */
+/* Every counter of the cache, in six tables: traffic, directories, slots, whole images, memory tier and mover, rings.
+ * Values that the space guards are copied in one locked section first, so that visitors run without a lock. */
 #include "cache/cache_internal.h"
 
 /* What the space knows, copied under its lock. */
 struct gauges {
-    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, resident, followed, budget;
+    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed, budget;
 };
 
 struct view {
@@ -45,7 +45,6 @@ static struct gauges read_gauges(struct cache *c)
                        .followed = evict_followed(s->evict)};
     for (size_t i = 0; i < c->dir_count; i++) {
         g.budget += c->dirs[i]->geometry.budget;
-        g.resident += atomic_load(&c->dirs[i]->resident);
         g.yielded += (uint64_t)s->dirs[i].yielded * s->dirs[i].geometry.slab_size;
     }
     return g;
@@ -124,8 +123,34 @@ static void show_slots(const struct view *v)
         {"granary_cache_capacity_bytes", "Bytes of all slots.", g->capacity},
         {"granary_cache_yielded_bytes",
          "Bytes of slots given back: to a filesystem that is short of space, or to whole images.", g->yielded},
-        {"granary_cache_resident_bytes", "Bytes of whole images beside the slots.", g->resident},
         {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", g->budget},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+static void show_residents(const struct view *v)
+{
+    const struct cache *c = v->c;
+    uint64_t bytes = 0, complete = 0, in_use = 0, pinned = 0, bad = 0, filling = 0, filled = 0;
+    for (size_t i = 0; i < c->dir_count; i++) {
+        struct cache_dir *d = c->dirs[i];
+        bytes += atomic_load(&d->resident);
+        complete += atomic_load(&d->residents.complete);
+        in_use += atomic_load(&d->residents.in_use);
+        pinned += atomic_load(&d->residents.pinned);
+        bad += atomic_load(&d->residents.bad);
+        filling += atomic_load(&d->filling);
+        filled += atomic_load(&d->filled);
+    }
+    const struct counter_row rows[] = {
+        {"granary_cache_resident_bytes", "Bytes of whole images beside the slots.", bytes},
+        {"granary_cache_resident_images", "Whole images beside the slots that are complete.", complete},
+        {"granary_cache_resident_in_use", "Of these and the bad ones, those that are mounted or being checked.",
+         in_use},
+        {"granary_cache_resident_pinned", "Whole images beside the slots that are pinned.", pinned},
+        {"granary_cache_resident_bad", "Files of whole images that a check found bad and that are still there.", bad},
+        {"granary_cache_resident_filling_bytes", "Bytes of the whole images that are being written.", filling},
+        {"granary_cache_resident_filled_bytes", "Of these, bytes that are done, holes included.", filled},
     };
     show(v, rows, GR_ARRAY_SIZE(rows));
 }
@@ -198,6 +223,7 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
     show_traffic(&v);
     show_directories(&v);
     show_slots(&v);
+    show_residents(&v);
     show_memory_and_moves(&v);
     show_rings(&v);
     fetch_counters(c->fetch, visit, arg);

@@ -72,10 +72,11 @@ struct disk_monitor {
     pthread_mutex_t lock; /* guards stopping */
     pthread_cond_t wake;
     bool stopping;
-    struct {              /* used by its thread alone */
-        bool lost;        /* at the last look the kernel still owed answers to reads or writes */
-        bool gave;        /* slabs may be given back for whole images, not for a full filesystem alone */
-        unsigned unheard; /* probes without an answer since the disk last owed none */
+    struct {               /* used by its thread alone */
+        bool lost;         /* at the last look the kernel still owed answers to reads or writes */
+        bool gave;         /* slabs may be given back for whole images, not for a full filesystem alone */
+        unsigned unheard;  /* probes without an answer since the disk last owed none */
+        uint64_t resident; /* bytes of whole images when they were counted */
     } dirs[CACHE_DIRS_MAX];
 };
 

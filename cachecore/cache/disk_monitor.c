@@ -45,6 +45,7 @@
 enum {
     TICK_MS = 1000,
     TRIM_TICKS = 5,
+    COUNT_TICKS = 10,
     UNHEARD_MAX = 4,   /* probes without an answer, while the kernel owes some */
     SLABS_A_TICK = 64, /* given back or reserved in one call: the thread has other work */
 };
@@ -309,11 +310,22 @@ static void look_for_names(struct cache_dir *d)
 }
 
 /* Measure the whole images again: any process may remove some. Only where there were any, which only a fill changes:
- * listing a directory of a disk that hangs might not return. */
-static void look_for_residents(struct cache_dir *d)
+ * listing a directory of a disk that hangs might not return. Counting opens each of them, so it is not done each time.
+ */
+static void look_for_residents(struct cache *c, unsigned dir, bool count)
 {
+    struct cache_dir *d = c->dirs[dir];
+    uint64_t *seen = &c->disk_monitor.dirs[dir].resident, bytes = 0;
     if (atomic_load(&d->resident))
-        atomic_store(&d->resident, resident_bytes(d->path));
+        atomic_store(&d->resident, bytes = resident_bytes(d->path));
+    if (!(count && bytes) && bytes == *seen)
+        return;
+    *seen = bytes;
+    const struct resident_counts n = bytes ? resident_count(d->path) : (struct resident_counts){0};
+    atomic_store(&d->residents.complete, n.complete);
+    atomic_store(&d->residents.in_use, n.in_use);
+    atomic_store(&d->residents.pinned, n.pinned);
+    atomic_store(&d->residents.bad, n.bad);
 }
 
 /* Sleep until the next tick. false: the thread is to stop. */
@@ -344,7 +356,7 @@ static void *keep_house(void *arg)
             look_for_names(c->dirs[i]);
             uint64_t used, total;
             if (is_normal(c->dirs[i]) && !lost_writes(c, i)) {
-                look_for_residents(c->dirs[i]);
+                look_for_residents(c, i, ticks % COUNT_TICKS == 0);
                 residents_apply(c, i);
             }
             if (c->watermark.high && is_normal(c->dirs[i]) && !lost_writes(c, i) &&

@@ -26,7 +26,7 @@
 #include "base/safe_dir.h"
 #include "cache/resident_internal.h"
 
-enum { TRIES = 100, STEP_US = 20000 };
+enum { TRIES = 100, LEASE_TRIES = 5, STEP_US = 20000 };
 
 static const char filling_suffix[] = ".filling", bad_suffix[] = ".bad";
 
@@ -149,6 +149,17 @@ int resident_rename_bad(int dir_fd, int fd, const char *name)
     return 0;
 }
 
+/* Without the capability for the flag the time of writing cannot be set, while that of reading changes by itself, once
+ * a day where atime is as usual. A mount's own reads keep it up to date. */
+static void note_use(int fd)
+{
+    char byte;
+    set_immutable(fd, false);
+    if (futimens(fd, NULL))
+        (void)!pread(fd, &byte, 1, 0);
+    set_immutable(fd, true);
+}
+
 int resident_open(const char *dir, const struct resident_id *id, char out_path[PATH_MAX], int *out_fd)
 {
     struct stat st;
@@ -170,9 +181,7 @@ int resident_open(const char *dir, const struct resident_id *id, char out_path[P
         return error_set(-EBADMSG, "%s does not have the size of its image%s", out_path,
                          rc ? "" : ", and is not used again");
     }
-    set_immutable(fd, false); /* its time does not change otherwise */
-    (void)futimens(fd, NULL);
-    set_immutable(fd, true);
+    note_use(fd);
     *out_fd = steal_fd(&fd);
     return 0;
 }
@@ -204,6 +213,7 @@ int resident_begin(const char *dir, const struct resident_id *id, struct residen
 {
     struct stat st;
     *out = (struct resident_filling)RESIDENT_FILLING_NONE;
+    out->size = id->size;
     name_of(id, out->name);
     int rc = resident_dir_open(dir, true, out->dir, &out->dir_fd);
     if (rc)
@@ -225,7 +235,10 @@ int resident_write(const struct resident_filling *f, uint64_t off, const void *d
 int resident_finish(struct resident_filling *f)
 {
     char name[2 * NAME_MAX];
+    struct stat st;
     filling_name(f, name);
+    if (!fstat(f->fd, &st) && (uint64_t)st.st_size != f->size)
+        return error_set(-EIO, "%s/%s has another size than its image", f->dir, f->name);
     if (fchmod(f->fd, 0400) || fsync(f->fd) || renameat2(f->dir_fd, name, f->dir_fd, f->name, RENAME_NOREPLACE) ||
         fsync(f->dir_fd))
         return error_set(-errno, "cannot complete %s/%s: %s", f->dir, f->name, strerror(errno));
@@ -244,10 +257,18 @@ void resident_release(struct resident_filling *f)
     }
     if (f->dir_fd >= 0)
         close(f->dir_fd);
-    f->fd = f->dir_fd = -1;
+    if (f->from >= 0)
+        close(f->from);
+    f->fd = f->dir_fd = f->from = -1;
 }
 
 /* ---- what is there ---- */
+
+/* The pin is the file's sticky bit, which has no other meaning for a file, so no record can contradict it. */
+static bool is_pinned(const struct resident_entry *e, const struct stat *st)
+{
+    return e->state == RESIDENT_COMPLETE && st->st_mode & S_ISVTX;
+}
 
 /* Look at a file. -EAGAIN, without a sentence: it is none of ours, or another user's. */
 static int look(int dir_fd, const char *place, const char *name, struct resident_entry *out)
@@ -259,8 +280,9 @@ static int look(int dir_fd, const char *place, const char *name, struct resident
     out->id.size = (uint64_t)st.st_size;
     out->inode = st.st_ino;
     out->bytes = (uint64_t)st.st_blocks * 512;
-    out->used_s = st.st_mtime;
+    out->used_s = GR_MAX(st.st_mtime, st.st_atime);
     out->in_use = resident_in_use(fd);
+    out->pinned = is_pinned(out, &st);
     return 0;
 }
 
@@ -303,23 +325,82 @@ uint64_t resident_bytes(const char *dir)
     return sum;
 }
 
-/* ---- removing ---- */
+static int count_it(void *arg, const struct resident_entry *e)
+{
+    struct resident_counts *sums = arg;
+    sums->complete += e->state == RESIDENT_COMPLETE;
+    sums->bad += e->state == RESIDENT_BAD;
+    sums->in_use += e->state != RESIDENT_FILLING && e->in_use;
+    sums->pinned += e->pinned;
+    return 0;
+}
 
-int resident_evict(const char *dir, const char *name)
+struct resident_counts resident_count(const char *dir)
+{
+    struct resident_counts sums = {0};
+    (void)!resident_each(dir, count_it, &sums);
+    return sums;
+}
+
+/* ---- removing and pinning ---- */
+
+/* Open a file by its name. out: what the name says. */
+static int open_named(const char *dir, const char *name, char place[PATH_MAX], int *out_dir_fd, int *out_fd,
+                      struct resident_entry *out)
+{
+    if (!parse_name(name, out))
+        return error_set(-EINVAL, "'%s' is not the name of a resident image", name);
+    int rc = resident_dir_open(dir, false, place, out_dir_fd);
+    if (!rc)
+        rc = resident_file_open(*out_dir_fd, place, name, O_RDONLY, out_fd);
+    return rc == -ENOENT ? error_set(rc, "%s has no resident image %s", dir, name) : rc;
+}
+
+int resident_pin(const char *dir, const char *name, bool on)
 {
     struct resident_entry e;
     char place[PATH_MAX];
     CLEANUP_FD int dir_fd = -1;
     CLEANUP_FD int fd = -1;
-    if (!parse_name(name, &e))
-        return error_set(-EINVAL, "'%s' is not the name of a resident image", name);
-    int rc = resident_dir_open(dir, false, place, &dir_fd);
-    if (!rc)
-        rc = resident_file_open(dir_fd, place, name, O_RDONLY, &fd);
+    int rc = open_named(dir, name, place, &dir_fd, &fd, &e);
     if (rc)
-        return rc == -ENOENT ? error_set(rc, "%s has no resident image %s", dir, name) : rc;
-    if (flock(fd, LOCK_EX | LOCK_NB) || !take_lease(fd) || !is_named(dir_fd, name, fd))
+        return rc;
+    if (e.state != RESIDENT_COMPLETE)
+        return error_set(-EINVAL, "%s/%s is not complete: only what can be mounted is pinned", place, name);
+    set_immutable(fd, false);
+    rc = fchmod(fd, on ? S_ISVTX | 0400 : 0400) || fsync(fd) ? -errno : 0;
+    set_immutable(fd, true);
+    return rc ? error_set(rc, "cannot %s %s/%s: %s", on ? "pin" : "unpin", place, name, strerror(-rc)) : 0;
+}
+
+/* Take the lease, though others may have it for a moment each, to see whether the file is in use. */
+static bool take_lease_of_free(int fd)
+{
+    bool taken = take_lease(fd);
+    for (unsigned tries = 1; !taken && tries < LEASE_TRIES; tries++) {
+        usleep(STEP_US);
+        taken = take_lease(fd);
+    }
+    return taken;
+}
+
+/* Nobody can pin the file while this process has the lease. */
+int resident_evict(const char *dir, const char *name)
+{
+    struct resident_entry e;
+    struct stat st;
+    char place[PATH_MAX];
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int fd = -1;
+    int rc = open_named(dir, name, place, &dir_fd, &fd, &e);
+    if (rc)
+        return rc;
+    if (flock(fd, LOCK_EX | LOCK_NB) || !take_lease_of_free(fd) || !is_named(dir_fd, name, fd))
         return error_set(-EBUSY, "%s/%s is in use: it is mounted, being checked or being written", place, name);
+    if (fstat(fd, &st))
+        return error_set(-errno, "cannot look at %s/%s: %s", place, name, strerror(errno));
+    if (is_pinned(&e, &st))
+        return error_set(-EBUSY, "%s/%s is pinned; 'granary cache resident DIR --unpin ROOT' ends that", place, name);
     set_immutable(fd, false);
     if (unlinkat(dir_fd, name, 0))
         return error_set(-errno, "cannot remove %s/%s: %s", place, name, strerror(errno));
@@ -343,7 +424,7 @@ static bool goes_before(const struct resident_entry *a, const struct resident_en
 static int find_oldest(void *arg, const struct resident_entry *e)
 {
     struct oldest *o = arg;
-    bool stays = e->in_use || (e->state == RESIDENT_COMPLETE && digest_equal(&e->id.content_root, o->but));
+    bool stays = e->in_use || e->pinned || (e->state == RESIDENT_COMPLETE && digest_equal(&e->id.content_root, o->but));
     o->sum += e->bytes;
     if (!stays && (!*o->entry.name || goes_before(e, &o->entry)))
         o->entry = *e;
@@ -359,7 +440,7 @@ int resident_make_room(const char *dir, uint64_t most, const struct digest *but,
         if (rc || o.sum <= most || !*o.entry.name)
             return rc;
         rc = resident_evict(dir, o.entry.name);
-        if (rc && rc != -EBUSY && rc != -ENOENT) /* mounted or gone since: look again */
+        if (rc && rc != -EBUSY && rc != -ENOENT) /* mounted, pinned or gone since: look again */
             return rc;
     }
 }

@@ -17,8 +17,8 @@ enum { ALIGN = 4096, PIECE = 4 << 20 };
 static int open_checked(int dir_fd, const char *place, const struct resident_entry *e, int *out_fd)
 {
     int direct = e->id.size % ALIGN ? 0 : O_DIRECT;
-    int rc = resident_file_open(dir_fd, place, e->name, O_RDONLY | direct, out_fd);
-    return rc == -EINVAL ? resident_file_open(dir_fd, place, e->name, O_RDONLY, out_fd) : rc;
+    int rc = resident_file_open(dir_fd, place, e->name, O_RDONLY | O_NOATIME | direct, out_fd);
+    return rc == -EINVAL ? resident_file_open(dir_fd, place, e->name, O_RDONLY | O_NOATIME, out_fd) : rc;
 }
 
 /* Read the file and compute its content root. */

@@ -49,8 +49,8 @@ static int say_small(const struct cache_dir *d, uint64_t size, uint64_t others)
     char image[TEXT_SIZE_MAX], most[TEXT_SIZE_MAX], used[TEXT_SIZE_MAX];
     return error_set(
         -ENOSPC,
-        "%s has no room for the whole image of %s: of its budget whole images may take %s, and those in use "
-        "take %s; give a larger cache, or umount them",
+        "%s has no room for the whole image of %s: of its budget whole images may take %s, and those in use or pinned "
+        "take %s; give a larger cache, or umount or unpin them",
         d->path, text_format_size(size, image), text_format_size(most_of(d), most), text_format_size(others, used));
 }
 
@@ -90,12 +90,9 @@ int cache_resident_begin(struct cache *c, const struct resident_id *id, const vo
     char path[PATH_MAX];
     CLEANUP_FD int there = -1;
     rc = resident_open(d->path, id, path, &there);
-    if (!rc) {
-        *out_dir = d->path;
-        return -EEXIST;
-    }
+    *out_dir = d->path;
     if (rc != -ENOENT && rc != -EBADMSG) /* -EBADMSG: it is out of use now */
-        return rc;
+        return rc ? rc : -EEXIST;
     if (!atomic_compare_exchange_strong(&d->claimed, &none, 1))
         return error_set(-EBUSY, "%s: another image is being written there; try again when it is complete", d->path);
     rc = resident_make_room(d->path, most_of(d) - id->size, &id->content_root, &left);
@@ -105,18 +102,34 @@ int cache_resident_begin(struct cache *c, const struct resident_id *id, const vo
         atomic_store(&d->claimed, left + id->size);
         rc = wait_for_slabs(c, dir, cancel);
     }
+    atomic_store(&d->filling, rc ? 0 : id->size);
     if (rc)
         atomic_store(&d->claimed, 0);
-    else
-        *out_dir = d->path;
     return rc;
+}
+
+static struct cache_dir *dir_of(struct cache *c, const char *path)
+{
+    for (size_t i = 0; i < c->dir_count; i++)
+        if (c->dirs[i]->path == path)
+            return c->dirs[i];
+    return NULL;
+}
+
+void cache_resident_done(struct cache *c, const char *dir, uint64_t done)
+{
+    struct cache_dir *d = dir_of(c, dir);
+    if (d)
+        atomic_store(&d->filled, done);
 }
 
 void cache_resident_end(struct cache *c, const char *dir)
 {
-    for (size_t i = 0; i < c->dir_count; i++)
-        if (c->dirs[i]->path == dir) {
-            atomic_store(&c->dirs[i]->resident, resident_bytes(dir)); /* or its slabs would be taken back meanwhile */
-            atomic_store(&c->dirs[i]->claimed, 0);
-        }
+    struct cache_dir *d = dir_of(c, dir);
+    if (!d)
+        return;
+    atomic_store(&d->resident, resident_bytes(dir)); /* or its slabs would be taken back meanwhile */
+    atomic_store(&d->filling, 0);
+    atomic_store(&d->filled, 0);
+    atomic_store(&d->claimed, 0);
 }

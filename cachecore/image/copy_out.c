@@ -16,7 +16,7 @@
 #include "format/content_root.h"
 #include "image/image_internal.h"
 
-enum { COPY_THREADS = 8, COPY_PIECE = 4 << 20, COPY_CHUNKS_MAX = 64, WINDOW = 4 * COPY_THREADS };
+enum { COPY_THREADS = 8, COPY_PIECE = 4 << 20, COPY_CHUNKS_MAX = 64, WINDOW = 4 * COPY_THREADS, SAMPLES = 32 };
 
 /* The digests of one piece's chunks; zero: a hole. */
 struct piece_digests {
@@ -28,10 +28,7 @@ struct piece_digests {
 struct copying {
     struct image *img;
     uint64_t per_piece; /* chunks */
-    image_copy_visit *visit;
-    int (*step)(void *arg, uint64_t done);
-    void *arg;
-    const volatile int *cancel;
+    const struct image_copy *how;
     counter done; /* bytes, holes included */
 
     pthread_mutex_t lock; /* guards the rest; of `pieces`, `ready` */
@@ -93,7 +90,7 @@ static int hand_out(const struct copying *c, const struct cache_piece *piece, ui
     }
     if (!chunk_all_zero(piece->dst, piece->len))
         *out = digest;
-    return c->visit(c->arg, chunk * c->img->manifest.chunk_size, piece->dst, piece->len);
+    return c->how->visit(c->how->arg, chunk * c->img->manifest.chunk_size, piece->dst, piece->len);
 }
 
 /* Collect the chunks [first, end) of one span. */
@@ -116,6 +113,32 @@ static size_t collect(const struct copying *c, const struct span *span, uint64_t
     return n;
 }
 
+/* Take from another version what it has of these chunks, and leave the others in `pieces`. */
+static int share_some(const struct copying *c, struct cache_piece *pieces, uint64_t *chunks, size_t *n, uint64_t first,
+                      struct digest *out)
+{
+    const struct image_copy *how = c->how;
+    size_t left = 0;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < *n; i++) {
+        const struct cache_piece *p = &pieces[i];
+        uint64_t off = chunks[i] * c->img->manifest.chunk_size;
+        const struct digest none = {{0}};
+        const struct digest is = how->peek(how->arg, off, p->dst, p->len) ? digest_of(p->dst, p->len) : none;
+        if (!digest_equal(&is, &p->ref.digest)) {
+            chunks[left] = chunks[i];
+            pieces[left++] = *p;
+        } else if (!how->share(how->arg, off, p->len)) {
+            if (!chunk_all_zero(p->dst, p->len))
+                out[chunks[i] - first] = is;
+        } else {
+            rc = hand_out(c, p, chunks[i], &out[chunks[i] - first]);
+        }
+    }
+    *n = left;
+    return rc;
+}
+
 /* Copy the chunks [first, end), which one span has. out: the digests of those that are no holes. */
 static int copy_span(struct copying *c, const struct span *span, uint64_t first, uint64_t end, uint8_t *data,
                      struct digest *out)
@@ -123,7 +146,9 @@ static int copy_span(struct copying *c, const struct span *span, uint64_t first,
     struct cache_piece pieces[COPY_CHUNKS_MAX];
     uint64_t chunks[COPY_CHUNKS_MAX];
     size_t n = span->leaf ? collect(c, span, first, end, data, pieces, chunks) : 0;
-    int rc = n ? cache_read(c->img->config.cache, pieces, n, NULL, 0, PRIORITY_WARM) : 0;
+    int rc = c->how->peek ? share_some(c, pieces, chunks, &n, first, out) : 0;
+    if (!rc && n)
+        rc = cache_read(c->img->config.cache, pieces, n, NULL, 0, PRIORITY_WARM);
     for (size_t i = 0; !rc && i < n; i++)
         rc = hand_out(c, &pieces[i], chunks[i], &out[chunks[i] - first]);
     return rc;
@@ -133,7 +158,7 @@ static int copy_chunks(struct copying *c, uint64_t first, uint64_t end, struct d
 {
     const struct manifest *m = &c->img->manifest;
     CLEANUP_FREE uint8_t *data = malloc(c->per_piece * m->chunk_size);
-    int rc = data ? cancel_check(c->cancel) : error_no_memory();
+    int rc = data ? cancel_check(c->how->cancel) : error_no_memory();
     for (uint64_t at = first, stop; !rc && at < end; at = stop) {
         struct span span;
         rc = span_locate(c->img->nodes, at, SPAN_FETCHED, &span);
@@ -167,12 +192,11 @@ static int copy_piece(void *arg, size_t i)
 static int copy_step(void *arg)
 {
     struct copying *c = arg;
-    int rc = cancel_check(c->cancel);
-    return rc ? rc : c->step(c->arg, counter_get(&c->done));
+    int rc = cancel_check(c->how->cancel);
+    return rc ? rc : c->how->step(c->how->arg, counter_get(&c->done));
 }
 
-int image_copy_out(struct image *img, const volatile int *cancel, image_copy_visit *visit,
-                   int (*step)(void *arg, uint64_t done), void *arg)
+int image_copy_out(struct image *img, const struct image_copy *how)
 {
     const struct manifest *m = &img->manifest;
     CLEANUP_FREE struct copying *c = calloc(1, sizeof *c);
@@ -180,10 +204,7 @@ int image_copy_out(struct image *img, const volatile int *cancel, image_copy_vis
         return error_no_memory();
     c->img = img;
     c->per_piece = GR_MIN(GR_MAX(COPY_PIECE / m->chunk_size, (uint64_t)1), (uint64_t)COPY_CHUNKS_MAX);
-    c->visit = visit;
-    c->step = step;
-    c->arg = arg;
-    c->cancel = cancel;
+    c->how = how;
     int rc = content_root_new(m->size, m->chunk_size, &c->root);
     if (rc)
         return rc;
@@ -201,4 +222,45 @@ int image_copy_out(struct image *img, const volatile int *cancel, image_copy_vis
     pthread_mutex_destroy(&c->lock);
     content_root_free(c->root);
     return rc;
+}
+
+/* ---- samples ---- */
+
+/* The chunk that stands for part i of `parts`. */
+static uint64_t sample(const struct image *img, uint64_t i, uint64_t parts)
+{
+    uint64_t total = manifest_chunk_count(&img->manifest);
+    return i * total / parts + total / parts / 2;
+}
+
+/* Find a chunk without the store. 1: *out is it; 0: a hole; -ENODATA and the like: its index node is not cached. */
+static int find_cached(struct image *img, uint64_t chunk, struct chunk_ref *out)
+{
+    struct span span;
+    int rc = span_locate(img->nodes, chunk, SPAN_CACHED, &span);
+    if (rc)
+        return rc;
+    rc = span.leaf && span_chunk(&span, chunk, out);
+    node_unref(span.leaf);
+    return rc;
+}
+
+unsigned image_likeness(struct image *img, image_peek *peek, void *arg)
+{
+    const struct manifest *m = &img->manifest;
+    uint64_t samples = GR_MIN(manifest_chunk_count(m), (uint64_t)SAMPLES);
+    CLEANUP_FREE uint8_t *data = malloc(m->chunk_size);
+    unsigned found = 0, like = 0;
+    struct chunk_ref ref;
+    for (uint64_t i = 0; data && i < samples; i++) {
+        uint64_t chunk = sample(img, i, samples);
+        if (find_cached(img, chunk, &ref) <= 0)
+            continue;
+        found++;
+        if (!peek(arg, chunk * m->chunk_size, data, ref.plain_len))
+            continue;
+        const struct digest is = digest_of(data, ref.plain_len);
+        like += digest_equal(&is, &ref.digest);
+    }
+    return found ? like * 100 / found : 0;
 }

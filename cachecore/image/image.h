@@ -114,14 +114,30 @@ GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
  * some of the other chunks may not be cached either. */
 GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n);
 
-/* Hand out every chunk of the image to `visit`, by several threads at once and in no order: [off, off + len) of its
- * bytes, compared with their SHA-256 just before. Holes are left out. What is not cached is fetched at warm priority.
- * Returns 0 only if what was handed out has the image's content root; -EBADMSG: it has not, so it may be another's.
- * step is called on the calling thread several times a second with the bytes done so far, holes included. A non-zero
- * result of either, or *cancel (-ECANCELED), ends it and is returned; else the errors of image_read. */
-typedef int image_copy_visit(void *arg, uint64_t off, const void *data, size_t len);
-GR_MUST_CHECK int image_copy_out(struct image *img, const volatile int *cancel, image_copy_visit *visit,
-                                 int (*step)(void *arg, uint64_t done), void *arg);
+typedef bool image_peek(void *arg, uint64_t off, void *dst, size_t len);
+
+/* How a whole image is copied. */
+struct image_copy {
+    /* Takes [off, off + len) of the bytes. */
+    int (*visit)(void *arg, uint64_t off, const void *data, size_t len);
+    /* Called on the calling thread several times a second with the bytes done so far, holes included. */
+    int (*step)(void *arg, uint64_t done);
+    /* Both NULL, or: reads what another version has there (false: nothing), and takes that range from it instead of
+     * visiting its bytes; on an error they are visited. The bytes have been compared by then. */
+    image_peek *peek;
+    int (*share)(void *arg, uint64_t off, size_t len);
+    void *arg;
+    const volatile int *cancel; /* may be NULL */
+};
+/* Hand out every chunk of the image to `visit`, by several threads at once and in no order, compared with their SHA-256
+ * just before. Holes are left out. What is not cached is fetched at warm priority. Returns 0 only if what was handed
+ * out has the image's content root; -EBADMSG: it has not, so it may be another's. A non-zero result of visit or step,
+ * or *cancel (-ECANCELED), ends it and is returned; else the errors of image_read. */
+GR_MUST_CHECK int image_copy_out(struct image *img, const struct image_copy *how);
+
+/* The percentage of some dozen chunks, taken evenly from the image, that are what peek reads at their offsets. Holes do
+ * not count, nor what lies below index nodes that are not cached. */
+unsigned image_likeness(struct image *img, image_peek *peek, void *arg);
 
 /* Visit the runs of data and holes that cover [off, off+len): ascending, adjacent runs of one kind merged, in whole
  * chunks. A non-zero result of `visit` ends the walk, which then returns 0. Errors as for image_read. */

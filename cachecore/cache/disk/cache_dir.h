@@ -79,8 +79,12 @@ struct cache_dir {
     _Atomic uint8_t state[CACHE_DIRECTIONS]; /* copy of health[].state, read without the lock */
     _Atomic bool deleted;                    /* its files were unlinked */
     _Atomic uint64_t resident;               /* bytes of whole images beside the slots, when last looked (resident.h) */
-    _Atomic uint64_t claimed; /* what they will have once one that is being filled is complete; 0: none is */
-    _Atomic uint32_t owed;    /* 1 + a yielded slab whose room the filesystem has not got back yet; 0: none */
+    _Atomic uint64_t claimed;         /* what they will have once one that is being filled is complete; 0: none is */
+    _Atomic uint64_t filling, filled; /* bytes of the one that is being filled, and of these done */
+    struct {                          /* how many there were when last counted (resident_count) */
+        _Atomic uint64_t complete, in_use, pinned, bad;
+    } residents;
+    _Atomic uint32_t owed; /* 1 + a yielded slab whose room the filesystem has not got back yet; 0: none */
 };
 
 /* ---- opening (cache_dir_open.c) ---- */
