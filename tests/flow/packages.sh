@@ -182,7 +182,7 @@ kept=(/etc/granary/faces.conf /etc/systemd/system/multi-user.target.wants/granar
     /var/cache/granary/default/slab /var/log/granary/serve.log /srv/elsewhere/cache/slab)
 for file in "${kept[@]}"; do echo kept >"$CHROOT$file"; done
 apt remove granary{,-csi,-fuse}{,-dbgsym} nbdkit-plugin-granary{,-dbgsym} || fail "$(tail -20 "$W/apt.log")"
-systemctl_was "stop granary-csi.service" "stop granary-build@*.timer granary-mount@*.service granary-serve@*.service" daemon-reload
+systemctl_was "stop granary-csi.service" "stop granary-build@*.timer granary-resident-check.timer granary-mount@*.service granary-serve@*.service" daemon-reload
 ! inside sh -c 'command -v granary' || fail "granary is still there"
 for file in "${kept[@]}"; do [ -e "$CHROOT$file" ] || fail "$file is removed"; done
 own_settings
