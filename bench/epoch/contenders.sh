@@ -163,7 +163,7 @@ mount_granary() {
 start_granary() { mount_granary --fuse "${@/#/--}"; }
 
 # The other fronts
-start_granary-nbd() { mount_granary; }
+start_granary-nbd() { mount_granary --direct=no; }
 start_granary-ublk() { mount_granary --ublk; }
 start_granary-direct() { mount_granary --direct; }
 # The first mount is by a server, which writes the image's file in the background; the next is of that file.
