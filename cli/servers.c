@@ -265,7 +265,9 @@ int control_target_find(const char *target, char *out, size_t size)
     if (rc)
         return rc;
     if (mount_is_direct(&state))
-        return error_set(-ENOENT, "%s is mounted from the file %s, and has no server", target, state.image_file);
+        return error_set(-ENOENT,
+                         "%s is mounted from the file %s, and has no server; mount it with --direct=no for one", target,
+                         state.image_file);
     if (!*state.control)
         return error_set(-ENOENT, "%s is served by %s, which has no control socket beside it", target, state.socket);
     snprintf(out, size, "%s", state.control);

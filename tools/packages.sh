@@ -13,7 +13,7 @@ declare -A PACKAGES=(
         libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler"
     [run]="nbdkit libnbd-bin fuse3 mount kmod ca-certificates"
     [style]="shellcheck clang-format clang-tidy cppcheck jq node-typescript"
-    [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
+    [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs xfsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
         jq zstd python3 procps psmisc attr ceph-mon ceph-osd ceph-common radosgw nginx-light varnish apache2-bin libnginx-mod-http-echo
         minisign python3-grpcio python3-yaml default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev
         containerd podman skopeo chromium fonts-dejavu-core"

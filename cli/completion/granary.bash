@@ -38,7 +38,7 @@ _granary_options() {
         "cache evict") echo "--all --pinned --control --json --quiet";;
         "cache pin") echo "--off --all --control --json --quiet";;
         "cache fsck") echo "--repair --jobs --json --quiet";;
-        "cache resident") echo "--check --evict --evict-all --json --quiet";;
+        "cache resident") echo "--check --evict --evict-all --pin --unpin --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
         "trace record") echo "--export --for --json --quiet";;
         "config show") echo "--json";;

@@ -4,7 +4,8 @@
  *                                                                                         --foreground: mount_hold
  *
  * Everything that can be wrong with the command line, the directory or the kernel is checked before the store is
- * contacted. With --foreground the process stays for as long as the mount exists.
+ * contacted; but where a file of the whole image may be there, the way of a server is chosen once it is known that it
+ * is not. With --foreground the process stays for as long as the mount exists.
  *
  * keep is the reconnect daemon, which lets an attached device outlive its server (attach/keeper). Its state comes from
  *
@@ -60,7 +61,8 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
     {OPTION_SWITCH, 0, "direct", NULL, AT(direct),
-     "from a file with the whole image, without a server (Linux 6.12 and later); the first mount writes it"},
+     "from a file with the whole image, without a server (Linux 6.12 and later); the first mount writes it; no: even "
+     "if it is there, by a server"},
     {OPTION_SWITCH, 0, "ublk", NULL, AT(ublk),
      "by ublk, or fail; no: by kernel nbd, else FUSE, even if the kernel has ublk"},
     {OPTION_SWITCH, 0, "fuse", NULL, AT(fuse), "by FUSE and a loop device, even if the kernel has ublk or nbd"},
@@ -114,8 +116,8 @@ static int attach(struct mount_values *v, const struct invocation *inv, const st
                   struct own_keys *keys, const string_list *words)
 {
     struct mount_state state;
-    int rc = v->direct == SWITCH_YES ? mount_make_direct(v, image, words, inv->operands[1], &state)
-                                     : mount_make(v, image, words, inv->operands[1], &state);
+    int rc = v->direct == SWITCH_YES || v->direct_auto ? mount_make_direct(v, image, words, inv->operands[1], &state)
+                                                       : mount_make(v, image, words, inv->operands[1], &state);
     own_keys_wipe(keys);
     if (!rc)
         rc = mount_print(v, &state, NULL);
@@ -331,7 +333,9 @@ static int run_mount(const struct invocation *inv)
     if (!rc && !mount_follow_continues(v, inv->operands[1]))
         rc = mount_check_dir(inv->operands[1]);
     v->file = &file;
-    if (!rc && v->direct != SWITCH_YES) /* a direct mount needs none of them */
+    v->direct_auto = !v->direct && !without_direct(v) && mount_may_be_direct(v);
+    v->front_chosen = v->direct != SWITCH_YES && !(v->direct_auto && mount_has_residents(v));
+    if (!rc && v->front_chosen) /* a direct mount needs none of them */
         rc = mount_choose_method(v, &words);
     if (rc)
         return rc;

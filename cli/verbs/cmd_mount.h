@@ -26,10 +26,12 @@ struct mount_values {
     const char *hook;
     const struct mount_values *file; /* no option: what the configuration file says */
     bool direct_must;                /* no option: --direct was given, so what prevents it is an error */
-    bool joins;                      /* no option: none of the server's was given, or it may join alone */
-    bool fenced;                     /* no option: --fence of a mount that only joins, which is of this mount alone */
-    uint64_t quota;                  /* likewise of --quota, in bytes; 0: none */
-    bool cold;                       /* no option: --warm none */
+    bool front_chosen;               /* no option: mount_choose_method was called */
+    bool direct_auto; /* no option: nothing says whether to mount directly; then direct is SWITCH_UNSET */
+    bool joins;       /* no option: none of the server's was given, or it may join alone */
+    bool fenced;      /* no option: --fence of a mount that only joins, which is of this mount alone */
+    uint64_t quota;   /* likewise of --quota, in bytes; 0: none */
+    bool cold;        /* no option: --warm none */
 };
 
 /* Read the section [mount] of the configuration file. CLI_USAGE, with a sentence. */
@@ -44,6 +46,12 @@ bool keep_times_given(const struct keep_times *t);
  * first that this machine has; a line of the log says why it is FUSE. Options and settings of kernel nbd ask for that.
  * words: the options of the server that would be started. Errors of what was asked for. */
 GR_MUST_CHECK int mount_choose_method(struct mount_values *v, const string_list *words);
+
+/* Whether the command line or the configuration file asks for one of them, or has an option of kernel nbd. */
+bool mount_asks_for_front(const struct mount_values *v);
+
+/* Whether a server that a user started at the usual place answers, and this mount would join it. */
+bool mount_would_join(const struct mount_values *v);
 
 /* Let the file's settings of kernel nbd fill in what the command line does not say, if the mount is by kernel nbd. */
 void mount_take_nbd_config(struct mount_values *v, const struct mount_values *file);
@@ -69,10 +77,16 @@ GR_MUST_CHECK int mount_print(const struct mount_values *v, const struct mount_s
 
 /* ---- --direct (mount_direct.c) ---- */
 
-/* Mount the image from its file beside the cache, where that is complete. Else mount it by a server, and have a process
- * in the background ask that server to write the file, for the next mount. -ENOTSUP, -EINVAL and the like, with
- * --direct: neither is possible here; where only the configuration file asks for it, a line of the log says so, and a
- * server serves the mount. */
+/* Whether nothing speaks against a mount without a server that nobody asked for. v->joins is set. */
+bool mount_may_be_direct(const struct mount_values *v);
+
+/* Whether a cache directory of the mount has files of whole images. */
+bool mount_has_residents(const struct mount_values *v);
+
+/* Mount the image from its file beside the cache, where that is complete. Else mount it by a server, and, without
+ * direct_auto, have a process in the background ask that server to write the file, for the next mount. -ENOTSUP,
+ * -EINVAL and the like, with --direct: neither is possible here; where only the configuration file asks for it, or
+ * nothing does, a line of the log says so, and a server serves the mount. */
 GR_MUST_CHECK int mount_make_direct(struct mount_values *v, const struct mount_resolved *image,
                                     const string_list *words, const char *dir, struct mount_state *out);
 

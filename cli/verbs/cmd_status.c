@@ -473,7 +473,7 @@ static int show_direct_target(const struct mount_state *s, const struct status_v
 {
     json_t *all = v->json ? json_array() : NULL;
     show_direct(s, all);
-    return all ? print_json(json_pack("{s:o}", "direct", all)) : CLI_DONE;
+    return all ? print_json(json_pack("{s:s,s:o}", "health", "healthy", "direct", all)) : CLI_DONE;
 }
 
 /* Show every server of this machine. Returns the worst exit status. */

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "attach/attach.h"
 #include "base/cancel.h"
@@ -41,7 +42,7 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "metadata", NULL, AT(metadata), "the filesystem's metadata alone"},
     {OPTION_FLAG, 0, "all", NULL, AT(all), "the whole image"},
     {OPTION_FLAG, 0, "resident", NULL, AT(resident),
-     "write the whole image beside the cache, for 'granary mount --direct'"},
+     "write the whole image beside the cache, for mounts without a server"},
     {OPTION_TEXT, 0, "files-from", "FILE", AT(files_from), "the files FILE names, in that order; -: standard input"},
     {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
     {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
@@ -299,6 +300,37 @@ static int warm_image(const struct warm_values *v, const char *control, const st
     return error_restore(&first);
 }
 
+/* ---- a mount without a server ---- */
+
+static bool is_direct(const char *target, struct mount_state *out)
+{
+    return target && !follow_find_mount(target, out) && mount_is_direct(out) && mount_is_there(out);
+}
+
+/* Whatever was asked for is there already: whoever warms what is mounted need not know how it is. */
+static int print_direct(const struct warm_values *v, const struct mount_state *s)
+{
+    char size[TEXT_SIZE_MAX], digest[PRINT_DIGEST_MAX];
+    struct stat st;
+    if (v->export)
+        return error_set(-EINVAL, "%s is mounted without a server, and has no export %s", s->dir, v->export);
+    if (stat(s->image_file, &st))
+        return error_set(-errno, "cannot look at %s, which is mounted on %s: %s", s->image_file, s->dir,
+                         strerror(errno));
+    if (v->json)
+        return print_json(json_pack("{s:b,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "direct", true, "dir",
+                                    json_lossy(s->dir), "digest", print_digest(&s->digest, digest), "bytes",
+                                    (json_int_t)st.st_size, "cached_bytes", (json_int_t)st.st_size, "needed_bytes",
+                                    (json_int_t)0, "fetch_bytes", (json_int_t)0, "warmed_bytes", (json_int_t)0,
+                                    "failed_files", (json_int_t)0, "file", json_lossy(s->image_file)));
+    print_text(s->dir);
+    printf(": all %s are on this disk: it is mounted without a server, from ",
+           text_format_size((uint64_t)st.st_size, size));
+    print_text(s->image_file);
+    putchar('\n');
+    return 0;
+}
+
 /* A mount point is named to the server by its image's digest, and by its export as far as the mount knows that: several
  * exports may have the image. */
 static int warm_by_control(const struct warm_values *v, const char *target)
@@ -306,9 +338,12 @@ static int warm_by_control(const struct warm_values *v, const char *target)
     CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
     char control[PATH_MAX];
     struct control_mounted m;
-    int rc = control_target_find(target, control, sizeof control);
+    struct mount_state state;
+    int rc = make_list(v, &list);
+    if (!rc && !v->image && is_direct(target, &state))
+        return print_direct(v, &state);
     if (!rc)
-        rc = make_list(v, &list);
+        rc = control_target_find(target, control, sizeof control);
     if (rc)
         return rc;
     if (v->image)

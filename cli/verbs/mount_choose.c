@@ -33,6 +33,13 @@ static const char *needs_nbd(const struct mount_values *v)
                                          : NULL;
 }
 
+bool mount_asks_for_front(const struct mount_values *v)
+{
+    const struct mount_values *file = v->file;
+    enum option_switch ublk = v->ublk ? v->ublk : file->ublk, fuse = v->fuse ? v->fuse : file->fuse;
+    return ublk == SWITCH_YES || fuse == SWITCH_YES || needs_nbd(v) || needs_nbd(file);
+}
+
 /* Return the method ("nbd", "ublk", "fuse") of the server that this mount is to share or join; NULL: none is there. */
 static const char *method_there(const struct mount_values *v, const string_list *words)
 {
@@ -41,6 +48,11 @@ static const char *method_there(const struct mount_values *v, const string_list 
                                         .joins = v->joins,
                                         .starts_none = v->join == SWITCH_YES};
     return mount_server_method(&config);
+}
+
+bool mount_would_join(const struct mount_values *v)
+{
+    return v->joins && mount_server_method(&(struct mount_config){.joins = true, .starts_none = true});
 }
 
 /* Whether that server, if one is there, is for ublk. A mount that only joins may not start one. */

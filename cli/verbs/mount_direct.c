@@ -1,8 +1,12 @@
-/* granary mount --direct
+/* granary mount, with --direct or without --direct=no
  *
  *   the image's file beside the cache is complete -> mounted, without a server
- *   it is not                                     -> mounted by a server, as without --direct; `granary warm DIR
- *                                                    --resident` runs in the background, and the next mount is direct
+ *   it is not                                     -> mounted by a server; `granary warm DIR --resident` runs in the
+ *                                                    background, and the next mount is direct
+ *
+ * Without --direct, this command takes a file that is there, as somebody has had it written, and has none written. It
+ * does not look for one where anything asks for a front or a server (mount_may_be_direct). Nobody has asked for the
+ * file then, so whatever is wrong with it, a server serves the mount.
  *
  * A mount that waited for the whole image would be the slowest way to begin an epoch, and JuiceFS, mountpoint-s3 and
  * the other ways of this command mount at once. A running mount does not change from the one to the other: its readers
@@ -10,13 +14,17 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cache/resident.h"
+#include "cli/servers.h"
 #include "cli/verbs/cmd_mount.h"
+#include "cli/verbs/warm_resident.h"
 
 #define LOG "resident.log"
 
@@ -34,14 +42,15 @@ static int check_possible(const struct mount_values *v, const struct manifest *m
     return 0;
 }
 
-/* Look for the file in one cache directory. */
-static int find_in(const char *dir, const struct resident_id *id, char path[PATH_MAX], int *out_fd)
+/* Look for the file in one cache directory. by_itself: a cache of another user, whose files are not mounted, is no
+ * news. */
+static int find_in(const char *dir, bool by_itself, const struct resident_id *id, char path[PATH_MAX], int *out_fd)
 {
     int rc = resident_check_place(dir);
     if (!rc)
         rc = resident_open(dir, id, path, out_fd);
     if (rc == -EBADMSG || rc == -EPERM) {
-        log_warning("%s", error_text());
+        log_line(by_itself && rc == -EPERM ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "%s", error_text());
         rc = -ENOENT;
     }
     return rc;
@@ -52,25 +61,50 @@ static int find_in(const char *dir, const struct resident_id *id, char path[PATH
 static int find_file(const struct mount_values *v, const struct manifest *m, char path[PATH_MAX], int *out_fd)
 {
     const struct resident_id id = {.content_root = m->content_root, .size = m->size, .chunk_size = m->chunk_size};
-    char dir[PATH_MAX];
-    int rc = -ENOENT;
+    CLEANUP_STRING_LIST dirs = {0};
     bool fit = false; /* some directory is */
-    for (size_t i = 0; (rc == -ENOENT || rc == -ENOTSUP) && i < v->server.caches.count; i++) {
-        struct cache_spec spec;
-        const char *text = v->server.caches.items[i];
-        rc = cache_spec_parse("--cache ", text, &spec);
-        if (rc)
-            return rc;
-        snprintf(dir, sizeof dir, "%.*s", (int)GR_MIN(spec.dir_len, sizeof dir - 1), text);
-        rc = find_in(dir, &id, path, out_fd);
+    int rc = server_options_cache_dirs(&v->server, &dirs);
+    if (rc)
+        return rc;
+    rc = -ENOENT;
+    for (size_t i = 0; (rc == -ENOENT || rc == -ENOTSUP) && i < dirs.len; i++) {
+        rc = find_in(dirs.items[i], v->direct_auto, &id, path, out_fd);
         fit |= rc == -ENOENT;
     }
-    if (rc == -ENOTSUP && fit)
-        rc = -ENOENT;
-    if (!v->server.caches.count && server_options_default_cache(dir))
-        rc = find_in(dir, &id, path, out_fd);
-    return rc;
+    return rc == -ENOTSUP && fit ? -ENOENT : rc;
 }
+
+/* ---- by itself ---- */
+
+/* A server whose readers are elsewhere, too, or that is watched, would be missed. So would one that a user started for
+ * mounts to join, whatever its own options are. */
+static bool server_is_wanted(const struct mount_values *v)
+{
+    const struct server_values *s = &v->server;
+    return s->metrics || s->console || s->peer_listen || s->slow_read || mount_would_join(v);
+}
+
+bool mount_may_be_direct(const struct mount_values *v)
+{
+    struct utsname kernel;
+    return !mount_asks_for_front(v) && !server_is_wanted(v) && !server_options_no_cache(&v->server) &&
+           !device_kernel_older(6, 12, &kernel);
+}
+
+bool mount_has_residents(const struct mount_values *v)
+{
+    char place[PATH_MAX];
+    CLEANUP_STRING_LIST dirs = {0};
+    bool found = false;
+    if (server_options_cache_dirs(&v->server, &dirs))
+        return false;
+    for (size_t i = 0; !found && i < dirs.len; i++)
+        found = snprintf(place, sizeof place, "%s/" RESIDENT_DIR, dirs.items[i]) < (int)sizeof place &&
+                !access(place, F_OK);
+    return found;
+}
+
+/* ---- mounting ---- */
 
 /* Have a process of its own ask the mount's server to write the file. It ends with that server. */
 static int start_filling(const struct mount_state *s)
@@ -87,17 +121,17 @@ static int start_filling(const struct mount_state *s)
 static int mount_by_server(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
                            const char *dir, struct mount_state *out)
 {
-    int rc = mount_choose_method(v, words);
+    int rc = v->front_chosen ? 0 : mount_choose_method(v, words);
     return rc ? rc : mount_make(v, image, words, dir, out);
 }
 
-/* Mount by a server, and begin with the file. */
+/* Mount by a server, and begin with the file if that was asked for. */
 static int mount_and_fill(struct mount_values *v, const struct mount_resolved *image, const string_list *words,
                           const char *dir, struct mount_state *out)
 {
     char size[TEXT_SIZE_MAX];
     int rc = mount_by_server(v, image, words, dir, out);
-    if (rc)
+    if (rc || v->direct_auto)
         return rc;
     if (!*out->control || start_filling(out)) {
         log_warning("%s is mounted, but its file is not written: %s", out->dir,
@@ -109,15 +143,45 @@ static int mount_and_fill(struct mount_values *v, const struct mount_resolved *i
     return 0;
 }
 
+static bool is_one_of(int rc, const int *codes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (rc == codes[i])
+            return true;
+    return false;
+}
+
 /* Whether the image may be sound while its file, or the disk below it, is not. -ENOENT: a check has taken it out of use
  * since it was found. */
 static bool is_files_fault(int rc)
 {
     static const int codes[] = {-EIO, -EUCLEAN, -ENOENT, -EAGAIN, -EACCES, -ENOTDIR, -ENAMETOOLONG};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++)
-        if (rc == codes[i])
-            return true;
-    return false;
+    return is_one_of(rc, codes, GR_ARRAY_SIZE(codes));
+}
+
+/* Whether the mount ends with that error. Nobody has asked for the file if this command takes it by itself, so then
+ * only what would end a mount by a server, too, does: an interruption, the mount point. */
+static bool is_final(const struct mount_values *v, int rc)
+{
+    static const int any_mounts[] = {-EINTR, -ECANCELED, -EBUSY, -ENOTEMPTY, CLI_USAGE};
+    static const int impossible[] = {-ENOTSUP, -ENODEV, -EINVAL};
+    if (is_files_fault(rc))
+        return false;
+    if (v->direct_auto)
+        return is_one_of(rc, any_mounts, GR_ARRAY_SIZE(any_mounts));
+    return v->direct_must || !is_one_of(rc, impossible, GR_ARRAY_SIZE(impossible));
+}
+
+/* Say why a server serves the mount. by_itself: nobody asked for anything else, and no file was there to be mounted. */
+static void say_why(int rc, bool by_itself, bool found)
+{
+    if (is_files_fault(rc))
+        log_warning("%s; 'granary cache resident DIR --check' looks for damage; mounting by a server", error_text());
+    else
+        log_line(by_itself ? LOG_LEVEL_DEBUG
+                 : found   ? LOG_LEVEL_WARNING
+                           : LOG_LEVEL_INFO,
+                 "%s: mounting by a server", error_text());
 }
 
 /* fd is open until the file is mounted: so long it is not removed. */
@@ -128,23 +192,16 @@ int mount_make_direct(struct mount_values *v, const struct mount_resolved *image
     char path[PATH_MAX];
     CLEANUP_FD int fd = -1;
     int rc = check_possible(v, image->manifest);
-    if (!rc) {
+    if (!rc)
         rc = find_file(v, image->manifest, path, &fd);
-        if (rc == -ENOENT)
-            return mount_and_fill(v, image, words, dir, out);
-        direct.file = path;
-        if (!rc)
-            rc = mount_make(v, &direct, words, dir, out);
-        if (is_files_fault(rc)) {
-            log_warning("%s; 'granary cache resident DIR --check' looks for damage; mounting by a server",
-                        error_text());
-            return mount_by_server(v, image, words, dir, out);
-        }
-        if (!rc || (rc != -ENOTSUP && rc != -ENODEV))
-            return rc;
-    }
-    if (v->direct_must)
+    if (rc == -ENOENT)
+        return mount_and_fill(v, image, words, dir, out);
+    direct.file = path;
+    bool found = !rc;
+    if (found)
+        rc = mount_make(v, &direct, words, dir, out);
+    if (!rc || is_final(v, rc))
         return rc;
-    log_info("%s: mounting by a server", error_text());
+    say_why(rc, v->direct_auto && !found, found);
     return mount_by_server(v, image, words, dir, out);
 }

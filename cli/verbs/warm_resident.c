@@ -42,7 +42,7 @@ static void print_resident(json_t *r)
     printf("%s: the whole image, %s, is %s in ", server_status_text(r, "export"),
            text_format_size(control_number(r, "size"), size), control_number(r, "bytes") ? "now" : "already");
     print_text(server_status_text(r, "directory"));
-    puts("; 'granary mount --direct' mounts it without a server");
+    puts("; 'granary mount' mounts it without a server");
 }
 
 int warm_resident(const struct warm_resident *w)

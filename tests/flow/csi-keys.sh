@@ -78,7 +78,7 @@ echo "== they are nowhere else"
 secret='hidden[ab]'
 # nowhere FILE...: no secret is in these files
 nowhere() { ! grep -qse "$secret" "$@" || fail "a secret in $(grep -lse "$secret" "$@")"; }
-grep -q -- "granary mount --keys=/proc/self/fd/0 --ublk=no --fuse -- $(image bob) " "$W/ran" || fail "how granary was run: $(grep mount "$W/ran")"
+grep -q -- "granary mount --keys=/proc/self/fd/0 --ublk=no --direct=no --fuse -- $(image bob) " "$W/ran" || fail "how granary was run: $(grep mount "$W/ran")"
 nowhere "$W/ran" "$W/driver.log"
 nowhere -r /run/granary "$W/cache/exports" "$LOGS_DIRECTORY"
 for pid in "$DRIVER" $(own_servers); do nowhere "/proc/$pid/cmdline" "/proc/$pid/environ"; done
