@@ -1,8 +1,8 @@
 /* A store behind shared cache proxies: a get asks the key's proxy (proxies.c), and the store for what the proxy does
  * not send. A missing or short object may be the proxy's fault or the truth. Such an answer counts against the proxy
  * only if the store does have the object. A get that breaks off continues from the store, after the bytes already
- * passed on. While the store does not answer, the proxy is asked again now and then: it may have been busy, and alone
- * have the range. */
+ * passed on. While the store does not answer, a node is asked again now and then: it may have been busy, and alone have
+ * the range. */
 #include "store/l2/l2_internal.h"
 
 #include <errno.h>
@@ -45,12 +45,18 @@ static bool perhaps_true(int rc)
     return rc == -ENOENT || rc == -EBADMSG;
 }
 
-/* Get from the store what no proxy has sent yet, and from the key's proxy if that answers sooner after all. context
- * then tells who did. What was sent in part, the store goes on with: nodes answer whole lists of chunks. */
+static bool are_nodes(const struct store_l2 *t)
+{
+    return atomic_load_explicit(&t->proxies->nodes, memory_order_relaxed);
+}
+
+/* Get from the store what no proxy has sent yet, and from the key's node if that answers sooner after all. context
+ * then tells who did. What was sent in part, the store goes on with: nodes answer whole lists of chunks. Proxies that
+ * are no nodes would ask the same store, and fail with it. */
 static int get_from_origin(struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
                            struct request_context *context, struct store_resume *resume)
 {
-    context->meanwhile = resume->done ? NULL : &t->again.base;
+    context->meanwhile = resume->done || !are_nodes(t) ? NULL : &t->again.base;
     int rc = store_get_until(t->origin, key, off + resume->done, len - resume->done, context, store_pass_on, resume);
     context->meanwhile = NULL;
     return rc;
@@ -105,11 +111,6 @@ static void prove(const struct store_l2 *t, const char *key, uint64_t off, uint6
     const struct peer_get get = {.key = key, .off = off, .len = len, .chunks = value + 1};
     snprintf(out, PROOF_MAX, PEER_PROOF_HEADER ": %s", peer_key_prove(k, &get, time(NULL), proof));
     context->proof = out;
-}
-
-static bool are_nodes(const struct store_l2 *t)
-{
-    return atomic_load_explicit(&t->proxies->nodes, memory_order_relaxed);
 }
 
 /* One request of ask. The list of chunks is for nodes alone: other servers would pass its 8 KiB on to the store, and
@@ -224,7 +225,8 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
     return rc;
 }
 
-/* The get of store_again, while the store does not answer: nothing shows whether what is missing is there. */
+/* The get of store_again, while the store does not answer: nothing shows whether what is missing is there. However many
+ * reads wait, and however long, a node that is up stays up by what they ask. */
 static int again_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                      store_sink *sink, void *arg)
 {
@@ -241,7 +243,7 @@ static int again_get(struct store *s, const char *key, uint64_t off, uint64_t le
     const bool whole = resume.done == len, failed = !whole && !resume.stopped && !perhaps_true(rc);
     counter_add(&proxy->counts.failures, failed);
     counter_add(&t->proxies->totals.failures, failed);
-    if (whole || failed)
+    if (whole || (failed && trial))
         proxies_complete(t->proxies, proxy, whole, trial);
     else
         proxies_call_off(t->proxies, proxy, trial);

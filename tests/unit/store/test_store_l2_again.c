@@ -8,24 +8,35 @@ enum { NODES = 2, OWNER = 0, PATIENCE_MS = 30000 };
 
 static struct world w;
 
-/* Nodes, of which m1 is this one, before a store that is dead. Returns a key of the other. */
-static unsigned begin_dead(void)
+/* The owner, alone or with m1, this node, before a store that is dead. */
+static void begin_with(unsigned n, int64_t weight)
 {
     static const char *const lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces"};
-    char key[64];
-    unsigned k = 0;
     struct store *retrying;
-    begin(&w, NODES);
-    w.weight[OWNER] = 1;
+    begin(&w, n);
+    w.weight[OWNER] = weight;
     const struct follow_config config = {
-        .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w};
+        .lists = lists, .n = n, .node = {.address = n > 1 ? "m1:80" : NULL}, .open = open_counted, .open_arg = &w};
     assert_int_equal(follow_open(&config, &w.proxies), 0);
     assert_int_equal(store_retry_open(store_fake_store(w.origin), PATIENCE_MS, NULL, &retrying), 0);
     assert_int_equal(store_l2_open(retrying, w.proxies, &w.store), 0);
     store_fake_set_dead(w.origin, -EAGAIN);
+}
+
+/* Return the first key from k on that the owner has. */
+static unsigned owners_key(unsigned k)
+{
+    char key[64];
     while (store_is_own(w.store, key_of(k, key), 0))
         k++;
     return k;
+}
+
+/* Nodes, of which m1 is this one, before a store that is dead. Returns a key of the other. */
+static unsigned begin_dead(void)
+{
+    begin_with(NODES, 1);
+    return owners_key(0);
 }
 
 static struct request_context within(uint64_t ms)
@@ -102,12 +113,45 @@ static void test_again__what_came_in_part_is_the_stores(void **state)
     end(&w);
 }
 
+/* Two reads of what is cached nowhere, of which one waits for the store: the proxy answers 502 or 504 each time. It
+ * stays up for what it has. Returns how often it was asked by the one that waited. */
+static unsigned asked_while_it_waits(unsigned n, int64_t weight)
+{
+    char missing[64];
+    begin_with(n, weight);
+    const unsigned k = owners_key(0);
+    struct request_context waits = within(1100), short_one = within(0), other = within(0);
+    store_fake_add_fault(w.fakes[OWNER],
+                         &(struct store_fake_fault){
+                             .op = FAKE_GET, .kind = FAKE_FAIL, .key_prefix = key_of(k, missing), .code = -EAGAIN});
+    assert_int_equal(get_within(k, &waits), -EAGAIN);
+    const unsigned asked = store_fake_calls(w.fakes[OWNER], FAKE_GET);
+    assert_int_not_equal(get_within(k, &short_one), 0);
+    assert_false(report_of_owner().down);
+    assert_int_equal(get_within(owners_key(k + 1), &other), 0);
+    assert_true(other.from_l2);
+    end(&w);
+    return asked;
+}
+
+static void test_again__a_plain_proxy_before_a_dead_store_is_not_asked_again(void **state)
+{
+    assert_int_equal(asked_while_it_waits(1, 0), 1);
+}
+
+static void test_again__a_node_that_fails_while_a_read_waits_stays_up(void **state)
+{
+    assert_true(asked_while_it_waits(NODES, 1) > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_again__the_owner_is_asked_between_tries),
         cmocka_unit_test(test_again__the_owner_is_asked_while_another_probes),
         cmocka_unit_test(test_again__what_came_in_part_is_the_stores),
+        cmocka_unit_test(test_again__a_plain_proxy_before_a_dead_store_is_not_asked_again),
+        cmocka_unit_test(test_again__a_node_that_fails_while_a_read_waits_stays_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
