@@ -83,6 +83,11 @@ static bool bad_locked(struct proxy *proxy, bool trial, uint64_t now)
     return was_up && proxy->down;
 }
 
+static void say_up(const struct proxy *proxy)
+{
+    log_info("shared cache proxy %s answers again", proxy->store->url);
+}
+
 void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial)
 {
     bool went_down = false;
@@ -100,9 +105,25 @@ void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, b
         show_locked(proxy);
     }
     if (good && trial)
-        log_info("shared cache proxy %s answers again", proxy->store->url);
+        say_up(proxy);
     if (went_down)
         log_warning("shared cache proxy %s is skipped until it answers again: %.300s", proxy->store->url, error_text());
+}
+
+bool proxies_answered(struct store_proxies *p, struct proxy *proxy, bool trial)
+{
+    if (!trial)
+        return false;
+    {
+        SCOPED_LOCK(&p->lock);
+        if (proxy->lacks >= LACKS_MAX)
+            return true;
+        proxy->on_trial = false;
+        good_locked(proxy, true, clock_now_ms());
+        show_locked(proxy);
+    }
+    say_up(proxy);
+    return false;
 }
 
 void proxies_lacks(struct store_proxies *p, struct proxy *proxy, bool trial)

@@ -70,6 +70,7 @@ static int fall_through(struct store_l2 *t, struct proxy *proxy, bool trial, int
     struct error failure;
     error_take(&failure, rc);
     if (context->not_here) {
+        trial = proxies_answered(t->proxies, proxy, trial);
         context->owner_lacks = true;
         counter_add(&t->not_here, 1);
         rc = get_from_origin(t, key, off, len, context, resume);
@@ -212,13 +213,12 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
     if (rc != 1)
         return rc;
     struct proxy *proxy = proxies_choose(t->proxies, key, off, &trial);
-    if (!proxy || proxy->self) { /* this node owns it: others ask here */
+    if (!proxy || proxy->self) { /* this node owns it, perhaps for one that is down: others ask here */
         struct store_resume resume = {.sink = sink, .arg = arg};
         counter_add(proxy ? &t->own : &t->fallen_through, 1);
-        if (!proxy)
-            return get_from_origin(t, key, off, len, context, &resume);
-        proxy_unref(proxy);
-        return store_get_until(t->origin, key, off, len, context, sink, arg);
+        if (proxy)
+            proxy_unref(proxy);
+        return get_from_origin(t, key, off, len, context, &resume);
     }
     rc = l2_get_from(t, proxy, trial, key, off, len, context, sink, arg);
     proxy_unref(proxy);

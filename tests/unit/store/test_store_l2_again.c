@@ -144,6 +144,56 @@ static void test_again__a_node_that_fails_while_a_read_waits_stays_up(void **sta
     assert_true(asked_while_it_waits(NODES, 1) > 1);
 }
 
+/* The owner has failed three reads, and answers again. */
+static void owner_was_away(void)
+{
+    store_fake_set_dead(w.fakes[OWNER], -EAGAIN);
+    for (unsigned i = 0, k = 0; i < 3; i++, k++) {
+        struct request_context short_one = within(0);
+        k = owners_key(k);
+        assert_int_not_equal(get_within(k, &short_one), 0);
+    }
+    assert_true(report_of_owner().down);
+    store_fake_set_dead(w.fakes[OWNER], 0);
+}
+
+/* A read that this node does in place of the owner gets it from the owner when that is back. */
+static void test_again__who_stands_in_for_the_owner_asks_it_again(void **state)
+{
+    const unsigned k = begin_dead();
+    owner_was_away();
+    struct request_context context = within(PATIENCE_MS / 2);
+    assert_int_equal(get_within(k, &context), 0);
+    assert_true(context.from_l2);
+    assert_false(report_of_owner().down);
+    end(&w);
+}
+
+static void note_down(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    *(int *)arg = report_of_owner().down;
+}
+
+/* While the store is asked for what a trial's answer lacks, the node can be asked for the rest. */
+static void test_again__a_node_that_lacks_something_answers(void **state)
+{
+    char key[64];
+    int down = -1;
+    const unsigned k = begin_dead();
+    owner_was_away();
+    owner_fails_once(FAKE_FAIL, -ENOENT);
+    store_fake_set_hook(w.origin, note_down, &down);
+    for (uint64_t end_ms = clock_now_ms() + PATIENCE_MS; store_is_own(w.store, key_of(k, key), 0);) {
+        assert_true(clock_now_ms() < end_ms);
+        usleep(10000);
+    }
+    struct request_context context = within(0), other = within(0);
+    assert_int_not_equal(get_within(k, &context), 0);
+    assert_int_equal(down, 0);
+    assert_int_equal(get_within(owners_key(k + 1), &other), 0);
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +202,8 @@ int main(void)
         cmocka_unit_test(test_again__what_came_in_part_is_the_stores),
         cmocka_unit_test(test_again__a_plain_proxy_before_a_dead_store_is_not_asked_again),
         cmocka_unit_test(test_again__a_node_that_fails_while_a_read_waits_stays_up),
+        cmocka_unit_test(test_again__who_stands_in_for_the_owner_asks_it_again),
+        cmocka_unit_test(test_again__a_node_that_lacks_something_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
