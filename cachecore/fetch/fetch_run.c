@@ -210,6 +210,13 @@ static bool is_completed(struct fetch_run *run, const struct inflight *inflight)
     return inflight->completed;
 }
 
+/* The proxy that has just sent chunk i wrong. What is wrong with a delta shows when its base is there, which may have
+ * come from another proxy; so a delta is charged to nobody, and a wrong base to its sender. */
+static unsigned sender_of(const struct fetch_run *run, size_t i)
+{
+    return chunk_is_delta(run->refs[i]) ? run->base_sender : run->context.from_l2;
+}
+
 /* Called by the store for each chunk of the run, in order, on this worker. Chunks that are worth a second GET are kept
  * for the end of the run, so that they do not delay the others. */
 static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
@@ -220,7 +227,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
         counter_add(&run->f->counters.verify_failures, 1);
     bool again = worth_again(rc) && !run->f->config.no_again && clock_now_ms() < run->context.deadline_ms;
     run->again[i] = again ? rc : 0;
-    run->senders[i] = rc != -EBADMSG ? 0 : chunk_is_delta(run->refs[i]) ? run->base_sender : run->context.from_l2;
+    run->senders[i] = rc == -EBADMSG ? sender_of(run, i) : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -248,6 +255,31 @@ static void describe(struct fetch_run *run, struct store *store, const struct ch
     run->context.header = run->header;
 }
 
+/* A delta's base that is requested once more, with the delta. */
+struct base_again {
+    struct fetch_run *run;
+    struct store *store;
+    chunk_read_done *done;
+    void *done_arg;
+};
+
+static void base_again_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
+{
+    const struct base_again *a = arg;
+    a->run->base_sender = rc == -EBADMSG ? a->run->context.from_l2 : 0;
+    a->done(a->done_arg, i, rc, plain, stored);
+}
+
+/* A chunk_read_bases. */
+static void get_base_again(void *arg, const struct chunk_ref *const *bases, size_t n, chunk_read_done *done,
+                           void *done_arg)
+{
+    struct base_again *a = arg;
+    a->done = done;
+    a->done_arg = done_arg;
+    (void)chunk_read_run(a->store, bases, n, base_again_done, a); /* base_again_done gets the result */
+}
+
 /* Read one chunk alone over a new connection: the old one may have delivered the wrong bytes. */
 static int read_again(struct fetch_run *run, size_t i, struct store *store, struct buf **out)
 {
@@ -257,7 +289,9 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     run->context.fresh = true;
     describe(run, store, &run->refs[i], 1);
     count_request(run, &run->refs[i], 1);
-    int rc = chunk_read_one(&context.base, run->refs[i], out);
+    run->base_sender = 0;
+    struct base_again base = {.run = run, .store = &context.base};
+    int rc = chunk_read_one_upon(&context.base, run->refs[i], get_base_again, &base, out);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
     return rc;
@@ -337,7 +371,7 @@ static void get_bases(void *arg, const struct chunk_ref *const *bases, size_t n,
     }
 }
 
-/* Report the proxy that sent wrong bytes of chunk i, or of its base. */
+/* Report the proxy that sent wrong bytes of chunk i; of a delta, of its base. */
 static void report(struct fetch_run *run, size_t i, unsigned proxy)
 {
     const struct chunk_ref *ref = run->refs[i];
@@ -379,7 +413,7 @@ static void fetch_again(struct fetch_run *run, size_t i)
     counter_add(&f->counters.refetches, 1);
     if (!lied) {
         rc = read_again(run, i, run->store, &plain);
-        second = rc == -EBADMSG ? run->context.from_l2 : 0;
+        second = rc == -EBADMSG ? sender_of(run, i) : 0;
     }
     if (lied || (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms)) {
         counter_add(&f->counters.origin_refetches, 1);

@@ -204,8 +204,14 @@ static void one_done(void *arg, size_t i, int rc, struct buf *plain, const void 
 
 int chunk_read_one(struct store *s, const struct chunk_ref *ref, struct buf **out)
 {
+    return chunk_read_one_upon(s, ref, NULL, NULL, out);
+}
+
+int chunk_read_one_upon(struct store *s, const struct chunk_ref *ref, chunk_read_bases *read, void *read_arg,
+                        struct buf **out)
+{
     struct one one = {.rc = -EIO};
-    int rc = chunk_read_run(s, &ref, 1, one_done, &one);
+    int rc = chunk_read_run_upon(s, &ref, 1, read, read_arg, one_done, &one);
     /* The chunk may be complete although the get failed after it; its verification decides. */
     if (one.rc)
         return rc ? rc : one.rc;

@@ -56,6 +56,9 @@ static inline size_t chunk_reads_end(const struct chunk_ref *const *refs, size_t
 /* Read one chunk. The caller drops the reference *out. -EBADMSG: damaged; -ENOENT: its object is missing; else the
  * store's errors. */
 GR_MUST_CHECK int chunk_read_one(struct store *s, const struct chunk_ref *ref, struct buf **out);
+/* The same, and the base of a delta comes from `read`, as in chunk_read_run_upon. */
+GR_MUST_CHECK int chunk_read_one_upon(struct store *s, const struct chunk_ref *ref, chunk_read_bases *read,
+                                      void *read_arg, struct buf **out);
 
 /* ---- all chunks of an image, read by a pool of threads and delivered in address order in the calling thread
  * (chunk_stream.c). Memory: at most 2 * threads + 2 runs of neighbouring chunks, of CHUNK_STREAM_JOB bytes each, and

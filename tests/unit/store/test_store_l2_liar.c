@@ -1,5 +1,6 @@
 /* Three nodes, of which one sends wrong bytes: it alone is counted, named and passed over, however much of its answers
- * is wrong, also if it says that it leaves, and also if what it sent was bases of deltas. */
+ * is wrong, also if it says that it leaves, and also if what it sent was bases of deltas. Of plain proxies, nobody is
+ * charged for a delta. */
 #include "unit/cmocka_all.h"
 
 #include "base/log.h"
@@ -34,17 +35,17 @@ static void put_wrong(struct lie *l, const struct image_fake *img)
     }
 }
 
-/* Put the image into the store and the other nodes. */
+/* Put the image into the store and the other nodes, or all plain proxies. */
 static void put_image(struct lie *l, struct image_fake *img)
 {
     image_fake_put(img, l->w.origin, NULL);
-    for (unsigned i = 0; i < NODES; i += HONEST - LIAR) {
+    for (unsigned i = 0; i < NODES; i += l->w.weight[HONEST] ? HONEST - LIAR : 1) {
         image_fake_release(img);
         image_fake_put(img, l->w.fakes[i], NULL);
     }
 }
 
-/* weight: what the liar says. */
+/* weight: what the liar says; 0: none of them is a node. */
 static void begin_lie(struct lie *l, int64_t weight, bool deltas)
 {
     static const char *const lists[NODES] = {"http://m0:80/faces", "http://m1:80/faces", "http://m2:80/faces"};
@@ -52,7 +53,7 @@ static void begin_lie(struct lie *l, int64_t weight, bool deltas)
     log_to(note_skipped, LOG_LEVEL_WARNING);
     begin(&l->w, NODES);
     for (unsigned i = 0; i < NODES; i++)
-        l->w.weight[i] = i == LIAR ? weight : 1;
+        l->w.weight[i] = i == LIAR || !weight ? weight : 1;
     l->bases = (struct image_fake){.seed = 3, .size = CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = PACK};
     if (deltas)
         put_image(l, &l->bases);
@@ -62,9 +63,11 @@ static void begin_lie(struct lie *l, int64_t weight, bool deltas)
     l->img.deltas_of = deltas ? &l->bases : NULL;
     put_image(l, &l->img);
     put_wrong(l, deltas ? &l->bases : &l->img);
-    open_followed(
-        &l->w, &(struct follow_config){
-                   .lists = lists, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &l->w});
+    open_followed(&l->w, &(struct follow_config){.lists = lists,
+                                                 .n = NODES,
+                                                 .node = {.address = weight ? "m1:80" : NULL},
+                                                 .open = open_counted,
+                                                 .open_arg = &l->w});
     assert_int_equal(fetch_new(&(struct fetch_config){.workers = 1}, &l->fetch), 0);
     assert_int_equal(fetch_start_threads(l->fetch), 0);
 }
@@ -192,6 +195,37 @@ static void test_liar__who_sent_a_base_is_not_charged_for_a_wrong_delta(void **s
     end_lie(&l);
 }
 
+/* The delta is one proxy's and its base another's, and that one is not charged either when the delta comes again. */
+static void test_liar__wrong_deltas_of_a_plain_proxy_are_charged_to_nobody(void **state)
+{
+    static struct lie l;
+    begin_lie(&l, 0, true);
+    put_wrong(&l, &l.bases); /* right again */
+    put_wrong(&l, &l.img);
+    for (unsigned pack = 0; pack < CHUNKS / PACK; pack++)
+        read_pack(&l, pack);
+    assert_true(report_of(&l, LIAR).requests > 0);
+    assert_true(counter_value(fetch_counters, l.fetch, "granary_fetch_origin_refetches_total") > 0);
+    for (unsigned i = 0; i < NODES; i++) {
+        assert_int_equal(report_of(&l, i).wrong, 0);
+        assert_false(report_of(&l, i).down);
+    }
+    end_lie(&l);
+}
+
+/* Behind plain proxies as well, wrong bases are charged to the proxy that sent them, both times. */
+static void test_liar__wrong_bases_of_a_plain_proxy_are_charged_to_it(void **state)
+{
+    static struct lie l;
+    begin_lie(&l, 0, true);
+    for (unsigned pack = 0; pack < CHUNKS / PACK && report_of(&l, LIAR).wrong < 2; pack++)
+        read_pack(&l, pack);
+    assert_true(report_of(&l, LIAR).wrong >= 2);
+    assert_int_equal(report_of(&l, SELF).wrong, 0);
+    assert_int_equal(report_of(&l, HONEST).wrong, 0);
+    end_lie(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +234,8 @@ int main(void)
         cmocka_unit_test(test_liar__one_that_leaves_is_passed_over),
         cmocka_unit_test(test_liar__wrong_bases_are_charged_to_their_sender),
         cmocka_unit_test(test_liar__who_sent_a_base_is_not_charged_for_a_wrong_delta),
+        cmocka_unit_test(test_liar__wrong_deltas_of_a_plain_proxy_are_charged_to_nobody),
+        cmocka_unit_test(test_liar__wrong_bases_of_a_plain_proxy_are_charged_to_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
