@@ -116,10 +116,12 @@ static int attempt_interrupted(void)
     return error_set(-ECANCELED, "interrupted while waiting for the store: %.400s", error_text());
 }
 
-/* When the other store is asked, or UINT64_MAX: not at all. */
+/* When the other store is asked, or UINT64_MAX: not at all. Shortly before the deadline it is not: the time left is for
+ * this store's last try. */
 static uint64_t elsewhere_at(const struct attempt *a)
 {
-    return a->elsewhere && !a->elsewhere->resume.done ? a->elsewhere_ms : UINT64_MAX;
+    bool may = a->elsewhere && !a->elsewhere->resume.done && a->elsewhere_ms + ELSEWHERE_MS <= a->deadline_ms;
+    return may ? a->elsewhere_ms : UINT64_MAX;
 }
 
 /* Ask the other store. True: *rc is the operation's result. The sentence of this store's failure stays otherwise. */

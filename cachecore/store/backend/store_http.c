@@ -117,8 +117,11 @@ static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len
     CLEANUP(http_response_release) struct http_response resp = {.node = -1};
     struct http_request req = {
         .method = "GET", .range_off = off, .range_len = len, .fresh = context->fresh, .sink = sink, .sink_arg = arg};
-    if (s->l2 && context->header) /* a node that sends slowly must not hold a reader: the rest is the store's */
+    if (s->l2 && context->header) { /* a node that sends slowly must not hold a reader: the rest is the store's */
         req.deadline_ms = clock_now_ms() + NODE_MS + len * 1000 / NODE_BYTES_A_SECOND;
+        if (context->meanwhile) /* the store's last try waits for this */
+            req.deadline_ms = GR_MIN(req.deadline_ms, context->deadline_ms);
+    }
     if (s->l2) {
         req.headers[0] = context->header;
         req.headers[1] = context->proof; /* only beside a header */
