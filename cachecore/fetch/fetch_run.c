@@ -402,14 +402,15 @@ static void say_healed(struct fetch_run *run, size_t i)
 }
 
 /* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
- * cached the wrong bytes. One that has been wrong twice about another chunk of the run is not asked again. */
+ * cached the wrong bytes. One that has been wrong twice about another chunk of the run is not asked again, but for the
+ * store nobody waits past the deadline. */
 static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
     struct buf *plain = NULL;
     unsigned second = 0; /* the proxy that was wrong the second time */
     int rc = -EBADMSG;
-    const bool lied = run->senders[i] && run->senders[i] == run->liar;
+    const bool lied = run->senders[i] && run->senders[i] == run->liar && clock_now_ms() < run->context.deadline_ms;
     counter_add(&f->counters.refetches, 1);
     if (!lied) {
         rc = read_again(run, i, run->store, &plain);
@@ -443,7 +444,7 @@ static void carry_out(struct fetch_run *run)
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_completed(run, run->inflights[i]))
             fetch_again(run, i);
-        else if (run->again[i] || run->f->config.no_again) /* another GET was right; or no other will tell */
+        else if (run->again[i]) /* another GET was right */
             report_sender(run, i);
     inflight_unref_all(run->inflights, run->n);
 }

@@ -226,6 +226,28 @@ static void test_liar__wrong_bases_of_a_plain_proxy_are_charged_to_it(void **sta
     end_lie(&l);
 }
 
+/* What is fetched for others is not requested again, so nobody knows whose fault it is: perhaps theirs. */
+static void test_liar__what_is_not_requested_again_is_charged_to_nobody(void **state)
+{
+    static struct lie l;
+    begin_lie(&l, 1, false);
+    fetch_free(l.fetch);
+    assert_int_equal(fetch_new(&(struct fetch_config){.workers = 1, .no_again = true}, &l.fetch), 0);
+    assert_int_equal(fetch_start_threads(l.fetch), 0);
+    for (unsigned i = 0; i < CHUNKS; i += PACK) {
+        CLEANUP_BUF struct buf *plain = NULL;
+        const struct chunk_ref *ref = &l.img.refs[i];
+        struct inflight *inflight;
+        assert_int_equal(fetch_start(l.fetch, l.w.store, &ref, 1, 1, PRIORITY_DEMAND, 0, &inflight), 0);
+        int rc = inflight_wait(inflight, &plain);
+        assert_true(!rc || rc == -EBADMSG);
+        inflight_unref(inflight);
+    }
+    assert_true(counter_value(fetch_counters, l.fetch, "granary_fetch_verify_failures_total") > 0);
+    assert_int_equal(report_of(&l, LIAR).wrong, 0);
+    end_lie(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_liar__who_sent_a_base_is_not_charged_for_a_wrong_delta),
         cmocka_unit_test(test_liar__wrong_deltas_of_a_plain_proxy_are_charged_to_nobody),
         cmocka_unit_test(test_liar__wrong_bases_of_a_plain_proxy_are_charged_to_it),
+        cmocka_unit_test(test_liar__what_is_not_requested_again_is_charged_to_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
