@@ -104,7 +104,7 @@ struct store_proxies {
     void *open_arg;
     struct store_options options; /* of every proxy */
     struct store_node node;       /* constant */
-    _Atomic bool nodes;           /* they are nodes (store.striped) */
+    _Atomic bool nodes;           /* they are nodes (store.striped); once true, it stays so, whoever follows them */
     _Atomic bool weighed;         /* a node's weight is known, this one's or another's */
     _Atomic bool left;            /* this node leaves */
     _Atomic unsigned departures;  /* store_proxies_departures */

@@ -132,20 +132,20 @@ static int ask_once(struct store_l2 *t, struct proxy *proxy, const char *key, ui
     context->header = header;
     context->proof = NULL;
     proxies_heard(t->proxies, proxy, context->node_weight);
+    if (are_nodes(t) && !t->base.striped)
+        atomic_store_explicit(&t->base.striped, true, memory_order_relaxed);
     return rc;
 }
 
 /* One get from a proxy, counted. *resume has what was passed on before. The first answer of a node tells a server that
- * is none what its proxies are; then the same is asked as nodes want it. */
+ * is none what its proxies are; then the same is asked as nodes want it, if a node has answered. */
 static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
                struct request_context *context, struct store_resume *resume)
 {
     const bool known = are_nodes(t);
     int rc = ask_once(t, proxy, key, off, len, context, resume);
-    if (rc && !known && are_nodes(t) && !resume->done && !resume->stopped)
+    if (rc && !known && are_nodes(t) && context->node_weight >= 0 && !resume->done && !resume->stopped)
         rc = ask_once(t, proxy, key, off, len, context, resume);
-    if (!known && are_nodes(t))
-        atomic_store_explicit(&t->base.striped, true, memory_order_relaxed);
     counter_add(&proxy->counts.bytes, resume->done);
     counter_add(&t->proxies->totals.bytes, resume->done);
     return rc;
