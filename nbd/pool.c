@@ -180,15 +180,23 @@ static int add_locked(struct nbd_server *s)
     return rc;
 }
 
+/* Does a task wait that one more thread may take? What is missing, only ordinary threads take; each looks for it when
+ * it has finished something else. */
+static bool has_work_locked(const struct nbd_server *s)
+{
+    return s->rings[WAITING_UNSORTED].count ||
+           (s->rings[WAITING_MISSING].count && s->busy < s->config.threads - s->reserve);
+}
+
 /* Threads that have just started or been woken look for work themselves, so no second one is started or woken
  * meanwhile: the first wakes it if it leaves work. What comes until it runs is taken together. */
 void pool_wake_locked(struct nbd_server *s)
 {
-    if (s->waking || (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count))
+    if (s->waking || !has_work_locked(s))
         return;
     if (s->idle)
         wake_idle_locked(s);
-    else if (!s->starting && s->workers.len < s->config.threads && add_locked(s))
+    else if (!s->starting && !s->threads_short && s->workers.len < s->config.threads && add_locked(s))
         s->threads_short = true;
 }
 

@@ -75,12 +75,14 @@ struct tick_report {
     size_t threads;
 };
 
-/* Disconnect clients that are overdue, slow or lost. */
+/* Disconnect clients that are overdue, slow or lost. If a thread could not be started, try again. */
 static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
 {
     SCOPED_LOCK(&s->lock);
     struct tick_report report = {.threads_short = s->threads_short, .threads = s->workers.len};
     s->threads_short = false;
+    if (report.threads_short)
+        pool_wake_locked(s);
     for (struct connection *c = s->first, *next; c; c = next) {
         next = c->next;
         bool overdue = is_overdue(s, c, now), slow = !overdue && connection_is_slow_locked(c, now);

@@ -23,9 +23,10 @@
  *    take more, start --> wait for disk and socket --> answer (one system call; over TLS, one by one)
  *        ^------------------------------------------------'
  *
- * What is not cached, or fails, goes back to waiting[UNSORTED], to be taken alone: it may wait for a store. When
- * nothing is in flight, the thread still waits LISTEN_MS for the client's next request. The client is let go after
- * that, or before the thread does anything else.
+ * What is not cached, or fails, goes back to waiting[UNSORTED], to be taken alone: it may wait for a store. After
+ * TURN_READS or TURN_MS, if others wait for whom there is no other thread, nothing more is taken until nothing is in
+ * flight; then it is the others' turn. When nothing is in flight, the thread still waits LISTEN_MS for the client's
+ * next request. The client is let go after that, or before the thread does anything else.
  */
 #include <assert.h>
 
@@ -44,6 +45,9 @@ enum { READY_MOST = 1 << 20 };
  * beyond. */
 enum { SHORT_LEN = 128 << 10, IN_FLIGHT_BYTES = 256 << 10 };
 enum { SEND_TOGETHER = 16 }; /* replies: with more, the client would wait for the last before it has the first */
+
+/* A client's turn, when others wait; a thread that has reads in flight all the time would never come to them. */
+enum { TURN_READS = 64, TURN_MS = 10 };
 
 enum { LISTEN_MS = 1 }; /* how long a thread waits for the next request of the client that it keeps */
 
@@ -236,7 +240,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
 /* Is there another thread for what comes? */
 static bool is_another_locked(const struct nbd_server *s)
 {
-    return s->idle || s->workers.len < s->config.threads;
+    return s->idle || (s->workers.len < s->config.threads && !s->threads_short);
 }
 
 /* Would the worker be missed, if it waited for the client's next request? */
@@ -368,13 +372,38 @@ static bool answer_readings_locked(struct worker *w, struct connection *c)
     return n;
 }
 
-/* Do others wait, for whom there is no other thread? */
+/* What a thread does for a client while it has reads in flight for it. */
+struct turn {
+    size_t reads;      /* taken so far */
+    uint64_t until_ms; /* from then on it may be over */
+    bool over;         /* nothing more is taken */
+};
+
+/* Do others wait, for whom there is no other thread? A thread of the reserve may not take what is missing. */
 static bool is_missed_locked(const struct connection *c)
 {
     const struct nbd_server *s = c->server;
-    const struct connection *next = s->rings[WAITING_UNSORTED].first;
-    return ((next && next != c) || s->rings[WAITING_MISSING].count) && !s->waking && !s->starting &&
-           !is_another_locked(s);
+    const struct ring *ring = &s->rings[WAITING_UNSORTED];
+    bool missing = s->rings[WAITING_MISSING].count, others = ring->count && (ring->count > 1 || ring->first != c);
+    if (is_another_locked(s))
+        return missing && s->busy >= s->config.threads - s->reserve;
+    return missing || others;
+}
+
+/* Once it is over it stays so, lest the next others wait as long again. */
+static bool is_over_locked(const struct connection *c, struct turn *turn)
+{
+    if (!turn->over && is_missed_locked(c))
+        turn->over = turn->reads >= TURN_READS || clock_now_ms() >= turn->until_ms;
+    return turn->over;
+}
+
+/* All others that wait are before the client now. */
+static void end_turn_locked(struct connection *c)
+{
+    struct ring *ring = &c->server->rings[WAITING_UNSORTED];
+    if (ring->first == c)
+        ring_push(ring, WAITING_UNSORTED, ring_pop(ring, WAITING_UNSORTED));
 }
 
 /* Wait for the disk, and for the client's next requests unless another thread receives them. */
@@ -393,11 +422,13 @@ static void serve_short_reads_locked(struct worker *w, struct task *first)
     struct connection *c = first->connection;
     struct nbd_server *s = w->server;
     struct task *tasks[IMAGE_READS_MAX] = {first};
+    struct turn turn = {.until_ms = clock_now_ms() + TURN_MS};
     size_t n = 1;
     c->working++;
     for (;;) {
-        if (!is_missed_locked(c))
+        if (!is_over_locked(c, &turn))
             n = take_more_locked(w, c, tasks, n);
+        turn.reads += n;
         pool_wake_locked(s);
         if (n) {
             pthread_mutex_unlock(&s->lock);
@@ -413,6 +444,7 @@ static void serve_short_reads_locked(struct worker *w, struct task *first)
     }
     s->busy--;
     c->store->busy--;
+    end_turn_locked(c);
     connection_left_locked(c);
 }
 
