@@ -118,16 +118,10 @@ static void put_ended(struct cache_reader *r, struct cache_group *g)
     r->last = &g->next;
 }
 
-/* hit.rc is final. */
-static void end_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+/* Free its place. With its last flight the group has ended. */
+static void leave_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
 {
     struct cache_group *g = f->group;
-    cache_hit_ended(r->c, &f->hit);
-    if (f->hit.rc)
-        g->got = false;
-    else
-        cache_count_hit(r->c, &f->hit);
-    histogram_add(&r->c->disk_reads, now_us - g->began_us);
     give_pages(r, f);
     f->group = NULL;
     r->in_flight--;
@@ -136,6 +130,27 @@ static void end_flight(struct cache_reader *r, struct flight *f, uint64_t now_us
     if (g->pieces[0].served)
         g->pieces[0].served->disk_us += now_us - g->began_us;
     put_ended(r, g);
+}
+
+/* hit.rc is final. */
+static void end_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+{
+    cache_hit_ended(r->c, &f->hit);
+    if (f->hit.rc)
+        f->group->got = false;
+    else
+        cache_count_hit(r->c, &f->hit);
+    histogram_add(&r->c->disk_reads, now_us - f->group->began_us);
+    leave_flight(r, f, now_us);
+}
+
+/* It was never submitted, or goes with a ring that is given up. That says nothing about its disk: the caller reads it
+ * otherwise, and it is counted there. */
+static void cancel_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+{
+    cache_unpin(r->c, &f->hit.slot);
+    f->group->got = false;
+    leave_flight(r, f, now_us);
 }
 
 /* Return the ring after the last flight. */
@@ -158,23 +173,24 @@ static void check(struct cache_reader *r, struct flight *f)
 
 /* ---- a disk that is late, or an io_uring that fails ---- */
 
-/* Give up everything in flight. Directories that are late are taken out of use before the ring is returned: else
- * threads that wait for one would lose theirs to the same disk. */
-static void give_up(struct cache_reader *r, uint64_t now_us)
+/* Give up everything in flight. Directories that are late, if the answers have been taken, are taken out of use before
+ * the ring is returned: else threads that wait for one would lose theirs to the same disk. */
+static void give_up(struct cache_reader *r, uint64_t now_us, bool taken)
 {
     for (size_t i = 0; i < FLIGHTS; i++) {
         struct flight *f = &r->flights[i];
-        if (!f->group)
-            continue;
-        f->hit.rc = f->pending && f->deadline_ms <= now_us / 1000 ? -ETIMEDOUT : -ECANCELED;
-        if (f->hit.rc == -ETIMEDOUT)
+        bool late = f->group && taken && f->pending && f->deadline_ms <= now_us / 1000;
+        f->hit.rc = late ? -ETIMEDOUT : -ECANCELED;
+        if (late)
             cache_note(r->c, f->hit.slot.dir, CACHE_READING, -ETIMEDOUT);
     }
     ring_give_up(r->ring);
     rings_return(steal_ptr(&r->ring));
-    for (size_t i = 0; i < FLIGHTS; i++)
-        if (r->flights[i].group)
-            end_flight(r, &r->flights[i], now_us);
+    for (size_t i = 0; i < FLIGHTS; i++) {
+        struct flight *f = &r->flights[i];
+        if (f->group)
+            (f->hit.rc == -ETIMEDOUT ? end_flight : cancel_flight)(r, f, now_us);
+    }
     r->answered = r->answers = 0;
     r->look_ms = 0;
 }
@@ -193,14 +209,16 @@ static bool is_late(struct cache_reader *r, uint64_t now_ms)
 
 /* ---- start ---- */
 
-/* May a chunk be read together with others? Not a compressed one, which is decoded whole, nor one on a slow disk. A hit
- * of a directory that fails would be counted here and where it is read once more. */
+/* May a chunk be in flight? Not a compressed one, which is decoded whole, nor one on a slow disk, or where reads block
+ * their thread. A hit of a directory that fails would be counted here and where it is read once more. */
 static bool is_quick_locked(const struct cache *c, uint32_t id)
 {
     if (space_slot_at(&c->space, id)->flags & RECORD_ZSTD)
         return false;
     unsigned dir = space_dir_of(&c->space, id);
-    return !cache_is_slow(c, dir) && cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
+    return !cache_is_slow(c, dir) && rings_can_start(c->readers, cache_data_file(dir)) &&
+           rings_can_start(c->readers, cache_record_file(dir)) &&
+           cache_dir_state(c->dirs[dir], CACHE_READING) == HEALTH_NORMAL;
 }
 
 /* Return the slot to read the piece from, or SPACE_NONE. */
@@ -295,13 +313,11 @@ static void take_off(struct cache_reader *r, uint64_t now_us)
         if (!f->group || f->deadline_ms)
             continue;
         f->deadline_ms = deadline_ms;
-        if (prepare(r, f))
-            continue;
-        f->hit.rc = -ECANCELED;
-        end_flight(r, f, now_us);
+        if (!prepare(r, f))
+            cancel_flight(r, f, now_us);
     }
     if (r->ring && !ring_submit(r->ring, deadline_ms))
-        give_up(r, now_us);
+        give_up(r, now_us, false);
     leave_ring(r);
 }
 
@@ -359,7 +375,7 @@ struct cache_group *cache_reader_take(struct cache_reader *r)
             check_answered(r, now_us);
         }
         if (!r->first && r->in_flight && is_late(r, now_us / 1000))
-            give_up(r, now_us);
+            give_up(r, now_us, true);
         leave_ring(r);
     }
     struct cache_group *g = r->first;

@@ -45,12 +45,6 @@ static int init_uring(struct io_uring *uring)
     return -ENOSYS;
 }
 
-static bool is_refused(struct rings *rs)
-{
-    SCOPED_LOCK(&rs->lock);
-    return rs->refused;
-}
-
 /* Remember that the kernel refuses io_uring. A shortage of memory or descriptors concerns this ring only. */
 static void note_refusal(struct rings *rs, int rc)
 {
@@ -64,7 +58,7 @@ static void note_refusal(struct rings *rs, int rc)
 void ring_attach_uring(struct ring *r)
 {
     struct rings *rs = r->owner;
-    if (is_refused(rs))
+    if (rs->refused)
         return;
     int rc = init_uring(&r->uring);
     if (rc) {
@@ -318,6 +312,11 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
 
 /* ---- reads in flight ---- */
 
+bool rings_can_start(const struct rings *rs, unsigned file)
+{
+    return !rs->refused && !rs->blocking[file];
+}
+
 bool ring_can_start(const struct ring *r, unsigned file)
 {
     return r->has_uring && !r->owner->blocking[file];
@@ -391,7 +390,7 @@ static int write_by_uring(struct ring *r, const struct ring_write *write, uint64
 
 bool rings_write_at_once(struct rings *rs, unsigned file)
 {
-    return rs->direct[file] && !rs->blocking[file] && !is_refused(rs);
+    return rs->direct[file] && !rs->blocking[file] && !rs->refused;
 }
 
 static bool goes_by_uring(const struct ring *r, const struct ring_write *write)

@@ -151,7 +151,10 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
 
 /* ---- reads in flight: the ring's thread does other things meanwhile, and gives each its own deadline ---- */
 
-/* Can reads of the file be in flight? Else they block a thread: ring_read_all. */
+/* May reads of the file be in flight, in a ring that has an io_uring? Else they block a thread: ring_read_all. Any
+ * thread. */
+bool rings_can_start(const struct rings *rs, unsigned file);
+/* Can they, in this ring? */
 bool ring_can_start(const struct ring *r, unsigned file);
 /* Prepare reads[i], i < RING_READS_MAX. The array stays the same, and in place, until the ring is returned. */
 void ring_start(struct ring *r, struct ring_read *reads, size_t i);

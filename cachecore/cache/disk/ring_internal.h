@@ -37,7 +37,7 @@ struct rings {
     unsigned made; /* rings that are lent, idle or being made */
     _Atomic unsigned zombie_count;
     _Atomic unsigned waiting; /* threads that wait for a ring */
-    bool refused;             /* the kernel refuses io_uring; logged once */
+    _Atomic bool refused;     /* the kernel refuses io_uring; logged once */
     unsigned limit;
     bool huge_bounce;
     int fds[RING_FILES_MAX];

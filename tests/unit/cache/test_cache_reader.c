@@ -158,6 +158,7 @@ static void test_cache_reader__an_io_uring_that_fails_is_done_without(void **sta
     take(CHUNKS);
     for (unsigned i = 0; i < CHUNKS; i++)
         assert_false(r.groups[i].got);
+    assert_int_equal(count_of(&w, "bypassed_total"), 0);
     world_expect(&w, 1);
     world_check(&w);
     end(&w);
@@ -208,6 +209,7 @@ static void test_cache_reader__without_io_uring_nothing_is_in_flight(void **stat
     cache_reader_start(r.reader, r.all, CHUNKS);
     take(CHUNKS);
     assert_false(r.groups[0].got);
+    assert_int_equal(count_of(&w, "bypassed_total"), 0);
     world_expect(&w, 0);
     end(&w);
 }
