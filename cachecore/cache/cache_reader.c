@@ -184,7 +184,7 @@ static void give_up(struct cache_reader *r, uint64_t now_us, bool taken)
         if (late)
             cache_note(r->c, f->hit.slot.dir, CACHE_READING, -ETIMEDOUT);
     }
-    ring_give_up(r->ring);
+    ring_give_up(r->ring, r->reads);
     rings_return(steal_ptr(&r->ring));
     for (size_t i = 0; i < FLIGHTS; i++) {
         struct flight *f = &r->flights[i];

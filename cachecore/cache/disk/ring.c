@@ -234,12 +234,21 @@ static size_t take_answers(struct ring *r, struct ring_read *reads, uint16_t *wh
     return n;
 }
 
+/* Wait no longer for the kernel. What was prepared and not submitted goes with the io_uring. */
+static void ring_leave_uring(struct ring *r)
+{
+    if (r->in_flight)
+        ring_lose(r);
+    else
+        ring_drop_uring(r);
+}
+
 /* The kernel accepts no more operations from this ring. Those in flight may still land in the buffer, so the ring is
  * lost; without any, the ring goes on without io_uring. */
 static void give_up_uring(struct ring *r, int rc)
 {
     log_warning("cache: an io_uring failed (%s); using pread instead", strerror(-rc));
-    ring_give_up(r);
+    ring_leave_uring(r);
 }
 
 /* Submit, and wait for up to `waiting` answers in one system call. false: the deadline had passed. */
@@ -325,8 +334,7 @@ bool ring_can_start(const struct ring *r, unsigned file)
 void ring_start(struct ring *r, struct ring_read *reads, size_t i)
 {
     assert(i < RING_READS_MAX && !r->lost && ring_can_start(r, reads[i].file));
-    uint32_t files = r->in_flight || io_uring_sq_ready(&r->uring) ? r->files : 0;
-    atomic_store_explicit(&r->files, files | UINT32_C(1) << reads[i].file, memory_order_relaxed);
+    r->prepared |= UINT32_C(1) << reads[i].file;
     reads[i].rc = -EINPROGRESS;
     ring_prepare(r, reads, i);
 }
@@ -335,7 +343,9 @@ bool ring_submit(struct ring *r, uint64_t deadline_ms)
 {
     if (!r->has_uring || !io_uring_sq_ready(&r->uring))
         return true;
+    atomic_store_explicit(&r->files, r->prepared, memory_order_relaxed);
     atomic_store_explicit(&r->busy_until, deadline_ms, memory_order_release);
+    r->prepared = 0;
     int rc;
     do {
         rc = io_uring_submit(&r->uring);
@@ -344,7 +354,9 @@ bool ring_submit(struct ring *r, uint64_t deadline_ms)
     atomic_store_explicit(&r->busy_until, 0, memory_order_relaxed);
     if (rc > 0)
         return true;
-    log_warning("cache: an io_uring failed (%s); reading otherwise", strerror(-rc));
+    r->starved = rc == -EAGAIN || rc == -EBUSY;
+    log_limited(&r->owner->complaints, LOG_LEVEL_WARNING, "cache: an io_uring failed (%s); reading otherwise",
+                strerror(-rc));
     return false;
 }
 
@@ -364,13 +376,19 @@ int ring_fd(const struct ring *r)
     return r->uring.ring_fd;
 }
 
-/* What was prepared and not submitted goes with the io_uring. */
-void ring_give_up(struct ring *r)
+void ring_give_up(struct ring *r, struct ring_read reads[RING_READS_MAX])
 {
-    if (r->in_flight)
-        ring_lose(r);
-    else
-        ring_drop_uring(r);
+    uint32_t files = 0;
+    for (size_t i = 0; i < RING_READS_MAX; i++)
+        if (reads[i].rc == -EINPROGRESS) {
+            files |= UINT32_C(1) << reads[i].file;
+            reads[i].rc = -ECANCELED;
+        }
+    atomic_store_explicit(&r->files, files, memory_order_relaxed);
+    ring_leave_uring(r);
+    if (r->starved && !r->lost)
+        ring_attach_uring(r);
+    r->starved = false;
 }
 
 /* ---- writing ---- */

@@ -166,7 +166,7 @@ size_t ring_take(struct ring *r, struct ring_read *reads, uint16_t which[RING_RE
 /* Return the descriptor that can be read when there are some. */
 int ring_fd(const struct ring *r);
 /* Wait no longer: the ring can only be returned, and what was in flight has no results. */
-void ring_give_up(struct ring *r);
+void ring_give_up(struct ring *r, struct ring_read reads[RING_READS_MAX]);
 
 /* ---- writing ---- */
 

@@ -5,6 +5,7 @@
 #include <liburing.h>
 #include <pthread.h>
 
+#include "base/log.h"
 #include "cache/disk/ring.h"
 
 /* One ring. The borrower's alone while it is lent, but for the two atomics, which the disk monitor reads. */
@@ -18,7 +19,9 @@ struct ring {
     size_t held_count;
     bool has_uring, fixed_files, fixed_bounce;
     bool lost;                   /* a deadline was missed */
-    _Atomic uint32_t files;      /* files of the latest call, as bits */
+    bool starved;                /* memory was short when it submitted: another io_uring may do */
+    uint32_t prepared;           /* files of reads that were prepared and not submitted, as bits */
+    _Atomic uint32_t files;      /* files of the latest call or submission, as bits; of a zombie, what is unanswered */
     _Atomic uint64_t busy_until; /* deadline of the reads in flight (clock_now_ms); 0: none */
     size_t in_flight;            /* operations that the io_uring has taken and not answered */
     struct io_uring uring;
@@ -47,6 +50,7 @@ struct rings {
     size_t fd_count;
     struct io_calls calls;
     struct rings_stats *stats;
+    struct log_limit complaints;
 };
 
 /* An unused place for a ring, within a huge page. */

@@ -148,6 +148,7 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
     rs->async = config->async;
     rs->calls = config->calls;
     rs->stats = stats;
+    rs->complaints = (struct log_limit)LOG_LIMIT_INIT;
     int rc = copy_fds(rs, config);
     if (rc)
         rings_free(rs);

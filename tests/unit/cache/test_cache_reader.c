@@ -118,6 +118,8 @@ static void test_cache_reader__a_late_read_is_given_up_and_its_disk_told(void **
     assert_false(r.groups[0].got);
     assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
     assert_int_equal(w.cache->reader_stats.lost, 1);
+    assert_int_equal(rings_lost(w.cache->readers, cache_data_file(0)), 1);
+    assert_int_equal(rings_lost(w.cache->readers, cache_record_file(0)), 0); /* it has answered */
     assert_true(cache_dir_state(w.cache->dirs[0], CACHE_READING) != HEALTH_NORMAL);
     cache_reader_start(r.reader, r.all, 1); /* and is not asked again */
     take(1);
@@ -161,6 +163,20 @@ static void test_cache_reader__an_io_uring_that_fails_is_done_without(void **sta
     assert_int_equal(count_of(&w, "bypassed_total"), 0);
     world_expect(&w, 1);
     world_check(&w);
+    end(&w);
+}
+
+static void test_cache_reader__where_memory_was_short_the_next_is_in_flight_again(void **state)
+{
+    struct world w;
+    need_uring(&w);
+    hung_refusal = -EAGAIN;
+    cache_reader_start(r.reader, r.all, 1);
+    take(1);
+    assert_false(r.groups[0].got);
+    cache_reader_start(r.reader, r.all, 1);
+    take(1);
+    expect_bytes(&w, 0, 1);
     end(&w);
 }
 
@@ -222,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_cache_reader__a_late_read_is_given_up_and_its_disk_told),
         cmocka_unit_test(test_cache_reader__bad_bytes_are_not_got_and_the_others_are),
         cmocka_unit_test(test_cache_reader__an_io_uring_that_fails_is_done_without),
+        cmocka_unit_test(test_cache_reader__where_memory_was_short_the_next_is_in_flight_again),
         cmocka_unit_test(test_cache_reader__its_ring_goes_round),
         cmocka_unit_test(test_cache_reader__without_io_uring_nothing_is_in_flight),
     };

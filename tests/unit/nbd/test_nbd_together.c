@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "cache/cache_internal.h"
 #include "store/store.h"
 #include "unit/hung_read.h"
 #include "unit/nbd_world.h"
@@ -62,11 +63,12 @@ static void test_nbd_together__one_submission_to_the_disk_serves_many(void **sta
     int fd = attach();
     unsigned before = hung_submissions;
     assert_int_equal(read_many(fd), 0);
-    assert_in_range(hung_submissions - before, 0, READS / 2);
+    unsigned least = counter_get(&stack_cache(w.serving.stack)->reader_stats.rings) > 0; /* without io_uring, none */
+    assert_in_range(hung_submissions - before, least, READS / 2);
     read_len = CHUNK / 2 + 4096; /* from the middle of a chunk into the next one */
     before = hung_submissions;
     assert_int_equal(read_many(fd), 0);
-    assert_in_range(hung_submissions - before, 0, READS / 2);
+    assert_in_range(hung_submissions - before, least, READS / 2);
     read_len = READ_LEN;
     end(fd);
 }
