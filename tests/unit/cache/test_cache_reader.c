@@ -112,10 +112,12 @@ static void test_cache_reader__a_late_read_is_given_up_and_its_disk_told(void **
     struct world w;
     need_uring(&w);
     w.cache->disk_timeout_ms = SOON_MS;
+    record_memory_forget(w.cache->records, &r.groups[0].pieces[0].ref.digest);
     hung_read_begin();
     cache_reader_start(r.reader, r.all, 1);
     take(1);
     assert_false(r.groups[0].got);
+    assert_int_equal(count_of(&w, "bypassed_total"), 0);
     assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
     assert_int_equal(w.cache->reader_stats.lost, 1);
     assert_int_equal(rings_lost(w.cache->readers, cache_data_file(0)), 1);
