@@ -132,12 +132,6 @@ static int new_fs(enum manifest_fs fs, const struct fs_config *config, struct fs
     return error_set(-EINVAL, "filesystem number %d is not known to this build", (int)fs);
 }
 
-/* In a chunk that is stored as it is, the zeros of a gap would be stored, too. */
-bool build_leaves_gaps(const struct build *b)
-{
-    return b->options.zstd_level > 0;
-}
-
 /* Return how many bytes the gaps between all files may take; each file is rounded up to a block. */
 static uint64_t gaps_most(const struct build *b)
 {

@@ -81,10 +81,12 @@ struct build {
     struct content_writer_result written; /* including the final nodes */
 };
 
-/* ---- build.c ---- */
-
-/* Whether files are placed with gaps between them, as in struct alloc_config. */
-bool build_leaves_gaps(const struct build *b);
+/* Whether files are placed with gaps between them, as in struct alloc_config. In a chunk that is stored as it is, the
+ * zeros of a gap would be stored, too. */
+static inline bool build_leaves_gaps(const struct build *b)
+{
+    return b->options.zstd_level > 0;
+}
 
 /* ---- build_step.c: called between any two pieces of work ---- */
 
