@@ -130,7 +130,7 @@ static void print_rebuild(const struct build_rebuild *r, bool no_parent)
                : r->parent_damaged ? "the parent is damaged"
                : no_parent         ? "--parent none"
                : r->parent_other_source
-                   ? "the images of this name were built from another source (--parent IMAGE builds upon one)"
+                   ? "the images of this name are not known to be of this source (--parent IMAGE builds upon one)"
                    : "no parent");
         return;
     }

@@ -66,7 +66,7 @@ grep -qE '^  built +in full: no parent$' "$W/plan" || fail "it says $(cat "$W/pl
 echo "== what is of another source is not built upon unless it is named: equal times need not mean equal bytes"
 cp -a "$W/tree" "$W/moved"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run >"$W/plan"
-grep -qE '^  built +in full: the images of this name were built from another source \(--parent IMAGE ' "$W/plan" || fail "it says $(cat "$W/plan")"
+grep -qE '^  built +in full: the images of this name are not known to be of this source \(--parent IMAGE ' "$W/plan" || fail "it says $(cat "$W/plan")"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run --json >"$W/plan"
 jq -e '.rebuild.parent_other_source and .rebuild.parent == null' "$W/plan" >"$W/null" || fail "it says $(cat "$W/plan")"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --parent "$image" --quiet --dry-run --json >"$W/plan"
