@@ -82,14 +82,6 @@ static uint64_t deadline_locked(const struct fetch_run *run)
     return since_us / 1000 + run->f->config.timeout_ms;
 }
 
-/* A GET that is sent to the store by this node is compared with others of these, one that another node answers with
- * others that nodes answer. */
-static void watch_locked(struct fetch *f, struct fetch_run *run)
-{
-    struct store *origin = store_origin(run->store);
-    hedge_begin(&f->hedge, &run->get, run->others ? run->store : origin, origin, run->n, run->sent_us / 1000);
-}
-
 /* Take the next run or hedged request. False: there is none. */
 static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
@@ -105,9 +97,6 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     run->base_sender = run->reported = run->liar = 0;
     *run->context.from = 0;
     run->context.fresh = false;
-    run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
-    if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
-        watch_locked(f, run);
     if (idle_until_locked(f) < f->watched_us) /* more is runnable, or nobody watches the next timer */
         pthread_cond_signal(&f->work);
     return true;
@@ -323,6 +312,34 @@ static void base_done(void *arg, size_t i, int rc, struct buf *plain, const void
     get->done(get->done_arg, get->numbers[i], rc, plain, stored);
 }
 
+/* May the run's GET be hedged? */
+static bool is_watched(const struct fetch_run *run)
+{
+    return run->priority == PRIORITY_DEMAND && !run->second && run->f->hedge.percent;
+}
+
+/* A GET of n chunks was sent to `store`. One that this node sends on to the origin is compared with others of these,
+ * one that another node answers with others that nodes answer. */
+static void watch_locked(struct fetch_run *run, struct store *store, bool others, size_t n)
+{
+    struct fetch *f = run->f;
+    const struct store *origin = store_origin(store);
+    hedge_begin(&f->hedge, &run->get, others ? store : origin, origin, n, run->asked_us / 1000);
+    if (idle_until_locked(f) < f->watched_us) /* as in take_locked */
+        pthread_cond_signal(&f->work);
+}
+
+/* Note who keeps the run's chunks, and watch its GET. Without the lock: the store looks at the list of nodes, whose
+ * last holder closes connections. */
+static void watch(struct fetch_run *run)
+{
+    run->others = !chunk_is_own(run->inflights[0]->store, run->refs[0]);
+    if (!is_watched(run))
+        return;
+    SCOPED_LOCK(&run->f->lock);
+    watch_locked(run, run->store, run->others, run->n);
+}
+
 /* A GET for n bases begins: it counts in all limits, and is hedged, as if it were a run. But a run is hedged once. */
 static void begin_bases(struct fetch_run *run, const struct chunk_ref *const *refs, size_t n)
 {
@@ -332,13 +349,11 @@ static void begin_bases(struct fetch_run *run, const struct chunk_ref *const *re
         bytes += refs[i]->stored_len;
     count_request(run, refs, n);
     describe(run, run->bases_store, refs, n);
+    bool others = is_watched(run) && !chunk_is_own(run->bases_store, refs[0]);
     SCOPED_LOCK(&f->lock);
     fetch_begin_bases_locked(run, bytes);
-    if (run->priority != PRIORITY_DEMAND || run->second || run->get.hedged || !f->hedge.percent)
-        return;
-    hedge_begin(&f->hedge, &run->get, run->bases_store, store_origin(run->bases_store), n, run->asked_us / 1000);
-    if (idle_until_locked(f) < f->watched_us) /* as in take_locked */
-        pthread_cond_signal(&f->work);
+    if (is_watched(run) && !run->get.hedged)
+        watch_locked(run, run->bases_store, others, n);
 }
 
 /* A chunk_read_bases: what the cache does not have comes by as few GETs as its gaps and the run's limit allow. */
@@ -432,6 +447,7 @@ static void fetch_again(struct fetch_run *run, size_t i)
 /* Fetch a run and land all of its chunks. Runs without the lock. */
 static void carry_out(struct fetch_run *run)
 {
+    watch(run);
     count_request(run, run->refs, run->n);
     describe(run, run->store, run->refs, run->n);
     /* chunk_done received the result of each chunk; the result of the GET adds nothing. */
