@@ -208,9 +208,9 @@ GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces
                                enum fetch_priority priority);
 
 /* Put a chunk into the cache that the caller fetched itself (ref->plain_len bytes) and checked against its digest. It
- * counts as fetched, in took_us: that tells how far the store is. Without a message: -ENODEV, -EDQUOT, -ENOMEM or the
- * disk's -errno where the cache cannot take it. */
-GR_MUST_CHECK int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data, uint64_t took_us);
+ * counts as fetched. Without a message: -ENODEV, -EDQUOT, -ENOMEM or the disk's -errno where the cache cannot take
+ * it. */
+GR_MUST_CHECK int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data);
 
 /* Bring n chunks of one store into the cache, as far as there is room or the eviction policy makes some. They are
  * fetched at readahead priority, and the call waits for them. -EDQUOT, -ENODEV (no message): the cache takes no more

@@ -290,9 +290,9 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
 }
 
 /* The chunk is written like one that warming wants: forced past the policy, and waiting for a slot. */
-int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data, uint64_t took_us)
+int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 {
-    fetch_count_object(c->fetch, ref->plain_len, took_us);
+    fetch_count_object(c->fetch, ref->plain_len);
     if (!c->dir_count && !c->memory_tier)
         return -ENODEV;
     CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);

@@ -10,11 +10,12 @@
  *
  * A GET answers late if its first chunk takes longer than twice the base latency plus LATE_US. Then its bytes wait in a
  * queue, which more GETs only lengthen. The first chunk is measured, not the whole GET, because GETs differ in length
- * and chunks do not. RISE tolerates FAR_TIMES as much of a store that is far away.
+ * and chunks do not.
  *
- * A store that is far away gets all GETs at once, as soon as it is known to be far. Each connection delivers little
- * until its congestion window has opened, which takes many round trips, and they must open side by side. window.c keeps
- * the GETs from overflowing the link's queue.
+ * Far away, a connection delivers little until its congestion window has opened, which takes many round trips, and all
+ * must open side by side. So RISE tolerates answers that are FAR_TIMES as late, and does not wait for them alone: it
+ * adds a GET for each FAR_BYTES that a round trip delivers. A slow link, which seems far as well, delivers few. First
+ * chunks are not counted: those of GETs that were sent together arrive together, however slow the link is.
  *
  * A round lasts a number of answers per slot. GETs that were sent together answer together, and a round that ended
  * within such a wave would measure the cut. If GETs take long, a number of chunks per slot ends the round.
@@ -33,9 +34,10 @@ enum {
     LATE_US = 5000,            /* added to twice the base latency */
     REST_ROUNDS = 3,           /* rounds that are measured before a decision */
     TRY_ROUNDS = 2,            /* rounds of an attempt */
-    FAR_ANSWERS = 2,           /* answers that tell how far a store is */
-    SLOW_BYTES_PER_MS = 2500,  /* what a link of 20 Mbit/s takes for an answer's bytes is not distance */
     FAR_TIMES = 2,             /* far away, a GET that is this many times as late still counts as prompt in RISE */
+    FAR_BYTES = 128 << 10,     /* and RISE adds a GET for each of these that a round trip delivers */
+    TRIP_MOST_US = 300000,     /* no round trip is longer: a base latency beyond it is a slow link's */
+    IDLE_US = 1000000,         /* after so long without an arrival or a GET, what is delivered is measured anew */
 };
 
 void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us)
@@ -94,9 +96,9 @@ static void fall_back(struct concurrency *c, uint64_t now_us)
 }
 
 /* Return the longest time to a first chunk whose bytes did not wait in a queue. */
-static uint64_t late_us(const struct concurrency *c)
+static uint64_t late_us(uint64_t base_us)
 {
-    return 2 * c->base_us + LATE_US;
+    return 2 * base_us + LATE_US;
 }
 
 /* May a first chunk that took this long raise the limit? A new connection needs several round trips for it, without any
@@ -104,13 +106,13 @@ static uint64_t late_us(const struct concurrency *c)
 static bool is_prompt(const struct concurrency *c, uint64_t latency_us)
 {
     unsigned times = c->base_us >= CONCURRENCY_FAR_US ? FAR_TIMES : 1;
-    return latency_us <= times * late_us(c);
+    return latency_us <= times * late_us(GR_MIN(c->base_us, (uint64_t)TRIP_MOST_US));
 }
 
 /* Were the GETs of this round late on average? */
 static bool is_crowded(const struct concurrency *c)
 {
-    return c->answers && c->latency_sum_us / c->answers > late_us(c);
+    return c->answers && c->latency_sum_us / c->answers > late_us(c->base_us);
 }
 
 /* End a round of RISE, in which prompt answers have raised the limit. */
@@ -209,26 +211,6 @@ static void note_base(struct concurrency *c, uint64_t latency_us, uint64_t now_u
         c->base_us = latency_us;
 }
 
-/* How far is the store? The first answer may have needed a new connection, so the nearest of FAR_ANSWERS counts. */
-static bool turns_out_far(struct concurrency *c, uint64_t bytes, uint64_t latency_us)
-{
-    uint64_t distance_us = latency_us - GR_MIN(latency_us, bytes * 1000 / SLOW_BYTES_PER_MS);
-    if (c->heard >= FAR_ANSWERS)
-        return false;
-    if (!c->heard++ || distance_us < c->distance_us)
-        c->distance_us = distance_us;
-    return c->heard == FAR_ANSWERS && c->distance_us >= CONCURRENCY_FAR_US;
-}
-
-bool concurrency_answered(struct concurrency *c, uint64_t bytes, uint64_t latency_us, uint64_t now_us)
-{
-    unsigned before = c->limit;
-    note_base(c, latency_us, now_us);
-    if (turns_out_far(c, bytes, latency_us))
-        c->limit = c->most;
-    return c->limit != before;
-}
-
 static void note_arrival(struct concurrency *c, const struct concurrency_arrival *a)
 {
     uint64_t latency_us = a->now_us - a->sent_us;
@@ -243,11 +225,30 @@ static void note_arrival(struct concurrency *c, const struct concurrency_arrival
         c->limit = GR_MIN(c->limit + 1, c->most);
 }
 
+/* Raise the limit to what a round trip has delivered since work began, if the store is far away and work waits. */
+static void note_delivery(struct concurrency *c, const struct concurrency_arrival *a)
+{
+    uint64_t trip_us = GR_MIN(c->base_us, (uint64_t)TRIP_MOST_US);
+    if (!c->busy_since_us || a->sent_us > c->heard_us + IDLE_US) {
+        c->busy_since_us = a->now_us;
+        c->busy_bytes = 0;
+    }
+    c->heard_us = a->now_us;
+    c->busy_bytes += a->first ? 0 : a->bytes;
+    uint64_t took_us = a->now_us - c->busy_since_us;
+    if (c->phase != CONCURRENCY_RISE || !a->waiting || trip_us < CONCURRENCY_FAR_US || took_us < trip_us)
+        return;
+    uint64_t limit = CONCURRENCY_FIRST + c->busy_bytes * trip_us / took_us / FAR_BYTES;
+    if (limit > c->limit)
+        c->limit = (unsigned)GR_MIN(limit, (uint64_t)c->most);
+}
+
 bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival *a)
 {
     unsigned before = c->limit;
     if (a->first)
-        (void)concurrency_answered(c, a->bytes, a->now_us - a->sent_us, a->now_us);
+        note_base(c, a->now_us - a->sent_us, a->now_us);
+    note_delivery(c, a);
     if (!c->round_began_us) {
         if (a->first && a->sent_us >= c->changed_us)
             begin_round(c, a->now_us);

@@ -88,7 +88,7 @@ uint64_t fetch_warm_window(struct fetch *f)
     return window_alone(&f->window, f->concurrency.base_us);
 }
 
-void fetch_count_object(struct fetch *f, uint64_t bytes, uint64_t took_us)
+void fetch_count_object(struct fetch *f, uint64_t bytes)
 {
     struct fetch_counts *c = &f->counters;
     counter_add(&c->chunks[PRIORITY_WARM], 1);
@@ -96,9 +96,6 @@ void fetch_count_object(struct fetch *f, uint64_t bytes, uint64_t took_us)
     counter_add(&c->chunk_bytes, bytes);
     counter_add(&c->bytes, bytes);
     counter_add(&c->warm_bytes, bytes);
-    SCOPED_LOCK(&f->lock);
-    if (concurrency_answered(&f->concurrency, bytes, took_us, clock_now_us()))
-        pthread_cond_signal(&f->work);
 }
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)

@@ -104,8 +104,8 @@ uint64_t fetch_warm_window(struct fetch *f);
 
 /* Visit all counters and gauges of f. */
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
-/* Count an object of `bytes` bytes that warming read from a store without fetch_start, in took_us. */
-void fetch_count_object(struct fetch *f, uint64_t bytes, uint64_t took_us);
+/* Count an object of `bytes` bytes that warming read from a store without fetch_start. */
+void fetch_count_object(struct fetch *f, uint64_t bytes);
 /* Visit the histograms: time in the queue, duration of GETs answered by stores and by shared cache proxies. */
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
 

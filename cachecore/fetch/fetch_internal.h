@@ -50,8 +50,9 @@ struct concurrency {
 
     /* Base latency: that of an undisturbed GET, the minimum of the last two time windows. */
     uint64_t base_us, window_least_us, window_began_us;
-    unsigned heard;       /* answers until it is known how far the store is; */
-    uint64_t distance_us; /* the least delay among them, without the time for their bytes */
+
+    /* What arrived since work began after the last pause, without first chunks. heard_us: the last arrival. */
+    uint64_t busy_since_us, busy_bytes, heard_us;
 
     /* The current round. It begins with the first answer of a GET that was sent under the current limit. */
     uint64_t changed_us, round_began_us; /* round_began_us 0: not begun */
@@ -79,9 +80,6 @@ struct concurrency_arrival {
 void concurrency_init(struct concurrency *c, unsigned most, uint64_t now_us);
 /* Account for an arrival. True: the limit changed. */
 bool concurrency_arrived(struct concurrency *c, const struct concurrency_arrival *arrival);
-/* Account for the time until a GET's first `bytes` bytes; concurrency_arrived does. For itself: a GET that the limit
- * does not count. True: the limit changed. */
-bool concurrency_answered(struct concurrency *c, uint64_t bytes, uint64_t latency_us, uint64_t now_us);
 /* Note that a slot is free and no work waits for it. */
 void concurrency_starved(struct concurrency *c);
 
@@ -106,10 +104,6 @@ struct window {
     double rate; /* bytes per millisecond */
     uint64_t round_began_us, round_bytes;
     uint64_t due_us; /* warming's next GET may be sent from then on */
-
-    uint64_t queued_us; /* the link's queue: what the fastest of the last few answers took beyond the base latency */
-    uint64_t recent_least_us; /* of the answers since it was last set */
-    unsigned recent;          /* their number */
 
     /* Adjusted after each round of answers, by the round's fastest answer. */
     struct window_limit beside, ahead; /* for warming while clients read; for readahead */

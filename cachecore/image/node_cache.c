@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/map.h"
 #include "repository/repository.h"
@@ -374,17 +373,14 @@ int node_cache_bring(struct node_cache *nc, const struct index_child *child, str
 {
     CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
     int rc = node_cache_peek(nc, child, place, NULL, out);
-    uint64_t began_us = clock_now_us();
     if (rc == -ENODATA)
         rc = fetch_from_store(nc, child, place, store, &object, out);
     if (rc)
         return rc;
-    uint64_t took_us = clock_now_us() - began_us;
     const struct chunk_ref ref = index_child_ref(child);
     if (object.len == ref.plain_len) {
         counter_add(fetched, object.len);
-        (void)!cache_put(nc->config.cache, &ref, object.data,
-                         took_us); /* if it fails, the next read fetches it again */
+        (void)!cache_put(nc->config.cache, &ref, object.data); /* if it fails, the next read fetches the node again */
     }
     if (place.level)
         *out = insert(nc, *out);
