@@ -105,6 +105,10 @@ struct window {
     uint64_t round_began_us, round_bytes;
     uint64_t due_us; /* warming's next GET may be sent from then on */
 
+    uint64_t queued_us; /* the link's queue: what the fastest of the last few answers took beyond the base latency */
+    uint64_t recent_least_us; /* of the answers since it was last set */
+    unsigned recent;          /* their number */
+
     /* Adjusted after each round of answers, by the round's fastest answer. */
     struct window_limit beside, ahead; /* for warming while clients read; for readahead */
     uint64_t answers_began_us, least_us;

@@ -3,11 +3,14 @@
  * Window while no client reads: not all requested bytes are on the link, because the congestion windows of new
  * connections start small. So this window is ALONE_TIMES what a full link carries in a round trip.
  *
- * Spreading: if the store is far away, the GETs of warming are spaced, by little less time than the link takes for
- * their bytes. The pace follows from what arrives, so it must exceed that, whatever the delays: at a lower one, each
- * round would deliver less than the one before. Far connections have wide congestion windows. Each answer starts with a whole window, and many such
- * bursts at once overflow the link's queue; recovery takes seconds. Near connections have small windows and need no
- * spacing. The spacing is bounded by SPREAD_MOST_US, since a store that was slow for a while has lowered the rate.
+ * Spreading: if the store is far away, the GETs of warming are spaced. Far connections have wide congestion windows.
+ * Each answer starts with a whole window, and many such bursts at once overflow the link's queue; then all connections
+ * lose at once, and recovery takes seconds. While the queue is empty, a little more is requested than the link carries,
+ * since its rate may be higher than measured; the longer the queue, the less, down to the rate itself once the fastest
+ * of the last few answers was as late as late_us() tolerates. Never less: the rate is measured by what arrives, and an
+ * answer may be late without a queue of warming's own. It must be little, since what is requested now arrives a round
+ * trip later. Near connections have small windows and need no spacing. The spacing is bounded by SPREAD_MOST_US, since
+ * a store that was slow for a while has lowered the rate.
  *
  * Windows while clients read, and of readahead: controlled by the delay of GETs, as in LEDBAT (RFC 6817). A window
  * grows by at most a quarter while the fastest answer of a round exceeds the base latency by less than late_us(), and
@@ -21,7 +24,8 @@
 #include "fetch/fetch_internal.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SPREAD 1.05         /* GETs are spaced for this multiple of the rate, which may be underestimated */
+#define SPREAD 1.05         /* GETs are spaced for this multiple of the rate while the link has no queue, */
+#define SPREAD_LEAST 1.0    /* and for this one while it is long: less would lower the rate itself, on and on */
 #define RATE_FIRST 125000.0 /* bytes per ms until the first measurement: 1 Gbit/s */
 
 enum {
@@ -29,7 +33,7 @@ enum {
     FORGET = 16,              /* a slower round lowers the rate by this fraction of the difference */
     ALONE_TIMES = 8,          /* multiple of what a full link carries in a round trip */
     PARTS_BESIDE = 4,         /* GETs that share the window while clients read */
-    ROUND_ANSWERS = 8,        /* answers of a round of the windows */
+    ROUND_ANSWERS = 8,        /* answers of a round of the windows, and between two looks at the queue */
     BESIDE_LATE_SHARE = 8,    /* tolerated delay: this fraction of the base latency, */
     AHEAD_LATE_SHARE = 2,     /* or this one for readahead, */
     LATE_US = 1000,           /* plus this, */
@@ -102,6 +106,17 @@ static void judge_both(struct window *a, uint64_t base_us)
     window_judge(&a->ahead, delay, late_us(base_us, AHEAD_LATE_SHARE), (double)AHEAD_LEAST, (double)AHEAD_MOST);
 }
 
+/* Measure the link's queue. Not over a round trip, as the windows do: then it would be full before it was noticed. */
+static void note_queue(struct window *a, uint64_t latency_us, uint64_t base_us)
+{
+    if (!a->recent || latency_us < a->recent_least_us)
+        a->recent_least_us = latency_us;
+    if (++a->recent < ROUND_ANSWERS)
+        return;
+    a->queued_us = a->recent_least_us - GR_MIN(a->recent_least_us, base_us);
+    a->recent = 0;
+}
+
 void window_arrived(struct window *a, const struct concurrency_arrival *arrival, uint64_t base_us, uint64_t warm_bytes,
                     uint64_t ahead_bytes)
 {
@@ -111,6 +126,7 @@ void window_arrived(struct window *a, const struct concurrency_arrival *arrival,
     a->ahead.used |= ahead_bytes >= a->ahead.bytes / 2;
     if (!arrival->first || !base_us)
         return;
+    note_queue(a, latency_us, base_us);
     if (!a->answers || latency_us < a->least_us)
         a->least_us = latency_us;
     if (!a->answers++)
@@ -131,9 +147,11 @@ uint64_t window_alone(const struct window *a, uint64_t base_us)
 
 void window_sent(struct window *a, uint64_t bytes, uint64_t base_us, uint64_t now_us)
 {
-    double spread_us = (double)bytes * 1000 / (SPREAD * a->rate);
-    if (base_us >= CONCURRENCY_FAR_US)
-        a->due_us = now_us + (uint64_t)GR_MIN(spread_us, (double)SPREAD_MOST_US);
+    if (base_us < CONCURRENCY_FAR_US)
+        return;
+    double late = GR_MIN((double)a->queued_us / late_us(base_us, BESIDE_LATE_SHARE), 1.0);
+    double spread_us = (double)bytes * 1000 / ((SPREAD - late * (SPREAD - SPREAD_LEAST)) * a->rate);
+    a->due_us = now_us + (uint64_t)GR_MIN(spread_us, (double)SPREAD_MOST_US);
 }
 
 uint64_t window_get_beside(uint64_t window)

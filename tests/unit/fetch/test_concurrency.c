@@ -251,8 +251,7 @@ static void test_concurrency__fewer_than_the_limit_say_nothing_about_it(void **s
 static void test_concurrency__bursts_that_wait_make_it_rise(void **state)
 {
     struct sim s;
-    sim_init(&s,
-             (struct link){.rtt_ms = 40, .bytes_per_ms = GBIT, .get_bytes = 64 << 10, .burst = 64, .pause_ms = 500},
+    sim_init(&s, (struct link){.rtt_ms = 40, .bytes_per_ms = GBIT, .get_bytes = 64 << 10, .burst = 64, .pause_ms = 500},
              64);
     s.c.phase = CONCURRENCY_REST;
     (void)run(&s, 10000);
