@@ -75,7 +75,14 @@ static int check_root(struct copying *c)
 
 /* ---- pieces ---- */
 
-/* Compare a chunk, and hand it out. *out: its digest; zero for zeros, which the check of a file takes for a hole. */
+/* Note the digest of a chunk that was handed out; zero for zeros, which the check of a file takes for a hole. */
+static void note_digest(const struct cache_piece *piece, struct digest *out)
+{
+    if (!chunk_all_zero(piece->dst, piece->len))
+        *out = piece->ref.digest;
+}
+
+/* Compare a chunk, and hand it out. *out: see note_digest. */
 static int hand_out(const struct copying *c, const struct cache_piece *piece, uint64_t chunk, struct digest *out)
 {
     char hex[DIGEST_HEX_SIZE];
@@ -88,8 +95,7 @@ static int hand_out(const struct copying *c, const struct cache_piece *piece, ui
             "for bad memory or a bad disk if that repeats",
             digest_hex(&piece->ref.digest, hex));
     }
-    if (!chunk_all_zero(piece->dst, piece->len))
-        *out = digest;
+    note_digest(piece, out);
     return c->how->visit(c->how->arg, chunk * c->img->manifest.chunk_size, piece->dst, piece->len);
 }
 
@@ -113,6 +119,15 @@ static size_t collect(const struct copying *c, const struct span *span, uint64_t
     return n;
 }
 
+/* Does the other version have this chunk at `off`? Then dst has its bytes. */
+static bool peek_is(image_peek *peek, void *arg, uint64_t off, const struct chunk_ref *ref, uint8_t *dst)
+{
+    if (!peek(arg, off, dst, ref->plain_len))
+        return false;
+    const struct digest is = digest_of(dst, ref->plain_len);
+    return digest_equal(&is, &ref->digest);
+}
+
 /* Take from another version what it has of these chunks, and leave the others in `pieces`. */
 static int share_some(const struct copying *c, struct cache_piece *pieces, uint64_t *chunks, size_t *n, uint64_t first,
                       struct digest *out)
@@ -123,14 +138,11 @@ static int share_some(const struct copying *c, struct cache_piece *pieces, uint6
     for (size_t i = 0; !rc && i < *n; i++) {
         const struct cache_piece *p = &pieces[i];
         uint64_t off = chunks[i] * c->img->manifest.chunk_size;
-        const struct digest none = {{0}};
-        const struct digest is = how->peek(how->arg, off, p->dst, p->len) ? digest_of(p->dst, p->len) : none;
-        if (!digest_equal(&is, &p->ref.digest)) {
+        if (!peek_is(how->peek, how->arg, off, &p->ref, p->dst)) {
             chunks[left] = chunks[i];
             pieces[left++] = *p;
         } else if (!how->share(how->arg, off, p->len)) {
-            if (!chunk_all_zero(p->dst, p->len))
-                out[chunks[i] - first] = is;
+            note_digest(p, &out[chunks[i] - first]);
         } else {
             rc = hand_out(c, p, chunks[i], &out[chunks[i] - first]);
         }
@@ -226,13 +238,6 @@ int image_copy_out(struct image *img, const struct image_copy *how)
 
 /* ---- samples ---- */
 
-/* The chunk that stands for part i of `parts`. */
-static uint64_t sample(const struct image *img, uint64_t i, uint64_t parts)
-{
-    uint64_t total = manifest_chunk_count(&img->manifest);
-    return i * total / parts + total / parts / 2;
-}
-
 /* Find a chunk without the store. 1: *out is it; 0: a hole; -ENODATA and the like: its index node is not cached. */
 static int find_cached(struct image *img, uint64_t chunk, struct chunk_ref *out)
 {
@@ -248,19 +253,16 @@ static int find_cached(struct image *img, uint64_t chunk, struct chunk_ref *out)
 unsigned image_likeness(struct image *img, image_peek *peek, void *arg)
 {
     const struct manifest *m = &img->manifest;
-    uint64_t samples = GR_MIN(manifest_chunk_count(m), (uint64_t)SAMPLES);
+    uint64_t total = manifest_chunk_count(m), samples = GR_MIN(total, (uint64_t)SAMPLES);
     CLEANUP_FREE uint8_t *data = malloc(m->chunk_size);
     unsigned found = 0, like = 0;
     struct chunk_ref ref;
     for (uint64_t i = 0; data && i < samples; i++) {
-        uint64_t chunk = sample(img, i, samples);
+        uint64_t chunk = i * total / samples + total / samples / 2; /* the middle of part i */
         if (find_cached(img, chunk, &ref) <= 0)
             continue;
         found++;
-        if (!peek(arg, chunk * m->chunk_size, data, ref.plain_len))
-            continue;
-        const struct digest is = digest_of(data, ref.plain_len);
-        like += digest_equal(&is, &ref.digest);
+        like += peek_is(peek, arg, chunk * m->chunk_size, &ref, data);
     }
     return found ? like * 100 / found : 0;
 }
