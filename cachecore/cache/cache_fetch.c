@@ -332,12 +332,6 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 
 /* ---- for other nodes ---- */
 
-static int wait_until(const struct miss *miss, struct buf **out)
-{
-    uint64_t now = clock_now_ms();
-    return inflight_wait_ms(miss->inflight, miss->until_ms > now ? miss->until_ms - now : 0, out);
-}
-
 /* Copy what landed as it is stored. */
 static int copy_stored(const struct miss *miss, const struct buf *plain)
 {
@@ -355,15 +349,9 @@ static int copy_stored(const struct miss *miss, const struct buf *plain)
 static int hand_out(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = wait_until(miss, &plain);
+    uint64_t now = clock_now_ms();
+    int rc = inflight_wait_ms(miss->inflight, miss->until_ms > now ? miss->until_ms - now : 0, &plain);
     return rc ? rc : copy_stored(miss, plain);
-}
-
-/* Do this node's readers fetch the chunk from the store? What they fetch from another node might wait for the very
- * request that would wait for it here. */
-static bool readers_ask_store(const struct cache_piece *p)
-{
-    return chunk_is_own(p->store, &p->ref);
 }
 
 /* Join or start the fetches of m's chunks; joins: those of readers may be joined. In one locked section with a last
@@ -395,12 +383,13 @@ static int start_for_others(struct cache *c, struct misses *m, bool joins, enum 
     return rc;
 }
 
-/* Fetch up to MISSES_MAX chunks of one stripe for another node. */
+/* Fetch up to MISSES_MAX chunks of one stripe for another node. Fetches of this node's readers are joined only if they
+ * go to the store: what readers fetch from another node might wait for the very request that would wait for it here. */
 static int get_stored(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                       uint64_t until_ms)
 {
     struct misses m = {.count = 0};
-    bool joins = readers_ask_store(&pieces[0]);
+    bool joins = chunk_is_own(pieces[0].store, &pieces[0].ref); /* asked without the cache's lock */
     for (size_t i = 0; i < n; i++) {
         misses_add(&m, &pieces[i]);
         m.items[i].until_ms = until_ms;
