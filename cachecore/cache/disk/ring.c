@@ -234,21 +234,14 @@ static size_t take_answers(struct ring *r, struct ring_read *reads, uint16_t *wh
     return n;
 }
 
-/* Wait no longer for the kernel. What was prepared and not submitted goes with the io_uring. */
+/* Wait no longer for the kernel. Operations in flight may still land in the buffer, so the ring is lost; without any,
+ * the ring goes on without io_uring. What was prepared and not submitted goes with the io_uring. */
 static void ring_leave_uring(struct ring *r)
 {
     if (r->in_flight)
         ring_lose(r);
     else
         ring_drop_uring(r);
-}
-
-/* The kernel accepts no more operations from this ring. Those in flight may still land in the buffer, so the ring is
- * lost; without any, the ring goes on without io_uring. */
-static void give_up_uring(struct ring *r, int rc)
-{
-    log_warning("cache: an io_uring failed (%s); using pread instead", strerror(-rc));
-    ring_leave_uring(r);
 }
 
 /* Submit, and wait for up to `waiting` answers in one system call. false: the deadline had passed. */
@@ -273,7 +266,8 @@ static size_t await_answers(struct ring *r, struct ring_read *reads, size_t take
         done += take_answers(r, reads, NULL);
         r->in_flight = taken - done - io_uring_sq_ready(&r->uring);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != -ETIME) {
-            give_up_uring(r, rc);
+            log_warning("cache: an io_uring failed (%s); using pread instead", strerror(-rc));
+            ring_leave_uring(r);
             break;
         }
         if (!in_time && done < taken) {
