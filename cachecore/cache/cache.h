@@ -160,16 +160,16 @@ GR_MUST_CHECK int cache_reader_new(struct cache *c, struct cache_reader **out);
 /* Nothing may be in flight. NULL is allowed. */
 void cache_reader_free(struct cache_reader *r);
 
-/* Is there room for n more reads of so many bytes together? (If not, some may end at once, not got.) Not while another
- * thread waits for a ring: what is in flight must end first. */
+/* Is there room for n more reads, which have `bytes` together? (If not, some may end at once, not got.) There is none
+ * while another thread waits for a ring: what is in flight must end first. */
 bool cache_reader_has_room(const struct cache_reader *r, size_t n, size_t bytes);
 /* Start n reads, with one look at the index and one submission. A group is read if all of it is cached in memory, or
- * uncompressed in a healthy directory that is not slow. Never fetches, and does not wait for a disk, but where all
- * rings are lent, a moment for one. */
+ * uncompressed in a healthy directory that is not slow. Never fetches, nor waits for a disk; only if all rings are
+ * lent does it wait a moment for one. */
 void cache_reader_start(struct cache_reader *r, struct cache_group *const *groups, size_t n);
-/* Take a read that has ended, without waiting. NULL: none has. !got: it is not cached that way, and then nothing of it
- * was read or counted; or bytes were bad, the disk was too slow, memory has just lost them, or a slot had no pins left.
- */
+/* Take a read that has ended, without waiting. NULL: there is none. !got: it is not cached that way, and then nothing
+ * of it was read or counted; or bytes were bad, the disk was too slow, memory has just lost them, or a slot had no pins
+ * left. */
 struct cache_group *cache_reader_take(struct cache_reader *r);
 /* Return the descriptor that can be read when the disk has answered, after cache_reader_take has returned NULL; -1:
  * nothing is in flight. *out_wait_ms: after this time a disk may be late, and cache_reader_take must be called. */
@@ -287,12 +287,12 @@ GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation o
  * cache; cache_resident_end ends the claim, after the image is complete or given up. -ENODEV: no directory; -ENOTSUP:
  * none whose files can be mounted; -ENOSPC: none is large enough, or what is in use, or pinned, leaves too little;
  * -EBUSY: another image is being written there; -ECANCELED; -EPERM: it is there, and another user could have written
- * it, or one that has to go cannot be removed; errors of resident_open, resident_each and resident_make_room. -EEXIST,
- * without a sentence: it is complete there, and nothing is claimed. */
+ * it, or one that must make room cannot be removed; errors of resident_open, resident_each and resident_make_room.
+ * -EEXIST, without a sentence: it is complete there, and nothing is claimed. */
 struct resident_id;
 GR_MUST_CHECK int cache_resident_begin(struct cache *c, const struct resident_id *id, const volatile int *cancel,
                                        const char **out_dir);
-/* So many of the image's bytes are done, holes included. */
+/* Note how many of the image's bytes are done, holes included, for the counters. */
 void cache_resident_done(struct cache *c, const char *dir, uint64_t done);
 void cache_resident_end(struct cache *c, const char *dir);
 

@@ -215,7 +215,7 @@ static void note_failed(struct cache *c, struct hit *hit)
 
 void cache_hit_ended(struct cache *c, struct hit *hit)
 {
-    if (hit->rc != -ETIMEDOUT) /* whoever waited for the disk has noted timeouts already */
+    if (hit->rc != -ETIMEDOUT) /* timeouts have been noted at the end of the wait */
         cache_note(c, hit->slot.dir, CACHE_READING, hit->rc);
     const struct cache_piece *p = hit->piece;
     if (hit->rc)

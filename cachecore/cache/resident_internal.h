@@ -1,4 +1,4 @@
-/* What the files of resident images share (resident.c, resident_check.c). */
+/* What the files of resident images share (resident.c, resident_check.c, resident_share.c). */
 #ifndef GRANARY_CACHE_RESIDENT_INTERNAL_H
 #define GRANARY_CACHE_RESIDENT_INTERNAL_H
 

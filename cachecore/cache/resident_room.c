@@ -102,9 +102,10 @@ int cache_resident_begin(struct cache *c, const struct resident_id *id, const vo
         atomic_store(&d->claimed, left + id->size);
         rc = wait_for_slabs(c, dir, cancel);
     }
-    atomic_store(&d->filling, rc ? 0 : id->size);
     if (rc)
         atomic_store(&d->claimed, 0);
+    else
+        atomic_store(&d->filling, id->size);
     return rc;
 }
 

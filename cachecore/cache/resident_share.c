@@ -68,8 +68,8 @@ int resident_share_from(struct resident_filling *f, const char *dir, const struc
     return c.failed;
 }
 
-/* Pages in memory, of the one who wrote the file for example, may be good where the disk's blocks, which would be
- * taken, are not. Afterwards they are of no use: readers read the new file. */
+/* Pages in memory, left by the file's writer for example, may be good where the blocks on disk, which would be shared,
+ * are not. Afterwards they are of no use: readers read the new file. */
 bool resident_share_peek(int from, uint64_t off, void *dst, size_t len)
 {
     (void)posix_fadvise(from, (off_t)off, (off_t)len, POSIX_FADV_DONTNEED);

@@ -128,7 +128,8 @@ void rings_free(struct rings *rs);
 struct ring *rings_borrow(struct rings *rs, uint64_t deadline_ms);
 /* Return a ring. One that missed a deadline becomes a zombie; its bounce buffer must not be used afterwards. */
 void rings_return(struct ring *r);
-/* Does a thread wait for a ring? Who has reads in flight all the time must end them then, and return its ring. */
+/* Does a thread wait for a ring? A thread that has reads in flight all the time must then end them, and return its
+ * ring. */
 bool rings_wanted(const struct rings *rs);
 /* Free the zombies whose disk has answered. */
 void rings_reap(struct rings *rs);
@@ -158,8 +159,8 @@ bool rings_can_start(const struct rings *rs, unsigned file);
 bool ring_can_start(const struct ring *r, unsigned file);
 /* Prepare reads[i], i < RING_READS_MAX. The array stays the same, and in place, until the ring is returned. */
 void ring_start(struct ring *r, struct ring_read *reads, size_t i);
-/* Submit what was prepared. deadline_ms: when the kernel's holding the thread is overdue (rings_overdue). false: the
- * io_uring has failed; ring_give_up. */
+/* Submit what was prepared. deadline_ms: from then on, a thread that the kernel does not let return is overdue
+ * (rings_overdue). false: the io_uring has failed; call ring_give_up. */
 bool ring_submit(struct ring *r, uint64_t deadline_ms);
 /* Take the reads that have ended, without waiting: each has its rc, and its number is in which[]. Returns how many. */
 size_t ring_take(struct ring *r, struct ring_read *reads, uint16_t which[RING_READS_MAX]);
