@@ -1,16 +1,16 @@
 /* Reads of what is cached, in flight while their thread does other things.
  *
  *    start --> memory tier ------------------------------------------------> ended --> take
- *      `-----> lookup: pinned --> flight: a place in the ring's buffer           ^
+ *      `-----> lookup: pinned --> in flight: a place in the ring's buffer        ^
  *                                   |-- answered: verified, copied, unpinned ----|
  *                                   `-- late: the ring is left to the kernel ----'  not got
  *
- * A flight is one piece: its blocks and, unless memory has it, its record, side by side in whole pages of the buffer.
- * Each is checked when both have come, in any order of flights. So no read waits for another, but for one thing: when a
- * disk is late, the ring is given up with everything in flight. Until then the others have been answered; what was
- * started last is read otherwise by the caller.
+ * Each piece has a read of its own: of its blocks and, unless memory has it, of its record, side by side in whole pages
+ * of the buffer. It is checked when both have come, in any order of pieces. So no read waits for another, with one
+ * exception: when a disk is late, the ring is given up with everything in flight. Until then the others have been
+ * answered; what was started last is read otherwise by the caller.
  *
- * The ring is borrowed for the first flight and returned after the last. A thread that always has something in flight
+ * The ring is borrowed for the first read and returned after the last. A thread that always has something in flight
  * would keep it, so nothing more is started while another thread waits for a ring.
  */
 #include <assert.h>
@@ -23,13 +23,14 @@
 #include "cache/cache_internal.h"
 
 enum {
-    FLIGHTS = RING_READS_MAX / 2, /* each has two reads at most */
+    PIECE_READS = RING_READS_MAX / 2, /* each needs two reads of the ring at most */
     PAGES = RING_BOUNCE / CACHE_BLOCK,
     RING_WAIT_MS = 100, /* for a ring; the thread's other clients and sockets wait meanwhile */
 };
 
-/* A piece that is read from the disk; all zero: unused. Its reads are numbers 2 * i, of the record, and 2 * i + 1. */
-struct flight {
+/* A piece that is read from the disk; all zero: unused. Read i has these of the ring: 2 * i, of the
+ * record, and 2 * i + 1, of the blocks. */
+struct piece_read {
     struct cache_group *group; /* NULL: unused */
     struct hit hit;
     uint32_t off, len;    /* blocks of the slot */
@@ -49,8 +50,8 @@ struct cache_reader {
     bool used[PAGES];
     size_t answered, answers; /* which[answered..answers) have come, and wait to be checked */
     uint16_t which[RING_READS_MAX];
-    struct flight flights[FLIGHTS];
-    struct ring_read reads[2 * FLIGHTS];
+    struct piece_read piece_reads[PIECE_READS];
+    struct ring_read reads[2 * PIECE_READS];
 };
 
 int cache_reader_new(struct cache *c, struct cache_reader **out)
@@ -73,43 +74,39 @@ void cache_reader_free(struct cache_reader *r)
 
 /* ---- room ---- */
 
-static uint32_t record_size(const struct flight *f)
-{
-    return cache_class_record_size(f->hit.slot.place.class);
-}
-
 /* Most reads are of one chunk, and so have one record; they may begin and end within blocks. */
 bool cache_reader_has_room(const struct cache_reader *r, size_t n, size_t bytes)
 {
     if (r->in_flight && rings_wanted(r->c->readers))
         return false;
-    return r->in_flight + n <= FLIGHTS && bytes / CACHE_BLOCK + 2 * n <= r->free_pages;
+    return r->in_flight + n <= PIECE_READS && bytes / CACHE_BLOCK + 2 * n <= r->free_pages;
 }
 
-/* Find adjacent pages for the flight. */
-static bool take_pages(struct cache_reader *r, struct flight *f)
+/* Find adjacent pages for a read. */
+static bool take_pages(struct cache_reader *r, struct piece_read *read)
 {
-    f->pages = (f->len + record_size(f) + CACHE_BLOCK - 1) / CACHE_BLOCK;
+    uint32_t len = read->len + cache_class_record_size(read->hit.slot.place.class);
+    read->pages = GR_ALIGN_UP(len, (uint32_t)CACHE_BLOCK) / CACHE_BLOCK;
     for (unsigned at = 0, n = 0; at < PAGES; at++) {
         n = r->used[at] ? 0 : n + 1;
-        if (n < f->pages)
+        if (n < read->pages)
             continue;
-        f->page = at + 1 - n;
-        memset(r->used + f->page, true, f->pages);
-        r->free_pages -= f->pages;
+        read->page = at + 1 - n;
+        memset(r->used + read->page, true, read->pages);
+        r->free_pages -= read->pages;
         return true;
     }
-    f->pages = 0;
+    read->pages = 0;
     return false;
 }
 
-static void give_pages(struct cache_reader *r, struct flight *f)
+static void give_pages(struct cache_reader *r, struct piece_read *read)
 {
-    memset(r->used + f->page, false, f->pages);
-    r->free_pages += f->pages;
+    memset(r->used + read->page, false, read->pages);
+    r->free_pages += read->pages;
 }
 
-/* ---- the end of a flight ---- */
+/* ---- the end of a read ---- */
 
 static void put_ended(struct cache_reader *r, struct cache_group *g)
 {
@@ -118,12 +115,12 @@ static void put_ended(struct cache_reader *r, struct cache_group *g)
     r->last = &g->next;
 }
 
-/* Free its place. With its last flight the group has ended. */
-static void leave_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+/* Free its place. With its last read the group has ended. */
+static void release_read(struct cache_reader *r, struct piece_read *read, uint64_t now_us)
 {
-    struct cache_group *g = f->group;
-    give_pages(r, f);
-    f->group = NULL;
+    struct cache_group *g = read->group;
+    give_pages(r, read);
+    read->group = NULL;
     r->in_flight--;
     if (--g->pending)
         return;
@@ -133,27 +130,27 @@ static void leave_flight(struct cache_reader *r, struct flight *f, uint64_t now_
 }
 
 /* hit.rc is final. */
-static void end_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+static void end_read(struct cache_reader *r, struct piece_read *read, uint64_t now_us)
 {
-    cache_hit_ended(r->c, &f->hit);
-    if (f->hit.rc)
-        f->group->got = false;
+    cache_hit_ended(r->c, &read->hit);
+    if (read->hit.rc)
+        read->group->got = false;
     else
-        cache_count_hit(r->c, &f->hit);
-    histogram_add(&r->c->disk_reads, now_us - f->group->began_us);
-    leave_flight(r, f, now_us);
+        cache_count_hit(r->c, &read->hit);
+    histogram_add(&r->c->disk_reads, now_us - read->group->began_us);
+    release_read(r, read, now_us);
 }
 
 /* It was never submitted, or goes with a ring that is given up. That says nothing about its disk: the caller reads it
  * otherwise, and it is counted there. */
-static void cancel_flight(struct cache_reader *r, struct flight *f, uint64_t now_us)
+static void cancel_read(struct cache_reader *r, struct piece_read *read, uint64_t now_us)
 {
-    cache_unpin(r->c, &f->hit.slot);
-    f->group->got = false;
-    leave_flight(r, f, now_us);
+    cache_unpin(r->c, &read->hit.slot);
+    read->group->got = false;
+    release_read(r, read, now_us);
 }
 
-/* Return the ring after the last flight. */
+/* Return the ring after the last read. */
 static void leave_ring(struct cache_reader *r)
 {
     if (r->in_flight || !r->ring)
@@ -163,12 +160,13 @@ static void leave_ring(struct cache_reader *r)
 }
 
 /* Check what was read, the record first. */
-static void check(struct cache_reader *r, struct flight *f)
+static void check_read(struct cache_reader *r, struct piece_read *read)
 {
-    size_t i = (size_t)(f - r->flights);
-    if (f->reads_record)
-        hit_part_take(r->c, &(struct hit_part){.hit = &f->hit}, &r->reads[2 * i]);
-    hit_part_take(r->c, &(struct hit_part){.hit = &f->hit, .off = f->off, .len = f->len}, &r->reads[2 * i + 1]);
+    size_t i = (size_t)(read - r->piece_reads);
+    if (read->reads_record)
+        hit_part_take(r->c, &(struct hit_part){.hit = &read->hit}, &r->reads[2 * i]);
+    hit_part_take(r->c, &(struct hit_part){.hit = &read->hit, .off = read->off, .len = read->len},
+                  &r->reads[2 * i + 1]);
 }
 
 /* ---- a disk that is late, or an io_uring that fails ---- */
@@ -177,19 +175,19 @@ static void check(struct cache_reader *r, struct flight *f)
  * the ring is returned: else threads that wait for one would lose theirs to the same disk. */
 static void give_up(struct cache_reader *r, uint64_t now_us, bool taken)
 {
-    for (size_t i = 0; i < FLIGHTS; i++) {
-        struct flight *f = &r->flights[i];
-        bool late = f->group && taken && f->pending && f->deadline_ms <= now_us / 1000;
-        f->hit.rc = late ? -ETIMEDOUT : -ECANCELED;
+    for (size_t i = 0; i < PIECE_READS; i++) {
+        struct piece_read *read = &r->piece_reads[i];
+        bool late = read->group && taken && read->pending && read->deadline_ms <= now_us / 1000;
+        read->hit.rc = late ? -ETIMEDOUT : -ECANCELED;
         if (late)
-            cache_note(r->c, f->hit.slot.dir, CACHE_READING, -ETIMEDOUT);
+            cache_note(r->c, read->hit.slot.dir, CACHE_READING, -ETIMEDOUT);
     }
     ring_give_up(r->ring, r->reads);
     rings_return(steal_ptr(&r->ring));
-    for (size_t i = 0; i < FLIGHTS; i++) {
-        struct flight *f = &r->flights[i];
-        if (f->group)
-            (f->hit.rc == -ETIMEDOUT ? end_flight : cancel_flight)(r, f, now_us);
+    for (size_t i = 0; i < PIECE_READS; i++) {
+        struct piece_read *read = &r->piece_reads[i];
+        if (read->group)
+            (read->hit.rc == -ETIMEDOUT ? end_read : cancel_read)(r, read, now_us);
     }
     r->answered = r->answers = 0;
     r->look_ms = 0;
@@ -201,9 +199,9 @@ static bool is_late(struct cache_reader *r, uint64_t now_ms)
     if (now_ms < r->look_ms)
         return false;
     r->look_ms = UINT64_MAX;
-    for (size_t i = 0; i < FLIGHTS; i++)
-        if (r->flights[i].group)
-            r->look_ms = GR_MIN(r->look_ms, r->flights[i].deadline_ms);
+    for (size_t i = 0; i < PIECE_READS; i++)
+        if (r->piece_reads[i].group)
+            r->look_ms = GR_MIN(r->look_ms, r->piece_reads[i].deadline_ms);
     return r->look_ms <= now_ms;
 }
 
@@ -228,25 +226,24 @@ static uint32_t quick_slot_locked(struct cache *c, const struct cache_piece *p)
     return id != SPACE_NONE && is_quick_locked(c, id) && cache_is_hit_locked(c, p, id) ? id : SPACE_NONE;
 }
 
-/* Pin a piece's slot for a flight. false: there is no room. */
-static bool add_flight_locked(struct cache_reader *r, struct cache_group *g, const struct cache_piece *p, uint32_t id)
+/* Pin a piece's slot for a read. false: there is no room. */
+static bool add_read_locked(struct cache_reader *r, struct cache_group *g, const struct cache_piece *p, uint32_t id)
 {
     size_t i = 0;
-    while (i < FLIGHTS && r->flights[i].group)
+    while (i < PIECE_READS && r->piece_reads[i].group)
         i++;
-    if (i == FLIGHTS || !space_can_pin(&r->c->space, id))
+    if (i == PIECE_READS || !space_can_pin(&r->c->space, id))
         return false;
-    struct flight *f = &r->flights[i];
-    *f = (struct flight){.group = g, .off = p->offset & ~(uint32_t)(CACHE_BLOCK - 1)};
-    f->len = GR_ALIGN_UP(p->offset + p->len, (uint32_t)CACHE_BLOCK) - f->off;
-    cache_pin_hit_locked(r->c, &f->hit, p, id);
+    struct piece_read *read = &r->piece_reads[i];
+    *read = (struct piece_read){.group = g, .off = p->offset & ~(uint32_t)(CACHE_BLOCK - 1)};
+    read->len = GR_ALIGN_UP(p->offset + p->len, (uint32_t)CACHE_BLOCK) - read->off;
+    cache_pin_hit_locked(r->c, &read->hit, p, id);
     r->in_flight++;
     g->pending++;
     return true;
 }
 
-/* Add flights for all pieces of a group that memory does not have, or none: reading a part of a group is wasted work.
- */
+/* Add reads for all pieces of a group that memory does not have, or none: reading a part of a group is useless. */
 static void add_group_locked(struct cache_reader *r, struct cache_group *g)
 {
     uint32_t ids[CACHE_GROUP_MAX];
@@ -258,14 +255,14 @@ static void add_group_locked(struct cache_reader *r, struct cache_group *g)
     }
     for (size_t i = 0; i < g->count && g->got; i++) /* a chunk may be there several times, and find no pin */
         if (ids[i] != SPACE_NONE)
-            g->got = add_flight_locked(r, g, &g->pieces[i], ids[i]);
+            g->got = add_read_locked(r, g, &g->pieces[i], ids[i]);
 }
 
-/* Does a flight read this piece? */
-static bool has_flight(const struct cache_reader *r, const struct cache_piece *p)
+/* Is this piece read from the disk? */
+static bool is_being_read(const struct cache_reader *r, const struct cache_piece *p)
 {
-    for (size_t i = 0; i < FLIGHTS; i++)
-        if (r->flights[i].group && r->flights[i].hit.piece == p)
+    for (size_t i = 0; i < PIECE_READS; i++)
+        if (r->piece_reads[i].group && r->piece_reads[i].hit.piece == p)
             return true;
     return false;
 }
@@ -274,47 +271,48 @@ static bool has_flight(const struct cache_reader *r, const struct cache_piece *p
 static void serve_rest(struct cache_reader *r, struct cache_group *g)
 {
     for (size_t i = 0; i < g->count && g->got; i++)
-        if (g->pending < g->count && !has_flight(r, &g->pieces[i]))
+        if (!is_being_read(r, &g->pieces[i]))
             g->got = cache_serve_from_memory(r->c, &g->pieces[i]); /* unless it has left memory again */
 }
 
-/* Prepare the reads of a flight. false: it cannot be read. */
-static bool prepare(struct cache_reader *r, struct flight *f)
+/* Prepare a read. false: it is not possible. */
+static bool prepare_read(struct cache_reader *r, struct piece_read *read)
 {
-    struct hit *hit = &f->hit;
-    size_t i = (size_t)(f - r->flights);
+    struct hit *hit = &read->hit;
+    size_t i = (size_t)(read - r->piece_reads);
     if (!r->ring || !cache_dir_reads(r->c->dirs[hit->slot.dir]) ||
         !ring_can_start(r->ring, cache_data_file(hit->slot.dir)) ||
-        !ring_can_start(r->ring, cache_record_file(hit->slot.dir)) || !take_pages(r, f))
+        !ring_can_start(r->ring, cache_record_file(hit->slot.dir)) || !take_pages(r, read))
         return false;
-    uint8_t *blocks = ring_bounce(r->ring) + (size_t)f->page * CACHE_BLOCK;
-    hit->record = blocks + f->len;
-    f->reads_record = !hit_remembers_record(r->c, hit);
-    if (f->reads_record) {
+    uint8_t *blocks = ring_bounce(r->ring) + (size_t)read->page * CACHE_BLOCK;
+    hit->record = blocks + read->len;
+    read->reads_record = !hit_remembers_record(r->c, hit);
+    if (read->reads_record) {
         r->reads[2 * i] = hit_part_read(r->c, &(struct hit_part){.hit = hit}, hit->record);
         ring_start(r->ring, r->reads, 2 * i);
     }
-    r->reads[2 * i + 1] = hit_part_read(r->c, &(struct hit_part){.hit = hit, .off = f->off, .len = f->len}, blocks);
+    r->reads[2 * i + 1] =
+        hit_part_read(r->c, &(struct hit_part){.hit = hit, .off = read->off, .len = read->len}, blocks);
     ring_start(r->ring, r->reads, 2 * i + 1);
-    f->pending = 1 + f->reads_record;
+    read->pending = 1 + read->reads_record;
     return true;
 }
 
-/* Submit the flights that were added. */
-static void take_off(struct cache_reader *r, uint64_t now_us)
+/* Submit the reads that were added. */
+static void submit_added(struct cache_reader *r, uint64_t now_us)
 {
     uint64_t deadline_ms = now_us / 1000 + r->c->disk_timeout_ms;
     if (!r->ring)
         r->ring = rings_borrow(r->c->readers, now_us / 1000 + RING_WAIT_MS);
     if (!r->look_ms)
         r->look_ms = deadline_ms;
-    for (size_t i = 0; i < FLIGHTS; i++) {
-        struct flight *f = &r->flights[i];
-        if (!f->group || f->deadline_ms)
+    for (size_t i = 0; i < PIECE_READS; i++) {
+        struct piece_read *read = &r->piece_reads[i];
+        if (!read->group || read->deadline_ms)
             continue;
-        f->deadline_ms = deadline_ms;
-        if (!prepare(r, f))
-            cancel_flight(r, f, now_us);
+        read->deadline_ms = deadline_ms;
+        if (!prepare_read(r, read))
+            cancel_read(r, read, now_us);
     }
     if (r->ring && !ring_submit(r->ring, deadline_ms))
         give_up(r, now_us, false);
@@ -342,26 +340,26 @@ void cache_reader_start(struct cache_reader *r, struct cache_group *const *group
     }
     for (size_t i = 0; i < n; i++) {
         struct cache_group *g = groups[i];
-        if (!g->next && g->got)
+        if (!g->next && g->got && g->pending < g->count)
             serve_rest(r, g);
         if (!g->pending)
             put_ended(r, g);
     }
     if (r->in_flight > before)
-        take_off(r, now_us);
+        submit_added(r, now_us);
 }
 
 /* ---- take ---- */
 
-/* Check flights that have been answered, until a group has ended. */
+/* Check reads that have been answered, until a group has ended. */
 static void check_answered(struct cache_reader *r, uint64_t now_us)
 {
     while (r->answered < r->answers && !r->first) {
-        struct flight *f = &r->flights[r->which[r->answered++] / 2];
-        if (--f->pending)
+        struct piece_read *read = &r->piece_reads[r->which[r->answered++] / 2];
+        if (--read->pending)
             continue;
-        check(r, f);
-        end_flight(r, f, now_us);
+        check_read(r, read);
+        end_read(r, read, now_us);
     }
 }
 
