@@ -314,7 +314,7 @@ struct fetch_run {
     unsigned senders[FETCH_RUN_CHUNKS_MAX]; /* who sent the chunk's wrong bytes, or those of its base */
     unsigned base_sender;                   /* who sent the last base, if it was wrong */
     unsigned reported;                      /* the last one reported for the run's GETs */
-    unsigned liar;                          /* gave wrong bytes of a chunk twice */
+    unsigned wrong_twice;                   /* the last one that sent wrong bytes of a chunk twice */
 
     uint64_t most;      /* bytes of a GET for bases */
     uint64_t sent_us;   /* when its GET was sent */

@@ -94,7 +94,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
     run->context.tries = 0;
     run->context.from_l2 = 0;
     run->context.from_node = run->context.owner_lacks = false;
-    run->base_sender = run->reported = run->liar = 0;
+    run->base_sender = run->reported = run->wrong_twice = 0;
     *run->context.from = 0;
     run->context.fresh = false;
     if (idle_until_locked(f) < f->watched_us) /* more is runnable, or nobody watches the next timer */
@@ -417,29 +417,30 @@ static void say_healed(struct fetch_run *run, size_t i)
 }
 
 /* Refetch chunk i over another connection, then from the store itself if a proxy answered again: the proxy may have
- * cached the wrong bytes. One that has been wrong twice about another chunk of the run is not asked again, but for the
- * store nobody waits past the deadline. */
+ * cached the wrong bytes. A proxy that was wrong twice about another chunk of the run is passed over, but after
+ * the deadline the store is not asked. */
 static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
     struct buf *plain = NULL;
-    unsigned second = 0; /* the proxy that was wrong the second time */
+    unsigned wrong_again = 0; /* the proxy that was wrong the second time */
     int rc = -EBADMSG;
-    const bool lied = run->senders[i] && run->senders[i] == run->liar && clock_now_ms() < run->context.deadline_ms;
+    const unsigned sender = run->senders[i];
+    const bool passed_over = sender && sender == run->wrong_twice && clock_now_ms() < run->context.deadline_ms;
     counter_add(&f->counters.refetches, 1);
-    if (!lied) {
+    if (!passed_over) {
         rc = read_again(run, i, run->store, &plain);
-        second = rc == -EBADMSG ? sender_of(run, i) : 0;
+        wrong_again = rc == -EBADMSG ? sender_of(run, i) : 0;
     }
-    if (lied || (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms)) {
+    if (passed_over || (worth_again(rc) && run->context.from_l2 && clock_now_ms() < run->context.deadline_ms)) {
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
     }
     if (!rc) {
         say_healed(run, i);
         report_sender(run, i);
-        if (second)
-            report(run, i, run->liar = second);
+        if (wrong_again)
+            report(run, i, run->wrong_twice = wrong_again);
     }
     land(run, i, rc, plain, NULL); /* the stored bytes are not kept: too rare to matter */
 }
