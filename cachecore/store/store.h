@@ -89,7 +89,7 @@ struct request_context {
     bool fresh;                /* use a new connection: bytes that came over a kept-alive one were wrong */
     const char *header;        /* "Name: value" for a shared cache proxy that is a node; NULL: none */
     const char *proof;         /* the same, beside it: that this node has the nodes' key */
-    struct store *meanwhile;   /* who may have the range as well: store_retry asks it between tries; NULL: nobody */
+    struct store *meanwhile;   /* may have the range, too: store_retry asks it between tries; NULL: there is none */
     unsigned tries;            /* tries so far, including those of shared cache proxies */
     unsigned from_l2;          /* number of the shared cache proxy that got the last request; 0: the store did */
     bool from_node;            /* it is a node */
@@ -154,7 +154,7 @@ struct store_ops {
 struct store {
     const struct store_ops *ops;
     const char *url;      /* for messages; contains no secret */
-    unsigned l2;          /* number of the shared cache proxy whose it is, for request_context.from_l2; 0: of none */
+    unsigned l2;          /* number of the shared cache proxy, for request_context.from_l2; 0: it is none */
     _Atomic bool node;    /* and the proxy is a node, as its answers have said */
     _Atomic bool striped; /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE): this server
                              is one, or is known to them, or one has answered */

@@ -64,7 +64,7 @@ struct attempt {
     bool begun;                     /* at least one try was made */
     bool answered;                  /* the current try has received something from the store */
     bool over;                      /* whatever the current try returns is final */
-    struct resuming_get *elsewhere; /* a get that another store may have, too; NULL: nobody has it */
+    struct resuming_get *elsewhere; /* the get, if another store may have its range; else NULL */
     uint64_t elsewhere_ms;          /* when that one is asked next, on clock_now_ms */
 };
 
@@ -140,7 +140,7 @@ static bool ask_elsewhere(struct attempt *a, int *rc)
     return false;
 }
 
-/* Sleep until then, or until the other store has answered. False: it has, and *rc is the operation's result. */
+/* Sleep until until_ms, or until the other store has answered. False: it has, and *rc is the operation's result. */
 static bool attempt_sleep(struct attempt *a, uint64_t until_ms, int *rc)
 {
     for (uint64_t at; (at = elsewhere_at(a)) < until_ms;) {

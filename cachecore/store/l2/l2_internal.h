@@ -104,7 +104,7 @@ struct store_proxies {
     void *open_arg;
     struct store_options options; /* of every proxy */
     struct store_node node;       /* constant */
-    _Atomic bool nodes;           /* they are nodes (store.striped); once true, it stays so, whoever follows them */
+    _Atomic bool nodes;           /* they are nodes (store.striped); once true, it stays true */
     _Atomic bool weighed;         /* a node's weight is known, this one's or another's */
     _Atomic bool left;            /* this node leaves */
     _Atomic unsigned departures;  /* store_proxies_departures */
@@ -151,9 +151,9 @@ void proxy_unref(struct proxy *proxy);
 void proxies_complete(struct store_proxies *p, struct proxy *proxy, bool good, bool trial);
 /* End a trial that decides nothing, because the reader stopped or the store failed too: another request may try. */
 void proxies_call_off(struct store_proxies *p, struct proxy *proxy, bool trial);
-/* A node has answered that it does not have the range, and nobody knows yet whether the store has it: that may take
- * until the deadline. A trial ends here, and the node is up, unless it is down for what it lacks. Return whether the
- * trial goes on. */
+/* A node has answered that it does not have the range, and whether the store has it may not be known before the
+ * deadline. So a trial ends here, and the node is up, unless it is down for what it lacks. Return whether the trial
+ * goes on. */
 bool proxies_answered(struct store_proxies *p, struct proxy *proxy, bool trial);
 /* Record that a node answered that it does not have what the store has. That is no failure, but a node that has
  * nothing, LACKS_MAX times in a row, is down like one that fails: or its share of the keys would be fetched by every

@@ -342,8 +342,8 @@ static bool is_news(struct proxy *proxy, int64_t weight)
     return (!last || now - last >= HEARD_MS) && atomic_compare_exchange_strong(&proxy->heard_ms, &last, now);
 }
 
-/* A list of another node, or a lie, may say anything: what is no weight changes nothing. A server that is no node takes
- * all to have the weight that it hears first, until they say theirs. */
+/* A list of another node, or a lie, may say anything: what is no weight changes nothing. A server that is no node gives
+ * all proxies the first weight that it hears, until each says its own. */
 void proxies_heard(struct store_proxies *p, struct proxy *proxy, int64_t weight)
 {
     if (weight < 0 || weight > STORE_WEIGHT_MAX)

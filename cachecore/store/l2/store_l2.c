@@ -50,9 +50,9 @@ static bool are_nodes(const struct store_l2 *t)
     return atomic_load_explicit(&t->proxies->nodes, memory_order_relaxed);
 }
 
-/* Get from the store what no proxy has sent yet, and from the key's node if that answers sooner after all. context
- * then tells who did. What was sent in part, the store goes on with: nodes answer whole lists of chunks. Proxies that
- * are no nodes would ask the same store, and fail with it. */
+/* Get from the store what no proxy has sent yet, and from the key's node if that answers sooner after all:
+ * context->from_l2 says which of them did. A get that was sent in part is the store's alone, since nodes answer whole
+ * lists of chunks. Proxies that are no nodes would ask the same store, and fail with it. */
 static int get_from_origin(struct store_l2 *t, const char *key, uint64_t off, uint64_t len,
                            struct request_context *context, struct store_resume *resume)
 {
@@ -137,8 +137,8 @@ static int ask_once(struct store_l2 *t, struct proxy *proxy, const char *key, ui
     return rc;
 }
 
-/* One get from a proxy, counted. *resume has what was passed on before. The first answer of a node tells a server that
- * is none what its proxies are; then the same is asked as nodes want it, if a node has answered. */
+/* One get from a proxy, counted. *resume has what was passed on before. A server that is no node learns from the first
+ * answer of a node that its proxies are nodes; then it repeats the request with the list of chunks. */
 static int ask(struct store_l2 *t, struct proxy *proxy, const char *key, uint64_t off, uint64_t len,
                struct request_context *context, struct store_resume *resume)
 {
@@ -225,8 +225,8 @@ static int l2_get(struct store *s, const char *key, uint64_t off, uint64_t len, 
     return rc;
 }
 
-/* The get of store_again, while the store does not answer: nothing shows whether what is missing is there. However many
- * reads wait, and however long, a node that is up stays up by what they ask. */
+/* The get of store_again, while the store does not answer, so that nothing shows whether a missing range exists. A
+ * failure counts against a node only at the end of a trial: one that is up stays up, however many reads wait here. */
 static int again_get(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                      store_sink *sink, void *arg)
 {
