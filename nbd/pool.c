@@ -180,8 +180,8 @@ static int add_locked(struct nbd_server *s)
     return rc;
 }
 
-/* Does a task wait that one more thread may take? What is missing, only ordinary threads take; each looks for it when
- * it has finished something else. */
+/* Does a task wait that one more thread may take? Only ordinary threads take what is missing, and each looks for it
+ * when it has finished a task. */
 static bool has_work_locked(const struct nbd_server *s)
 {
     return s->rings[WAITING_UNSORTED].count ||

@@ -167,7 +167,7 @@ struct nbd_server {
     struct store_share stores[STORE_SHARES];
     unsigned starting;  /* threads that have not looked for work yet; each starts the next one if more work waits */
     unsigned waking;    /* threads that were idle, have been woken, and have not looked for work yet; likewise */
-    bool threads_short; /* a thread could not be started; the next tick logs it, and lets it be tried again */
+    bool threads_short; /* a thread could not be started; the next tick logs it and tries again */
     size_t memory;      /* bytes held by reads */
     size_t text_memory; /* bytes held by messages of handshakes */
     uint64_t short_ms;  /* when a request or handshake last waited for memory */

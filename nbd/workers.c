@@ -24,8 +24,8 @@
  *        ^------------------------------------------------'
  *
  * What is not cached, or fails, goes back to waiting[UNSORTED], to be taken alone: it may wait for a store. After
- * TURN_READS or TURN_MS, if others wait for whom there is no other thread, nothing more is taken until nothing is in
- * flight; then it is the others' turn. When nothing is in flight, the thread still waits LISTEN_MS for the client's
+ * TURN_READS or TURN_MS, if other clients wait that no other thread can serve, nothing more is taken until nothing is
+ * in flight; then it is the others' turn. When nothing is in flight, the thread still waits LISTEN_MS for the client's
  * next request. The client is let go after that, or before the thread does anything else.
  */
 #include <assert.h>
@@ -46,7 +46,7 @@ enum { READY_MOST = 1 << 20 };
 enum { SHORT_LEN = 128 << 10, IN_FLIGHT_BYTES = 256 << 10 };
 enum { SEND_TOGETHER = 16 }; /* replies: with more, the client would wait for the last before it has the first */
 
-/* A client's turn, when others wait; a thread that has reads in flight all the time would never come to them. */
+/* A client's turn, when others wait: a thread that has reads in flight all the time would never serve them. */
 enum { TURN_READS = 64, TURN_MS = 10 };
 
 enum { LISTEN_MS = 1 }; /* how long a thread waits for the next request of the client that it keeps */
@@ -379,7 +379,7 @@ struct turn {
     bool over;         /* nothing more is taken */
 };
 
-/* Do others wait, for whom there is no other thread? A thread of the reserve may not take what is missing. */
+/* Do other clients wait that no other thread can serve? A thread of the reserve may not take what is missing. */
 static bool is_missed_locked(const struct connection *c)
 {
     const struct nbd_server *s = c->server;
@@ -390,7 +390,7 @@ static bool is_missed_locked(const struct connection *c)
     return missing || others;
 }
 
-/* Once it is over it stays so, lest the next others wait as long again. */
+/* Once it is over it stays over: clients that come later need not wait for another turn. */
 static bool is_over_locked(const struct connection *c, struct turn *turn)
 {
     if (!turn->over && is_missed_locked(c))
@@ -398,7 +398,7 @@ static bool is_over_locked(const struct connection *c, struct turn *turn)
     return turn->over;
 }
 
-/* All others that wait are before the client now. */
+/* If the client is next, put it behind all others that wait. */
 static void end_turn_locked(struct connection *c)
 {
     struct ring *ring = &c->server->rings[WAITING_UNSORTED];
