@@ -113,7 +113,10 @@ static uint64_t delay_at_ms(struct hedge *h, const struct store *store, const st
 static uint64_t delay_ms(struct hedge *h, const struct hedge_get *get)
 {
     uint64_t delay = delay_at_ms(h, get->store, get);
-    return delay && get->second != get->store ? GR_MAX(delay, delay_at_ms(h, get->second, get)) : delay;
+    if (!delay || get->second == get->store)
+        return delay;
+    uint64_t at_second = delay_at_ms(h, get->second, get);
+    return GR_MAX(delay, at_second);
 }
 
 void hedge_begin(struct hedge *h, struct hedge_get *get, const struct store *store, const struct store *second,
