@@ -101,12 +101,18 @@ static uint64_t late_us(uint64_t base_us)
     return 2 * base_us + LATE_US;
 }
 
+/* Return the base latency, as far as it can be a round trip. */
+static uint64_t trip_us(const struct concurrency *c)
+{
+    return GR_MIN(c->base_us, (uint64_t)TRIP_MOST_US);
+}
+
 /* May a first chunk that took this long raise the limit? A new connection needs several round trips for it, without any
  * queue, and far away that would keep the limit down for many seconds. */
 static bool is_prompt(const struct concurrency *c, uint64_t latency_us)
 {
     unsigned times = c->base_us >= CONCURRENCY_FAR_US ? FAR_TIMES : 1;
-    return latency_us <= times * late_us(GR_MIN(c->base_us, (uint64_t)TRIP_MOST_US));
+    return latency_us <= times * late_us(trip_us(c));
 }
 
 /* Were the GETs of this round late on average? */
@@ -228,7 +234,7 @@ static void note_arrival(struct concurrency *c, const struct concurrency_arrival
 /* Raise the limit to what a round trip has delivered since work began, if the store is far away and work waits. */
 static void note_delivery(struct concurrency *c, const struct concurrency_arrival *a)
 {
-    uint64_t trip_us = GR_MIN(c->base_us, (uint64_t)TRIP_MOST_US);
+    const uint64_t trip = trip_us(c);
     if (!c->busy_since_us || a->sent_us > c->heard_us + IDLE_US) {
         c->busy_since_us = a->now_us;
         c->busy_bytes = 0;
@@ -236,9 +242,9 @@ static void note_delivery(struct concurrency *c, const struct concurrency_arriva
     c->heard_us = a->now_us;
     c->busy_bytes += a->first ? 0 : a->bytes;
     uint64_t took_us = a->now_us - c->busy_since_us;
-    if (c->phase != CONCURRENCY_RISE || !a->waiting || trip_us < CONCURRENCY_FAR_US || took_us < trip_us)
+    if (c->phase != CONCURRENCY_RISE || !a->waiting || trip < CONCURRENCY_FAR_US || took_us < trip)
         return;
-    uint64_t limit = CONCURRENCY_FIRST + c->busy_bytes * trip_us / took_us / FAR_BYTES;
+    uint64_t limit = CONCURRENCY_FIRST + c->busy_bytes * trip / took_us / FAR_BYTES;
     if (limit > c->limit)
         c->limit = (unsigned)GR_MIN(limit, (uint64_t)c->most);
 }
