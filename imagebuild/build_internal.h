@@ -1,6 +1,6 @@
 /* The listing (ingest.c), and the state of a running build, shared by build.c (the order of steps), build_parent.c (the
- * parent or checkpoint) and build_step.c (progress and lease). Private to these files. Only the thread that called
- * build_run uses it. */
+ * parent or checkpoint), build_publish.c (manifest and tags) and build_step.c (progress and lease). Private to these
+ * files. Only the thread that called build_run uses it. */
 #ifndef GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 #define GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 
@@ -94,6 +94,13 @@ static inline bool build_leaves_gaps(const struct build *b)
 GR_MUST_CHECK int build_step(struct build *b, const char *phase);
 /* Do a step of the current phase: a callback for modules that work for a long time. build: the struct build. */
 GR_MUST_CHECK int build_same_step(void *build);
+
+/* ---- build_publish.c: the last step ---- */
+
+/* Put the manifest, the unique tag and the requested tag, and fill in the result's counts of objects. All other objects
+ * were handed to b->upload, which has stored them. Errors of the store; those of repository_publish_both and
+ * lease_check_held. */
+GR_MUST_CHECK int build_publish(struct build *b);
 
 /* ---- build_join.c: a join (options.join_at); build.c calls these in this order ---- */
 
