@@ -64,7 +64,7 @@ GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
  * specification requires. */
 bool server_options_default_cache(char out[PATH_MAX]);
 
-/* Add every cache directory that the server has, or would have; none of them need be there. CLI_USAGE, with a sentence;
+/* Add every cache directory that the server has, or would have; they need not exist. CLI_USAGE, with a sentence;
  * -ENOMEM. */
 GR_MUST_CHECK int server_options_cache_dirs(const struct server_values *v, string_list *out);
 

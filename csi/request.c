@@ -269,7 +269,7 @@ enum grpc_status attributes_command(size_t count, Csi__V1__Entry *const *attribu
         rc = add_word(words, "--", "keys", "/proc/self/fd/0");
     if (!rc) /* the node's server is one for kernel nbd or FUSE: for ublk it would need privileges */
         rc = add_word(words, "--", "ublk", "no");
-    if (!rc) /* nor are files of its cache the driver's to mount */
+    if (!rc) /* and the files in that server's cache are not for the driver to mount */
         rc = add_word(words, "--", "direct", "no");
     for (size_t i = 0; !rc && !status && i < count; i++)
         status = take_attribute(attributes[i]->key, attributes[i]->value, image, words, reply);

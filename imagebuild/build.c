@@ -134,8 +134,9 @@ static int new_fs(enum manifest_fs fs, const struct fs_config *config, struct fs
 static uint64_t gaps_most(const struct build *b)
 {
     const uint64_t files = b->planned ? nodes_count(b->planned) : 0;
-    return build_leaves_gaps(b) ? content_gaps_most(b->progress.bytes_total + files * LIVE_BLOCK, b->options.chunk_size)
-                                : 0;
+    if (!build_leaves_gaps(b))
+        return 0;
+    return content_gaps_most(b->progress.bytes_total + files * LIVE_BLOCK, b->options.chunk_size);
 }
 
 /* Create the filesystem for what is listed. A filesystem that cannot keep the parent's data (fs->keeps) drops the

@@ -64,7 +64,7 @@ static bool peek(void *arg, uint64_t off, void *dst, size_t len)
     return resident_share_peek(r->peeked, off, dst, len);
 }
 
-static unsigned likes(void *arg, int fd)
+static unsigned likeness(void *arg, int fd)
 {
     struct control_resident *r = arg;
     r->peeked = fd;
@@ -107,7 +107,7 @@ static int fill(struct control_resident *r, const struct resident_id *id)
         return rc; /* -EEXIST, too */
     rc = resident_begin(r->file_dir, id, &r->file);
     if (!rc)
-        rc = resident_share_from(&r->file, r->file_dir, id, likes, r);
+        rc = resident_share_from(&r->file, r->file_dir, id, likeness, r);
     if (!rc) {
         r->peeked = r->file.from;
         copy.peek = r->peeked >= 0 ? peek : NULL;

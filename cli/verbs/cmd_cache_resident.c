@@ -150,10 +150,15 @@ static void report_mounted(const char *dir, const struct resident_entry *e, unsi
     ++*bad;
 }
 
-/* Return what an option gave as the beginning of a content root; NULL: none did. */
+/* Return the beginning of a content root that --evict, --pin or --unpin gave; NULL: none of them was given. */
 static const char *root_of(const struct resident_values *v)
 {
     return v->evict ? v->evict : v->pin ? v->pin : v->unpin;
+}
+
+static bool sets_pin(const struct resident_values *v)
+{
+    return v->pin || v->unpin;
 }
 
 /* Change one file if it is meant: remove, pin or unpin it. With --evict-all, what is in use or pinned stays without an
@@ -164,9 +169,9 @@ static int change_one(const char *dir, const struct resident_entry *e, const str
     const char *root = root_of(v);
     if (root && strncmp(e->name, root, strlen(root)) != 0)
         return 0;
-    if (root && !v->evict && e->state != RESIDENT_COMPLETE)
+    if (sets_pin(v) && e->state != RESIDENT_COMPLETE)
         return 0;
-    int rc = root && !v->evict ? resident_pin(dir, e->name, v->pin) : resident_evict(dir, e->name);
+    int rc = sets_pin(v) ? resident_pin(dir, e->name, v->pin) : resident_evict(dir, e->name);
     if (rc == -EBUSY && v->all) {
         log_info("%s", error_text());
         return 0;
@@ -206,8 +211,8 @@ static void stand_back(void)
     (void)setpriority(PRIO_PROCESS, 0, 19);
 }
 
-/* Work in all directories. One that fails does not keep the others from it. Returns the first error, with its sentence;
- * the others are said here. */
+/* Work in all directories, also after one has failed. Returns the first error, with its sentence; the others are logged
+ * here. */
 static int work_in_all(const string_list *dirs, const struct resident_values *v, json_t *into, unsigned *bad,
                        uint64_t *changed)
 {
@@ -282,7 +287,7 @@ static int cmd_cache_resident_run(const struct invocation *inv)
         stand_back();
     rc = work_in_all(&dirs, v, into, &bad, &changed);
     if (!rc && v->json)
-        rc = print_json(json_pack("{s:O,s:I,s:b}", "images", into, v->pin || v->unpin ? "changed" : "evicted",
+        rc = print_json(json_pack("{s:O,s:I,s:b}", "images", into, sets_pin(v) ? "changed" : "evicted",
                                   (json_int_t)changed, "ok", !bad));
     json_decref(into);
     if (!rc && root && !changed)
@@ -298,10 +303,9 @@ const struct verb verb_cache_resident = {
     .summary = "List, check, pin or remove the whole images beside a cache",
     .details = "DIR is a cache directory (default: those of the configuration file, else /var/cache/granary, and\n"
                "those that mounts without a server read).\n"
-               "'granary mount' mounts these without a server. An image that is mounted, in any container, is not "
-               "removed. One\n"
-               "that --check finds bad is never mounted again; a mount of it that is there is named, and should be\n"
-               "mounted again. Exit code 1 when any was bad.",
+               "'granary mount' mounts these without a server. An image that is mounted, in any container, is not\n"
+               "removed. One that --check finds bad is never mounted again; a mount of it that is there is named,\n"
+               "and should be mounted again. Exit code 1 when any was bad.",
     .options = rows,
     .values_size = sizeof(struct resident_values),
     .run = cmd_cache_resident_run,

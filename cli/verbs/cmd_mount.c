@@ -4,8 +4,8 @@
  *                                                                                         --foreground: mount_hold
  *
  * Everything that can be wrong with the command line, the directory or the kernel is checked before the store is
- * contacted; but where a file of the whole image may be there, the way of a server is chosen once it is known that it
- * is not. With --foreground the process stays for as long as the mount exists.
+ * contacted. The exception is where there may be a file with the whole image: a front is then chosen only if there is
+ * none. With --foreground the process stays for as long as the mount exists.
  *
  * keep is the reconnect daemon, which lets an attached device outlive its server (attach/keeper). Its state comes from
  *

@@ -47,7 +47,7 @@ bool keep_times_given(const struct keep_times *t);
  * words: the options of the server that would be started. Errors of what was asked for. */
 GR_MUST_CHECK int mount_choose_method(struct mount_values *v, const string_list *words);
 
-/* Whether the command line or the configuration file asks for one of them, or has an option of kernel nbd. */
+/* Whether the command line or the configuration file asks for ublk or FUSE, or has an option of kernel nbd. */
 bool mount_asks_for_front(const struct mount_values *v);
 
 /* Whether a server that a user started at the usual place answers, and this mount would join it. */
@@ -77,7 +77,8 @@ GR_MUST_CHECK int mount_print(const struct mount_values *v, const struct mount_s
 
 /* ---- --direct (mount_direct.c) ---- */
 
-/* Whether nothing speaks against a mount without a server that nobody asked for. v->joins is set. */
+/* Whether a mount that does not ask for it may be without a server: nothing asks for one, and the kernel can do it.
+ * v->joins is set. */
 bool mount_may_be_direct(const struct mount_values *v);
 
 /* Whether a cache directory of the mount has files of whole images. */

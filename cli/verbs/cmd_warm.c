@@ -307,7 +307,8 @@ static bool is_direct(const char *target, struct mount_state *out)
     return target && !follow_find_mount(target, out) && mount_is_direct(out) && mount_is_there(out);
 }
 
-/* Whatever was asked for is there already: whoever warms what is mounted need not know how it is. */
+/* The file has the whole image, so there is nothing left to warm. That is a success: a script that warms a mount need
+ * not know how it was mounted. */
 static int print_direct(const struct warm_values *v, const struct mount_state *s)
 {
     char size[TEXT_SIZE_MAX], digest[PRINT_DIGEST_MAX];

@@ -4,9 +4,9 @@
  *   it is not                                     -> mounted by a server; `granary warm DIR --resident` runs in the
  *                                                    background, and the next mount is direct
  *
- * Without --direct, this command takes a file that is there, as somebody has had it written, and has none written. It
- * does not look for one where anything asks for a front or a server (mount_may_be_direct). Nobody has asked for the
- * file then, so whatever is wrong with it, a server serves the mount.
+ * Without --direct (direct_auto), this command mounts a complete file, since somebody has had it written, and has none
+ * written. It does not look for one where anything asks for a front or a server (mount_may_be_direct). As this mount
+ * did not ask for the file, a server serves the mount whatever is wrong with the file.
  *
  * A mount that waited for the whole image would be the slowest way to begin an epoch, and JuiceFS, mountpoint-s3 and
  * the other ways of this command mount at once. A running mount does not change from the one to the other: its readers
@@ -14,7 +14,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,9 +21,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cache/resident.h"
-#include "cli/servers.h"
 #include "cli/verbs/cmd_mount.h"
-#include "cli/verbs/warm_resident.h"
 
 #define LOG "resident.log"
 
@@ -42,15 +39,15 @@ static int check_possible(const struct mount_values *v, const struct manifest *m
     return 0;
 }
 
-/* Look for the file in one cache directory. by_itself: a cache of another user, whose files are not mounted, is no
- * news. */
-static int find_in(const char *dir, bool by_itself, const struct resident_id *id, char path[PATH_MAX], int *out_fd)
+/* Look for the file in one cache directory. quiet: do not warn of a cache of another user, whose files are not mounted.
+ */
+static int find_in(const char *dir, bool quiet, const struct resident_id *id, char path[PATH_MAX], int *out_fd)
 {
     int rc = resident_check_place(dir);
     if (!rc)
         rc = resident_open(dir, id, path, out_fd);
     if (rc == -EBADMSG || rc == -EPERM) {
-        log_line(by_itself && rc == -EPERM ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "%s", error_text());
+        log_line(quiet && rc == -EPERM ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "%s", error_text());
         rc = -ENOENT;
     }
     return rc;
@@ -74,7 +71,7 @@ static int find_file(const struct mount_values *v, const struct manifest *m, cha
     return rc == -ENOTSUP && fit ? -ENOENT : rc;
 }
 
-/* ---- by itself ---- */
+/* ---- without --direct ---- */
 
 /* A server whose readers are elsewhere, too, or that is watched, would be missed. So would one that a user started for
  * mounts to join, whatever its own options are. */
@@ -159,8 +156,8 @@ static bool is_files_fault(int rc)
     return is_one_of(rc, codes, GR_ARRAY_SIZE(codes));
 }
 
-/* Whether the mount ends with that error. Nobody has asked for the file if this command takes it by itself, so then
- * only what would end a mount by a server, too, does: an interruption, the mount point. */
+/* Whether the mount ends with that error. With direct_auto nobody asked for the file, so only an error that would end a
+ * mount by a server, too, is final: an interruption, or one of the mount point. */
 static bool is_final(const struct mount_values *v, int rc)
 {
     static const int any_mounts[] = {-EINTR, -ECANCELED, -EBUSY, -ENOTEMPTY, CLI_USAGE};
@@ -172,15 +169,15 @@ static bool is_final(const struct mount_values *v, int rc)
     return v->direct_must || !is_one_of(rc, impossible, GR_ARRAY_SIZE(impossible));
 }
 
-/* Say why a server serves the mount. by_itself: nobody asked for anything else, and no file was there to be mounted. */
-static void say_why(int rc, bool by_itself, bool found)
+/* Say why a server serves the mount. Without a file (found) and without --direct, that is what everybody expects. */
+static void say_why(const struct mount_values *v, int rc, bool found)
 {
     if (is_files_fault(rc))
         log_warning("%s; 'granary cache resident DIR --check' looks for damage; mounting by a server", error_text());
     else
-        log_line(by_itself ? LOG_LEVEL_DEBUG
-                 : found   ? LOG_LEVEL_WARNING
-                           : LOG_LEVEL_INFO,
+        log_line(found            ? LOG_LEVEL_WARNING
+                 : v->direct_auto ? LOG_LEVEL_DEBUG
+                                  : LOG_LEVEL_INFO,
                  "%s: mounting by a server", error_text());
 }
 
@@ -202,6 +199,6 @@ int mount_make_direct(struct mount_values *v, const struct mount_resolved *image
         rc = mount_make(v, &direct, words, dir, out);
     if (!rc || is_final(v, rc))
         return rc;
-    say_why(rc, v->direct_auto && !found, found);
+    say_why(v, rc, found);
     return mount_by_server(v, image, words, dir, out);
 }

@@ -72,7 +72,7 @@ enum {
     /* how many files one reader claims at once from a near source */
     CONTENT_RUN = 32,
     CONTENT_RUN_BYTES = 256 << 10, /* their bytes, at most */
-    /* of a near source: what is read soon after is still in the CPU's caches, and takes no fresh memory */
+    /* of a near source: data that is used soon after it was read is still in the CPU's caches, and takes less memory */
     CONTENT_NEAR_BUDGET = 8 << 20, /* bytes read ahead for each of the concurrent reads */
     CONTENT_NEAR_PART = 1 << 20,   /* bytes of a part of a file that has several */
 };

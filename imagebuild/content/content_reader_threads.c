@@ -70,8 +70,8 @@ static void advance_locked(struct content_reader *b)
     b->exhausted |= !b->have_node;
 }
 
-/* Return the length of the next part. Which files are one part does not depend on the source: only they are compared
- * with others, which the image shows. */
+/* Return the length of the next part. Whether a file is a single part must not depend on the source: only such files
+ * are compared with others, and equal ones share their blocks in the image. */
 static size_t next_len_locked(const struct content_reader *b)
 {
     const bool short_parts = b->source->near && b->node.plan != NODE_MOVE && b->node.size > b->part;

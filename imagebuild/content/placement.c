@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/le.h"
 
-enum { GAP_SHARE = 8 }; /* gaps may take one byte for so many of file data */
+enum { GAP_SHARE = 8 }; /* gaps may take one byte for each 8 of file data */
 
 uint64_t content_gaps_most(uint64_t bytes, uint32_t chunk_size)
 {
