@@ -63,34 +63,29 @@ node_varnish() {
     proxies+=("$BACKGROUND_PID")
 }
 
-# An epoch: every node reads its part of one shuffle; prints the seconds until the last has ended.
-epoch() {
+# on_all_nodes FUNCTION: runs it with the number of each node, on all at once
+on_all_nodes() {
     local n pids=()
-    shuf --random-source=<(yes "$1") "$W/list" >"$W/shuffled"
-    for ((n = 0; n < NODES; n++)); do awk -v n="$n" -v of="$NODES" 'NR % of == n' "$W/shuffled" >"$W/part$n"; done
-    local start end
-    start=$(date +%s.%N)
     for ((n = 0; n < NODES; n++)); do
-        "$READER" read "$W/part$n" "$W/mnt$n" 4 0 >"$W/read$n" &
+        "$1" "$n" &
         pids+=($!)
     done
-    for n in "${pids[@]}"; do wait "$n" || { echo "an epoch failed: $(cat "$W"/read*)" >&2; exit 1; }; done
-    end=$(date +%s.%N)
-    awk -v a="$start" -v b="$end" 'BEGIN { printf "%.1f\n", b - a }'
+    for n in "${pids[@]}"; do wait "$n" || { echo "$1 failed on a node" >&2; exit 1; }; done
 }
 
-# All nodes warm the image at once, their share of it with cluster=(--cluster); prints the seconds until the last has ended.
-warm_all() {
-    local n pids=() start end
-    start=$(date +%s.%N)
-    for ((n = 0; n < NODES; n++)); do
-        "$GRANARY" warm -q "$W/mnt$n" --all "${cluster[@]}" >&2 &
-        pids+=($!)
-    done
-    for n in "${pids[@]}"; do wait "$n" || { echo "a node did not warm it" >&2; exit 1; }; done
-    end=$(date +%s.%N)
-    awk -v a="$start" -v b="$end" 'BEGIN { printf "%.1f\n", b - a }'
+read_part() { "$READER" read "$W/part$1" "$W/mnt$1" 4 0 >"$W/read$1" || { cat "$W/read$1" >&2; return 1; }; }
+warm_node() { "$GRANARY" warm -q "$W/mnt$1" --all "${cluster[@]}"; }
+
+# An epoch: every node reads its part of one shuffle; prints the seconds until the last has ended.
+epoch() {
+    local n
+    shuf --random-source=<(yes "$1") "$W/list" >"$W/shuffled"
+    for ((n = 0; n < NODES; n++)); do awk -v n="$n" -v of="$NODES" 'NR % of == n' "$W/shuffled" >"$W/part$n"; done
+    seconds on_all_nodes read_part
 }
+
+# All nodes warm the image, their share of it with cluster=(--cluster); prints the seconds until the last has ended.
+warm_all() { seconds on_all_nodes warm_node; }
 
 extra_cleanup() {
     local dir
