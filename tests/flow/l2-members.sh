@@ -22,11 +22,9 @@ write_list() {
     for n in "$@"; do port=P$n && echo "http://127.0.0.1:${!port}/lake"; done >"$W/members.new"
     mv "$W/members.new" "$W/members"
 }
-# members SERVER: their number; list_says SERVER TEXT: what is wrong with the list
+# members SERVER: their number
 members() { of_proxies "$1" length; }
 members_are() { [ "$(members "$1")" = "$2" ]; }
-list_of() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2_lists[0] | $2"; }
-list_says() { [[ "$(list_of "$1" '.error // ""')" = *"$2"* ]]; }
 list_is_well() { [ "$(list_of "$1" '.error // ""')" = "" ]; }
 
 images=()
@@ -78,7 +76,7 @@ echo "== a broken file, and none"
 echo "http://127.0.0.1:$P2/lake many" >"$W/members.new" && mv "$W/members.new" "$W/members"
 wait_for 60 list_says b "members, line 1: the weight must be"
 members_are b 3 || fail "a broken file changed the members"
-[ "$(curl -sS --fail --unix-socket "$W/b.control" http://granary/status | jq -r .health)" = degraded ] || fail "health: not degraded"
+[ "$(status_of b .health)" = degraded ] || fail "health: not degraded"
 metric_is "$W/b.control" "granary_l2_list_up{list=\"$W/members\"} 0" || fail "$(metrics "$W/b.control" | grep granary_l2_list)"
 "$GRANARY" status "$W/b.control" >"$W/said" || true
 grep -qF "line 1: the weight must be" "$W/said" || fail "status: $(cat "$W/said")"

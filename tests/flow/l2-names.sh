@@ -47,7 +47,6 @@ for i in $(seq "$IMAGES"); do images+=("image=http://127.0.0.1:$STORE/lake/i$i")
 background "$W/with-names" nbdkit -f -t 64 --unix "$W/a.sock" "$PLUGIN" "${images[@]}" \
     "l2=dns+http://$name:$PORT/lake" control="$W/a.control" disk-timeout="$DISK_TIMEOUT" 2>"$W/log"
 wait_for 60 listens "$W/a.sock"
-list_says() { [[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r '.l2_lists[0].error // ""')" = *"$1"* ]]; }
 wait_for 60 addresses_are a 1 2
 start_reader a
 asked() { [ "$(of_proxies a "map(select(.url | contains(\"127.0.0.$1:\")).requests) | add // 0")" -gt 0 ]; }
@@ -61,9 +60,9 @@ kill_nginx "$LAST_PID"
 
 echo "== the name is unknown"
 say "$name"
-wait_for 60 list_says "$name"
+wait_for 60 list_says a "$name"
 addresses_are a 1 2 || fail "a failed look-up changed the proxies: $(addresses a)"
-[ "$(curl -sS --fail --unix-socket "$W/a.control" http://granary/status | jq -r .health)" = degraded ] || fail "health: not degraded"
+[ "$(status_of a .health)" = degraded ] || fail "health: not degraded"
 say "$name" 2
 wait_for 60 addresses_are a 2
 goes_on a

@@ -134,6 +134,15 @@ read_all() {
     local i
     for i in $(seq "$IMAGES"); do read_image "$1" "i$i" || fail "server $1 does not give the bytes of image i$i"; done
 }
+# read_at_once SERVER...: read everything by each of them, all at the same moment
+read_at_once() {
+    local server reader readers=()
+    for server in "$@"; do
+        read_all "$server" &
+        readers+=($!)
+    done
+    for reader in "${readers[@]}"; do wait "$reader" || fail "a reader saw an error or a wrong byte"; done
+}
 # read_until_kept SERVER...: read everything by each of them, until a pass takes nothing from the store: the nodes have it
 read_until_kept() {
     local server sent pass
@@ -161,7 +170,14 @@ end_reader() {
     done
 }
 
-# of_proxies SERVER FILTER: from its status
-of_proxies() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".l2 | $2"; }
+# status_of, of_proxies, list_of SERVER FILTER: from its status, from what that says of the proxies, and of their first list
+status_of() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r "$2"; }
+of_proxies() { status_of "$1" ".l2 | $2"; }
+list_of() { status_of "$1" ".l2_lists[0] | $2"; }
+says_its_status() { status_of "$1" . >"$W/null" 2>&1; }
+# list_says SERVER TEXT: what is wrong with the list
+list_says() { [[ "$(list_of "$1" '.error // ""')" = *"$2"* ]]; }
 count() { counter_of "$W/$1.control" "$2"; }
 state_is() { [ "$(of_proxies "$1" ".[$2].state")" = "$3" ]; }
+# states_are SERVER STATES: those of all its proxies, sorted
+states_are() { [ "$(of_proxies "$1" 'map(.state) | sort | join(" ")')" = "$2" ]; }

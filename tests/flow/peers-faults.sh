@@ -11,12 +11,7 @@ start_nodes 3
 NODE=$SERVER_PID # the last one
 
 echo "== three at once"
-pids=()
-for n in 1 2 3; do
-    read_all n$n &
-    pids+=($!)
-done
-for n in 1 2 3; do wait "${pids[n - 1]}" || fail "a reader of node $n saw an error or a wrong byte"; done
+read_at_once n1 n2 n3
 sent_once n1 n2 n3
 
 echo "== a node is killed, and comes back, while clients read"
@@ -27,8 +22,7 @@ wait "$NODE" || true
 goes_on n1
 rm -f "$W/n3.sock" "$W/n3.control"
 start_node 3
-is_up() { [ "$(of_proxies n1 'map(.state) | sort | join(" ")')" = "self up up" ]; }
-wait_for 120 is_up
+wait_for 120 states_are n1 "self up up"
 end_reader n1 n2 n3
 
 echo "== without the store"

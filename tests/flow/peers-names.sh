@@ -44,9 +44,8 @@ asked() { [ "$(count n3 peer_served_total)" -gt 20 ]; }
 wait_for 120 asked
 
 echo "== the name is unknown"
-says() { [[ "$(curl -sS --fail --unix-socket "$W/n1.control" http://granary/status | jq -r '.l2_lists[0].error // ""')" = *"$name"* ]]; }
 say $name
-wait_for 120 says
+wait_for 120 list_says n1 "$name"
 addresses_are n1 1 2 3 || fail "a failed look-up changed the nodes: $(addresses n1)"
 goes_on n1
 

@@ -47,7 +47,6 @@ members() {
     for n in "$@"; do echo "http://10.77.0.1$n:9465/lake"; done >"$W/members.new"
     mv "$W/members.new" "$W/members"
 }
-says_its_status() { curl -sS --fail --unix-socket "$W/n$1.control" http://granary/status >"$W/null" 2>&1; }
 # node_up N: its server, on its machine; its socket and its control socket are everybody's
 node_up() {
     rm -f "$W/n$1.sock" "$W/n$1.control"
@@ -55,19 +54,14 @@ node_up() {
         "${images[@]}" "l2=$W/members" control="$W/n$1.control" "cache=$W/cache$1:64M" peer-listen=0.0.0.0:9465 \
         "peer-key=$W/key" peer-keep=none hedge=0 timeout=60s
     NODES[$1]=$BACKGROUND_PID
-    wait_for 60 says_its_status "$1" # its socket is not in this namespace's list
+    wait_for 60 says_its_status "n$1" # its socket is not in this namespace's list
 }
 
 echo "== $peers nodes at the same moment"
 mapfile -t first < <(seq "$peers")
 members "${first[@]}"
 for n in "${first[@]}"; do node_up "$n"; done # all first: what is asked of one that does not listen, the store sends
-readers=()
-for n in "${first[@]}"; do
-    read_all "n$n" &
-    readers+=($!)
-done
-for reader in "${readers[@]}"; do wait "$reader" || fail "a node did not get its bytes"; done
+read_at_once "${first[@]/#/n}"
 for n in "${first[@]}"; do
     [ "$(count "n$n" fetch_errors_total)" = 0 ] || fail "node $n: $(count "n$n" fetch_errors_total) fetches failed"
     [ "$(of_proxies "n$n" 'map(select(.state == "self")) | length')" = 1 ] || fail "node $n does not know itself: $(of_proxies "n$n" .)"

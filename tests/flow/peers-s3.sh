@@ -30,24 +30,18 @@ sent_by_store() {
 
 openssl rand -hex 32 >"$W/key"
 for n in 1 2 3; do echo "http://127.0.0.1:920$n/lake"; done >"$W/members"
-says_its_status() { curl -sS --fail --unix-socket "$W/n$1.control" http://granary/status >"$W/null" 2>&1; }
 node_up() {
     rm -f "$W/n$1.sock" "$W/n$1.control"
     background nsenter --net="/run/netns/$LINK_NAME-c" nbdkit -f -t 64 --unix "$W/n$1.sock" "$PLUGIN" \
         disk-timeout="$DISK_TIMEOUT" "${images[@]}" "l2=$W/members" control="$W/n$1.control" "cache=$W/cache$1:64M" \
         "peer-listen=127.0.0.1:920$1" "peer-key=$W/key" peer-keep=none timeout=60s
     NODE=$BACKGROUND_PID
-    wait_for 60 says_its_status "$1" # its socket is not in this namespace's list
+    wait_for 60 says_its_status "n$1" # its socket is not in this namespace's list
 }
 for n in 1 2 3; do node_up $n; done
 
 echo "== three nodes at the same moment"
-pids=()
-for n in 1 2 3; do
-    read_all n$n &
-    pids+=($!)
-done
-for n in 1 2 3; do wait "${pids[n - 1]}" || fail "a reader of node $n saw an error or a wrong byte"; done
+read_at_once n1 n2 n3
 sent=$(sent_by_store)
 for n in 1 2 3; do
     echo "node $n: $(count n$n l2_requests_total) requests to others, of which $(count n$n l2_failures_total) failed;" \
@@ -62,11 +56,10 @@ start_reader n1
 goes_on n1
 kill -9 "$NODE"
 wait "$NODE" || true
-states_are() { [ "$(of_proxies n1 'map(.state) | sort | join(" ")')" = "$1" ]; }
-wait_for 120 states_are "down self up"
+wait_for 120 states_are n1 "down self up"
 goes_on n1
 read_all n2
 node_up 3
-wait_for 120 states_are "self up up"
+wait_for 120 states_are n1 "self up up"
 end_reader n1 n2 n3
 read_all n3
