@@ -152,6 +152,14 @@ static inline bool none(struct world *w)
     return !f.count;
 }
 
+/* A world with one file, that of `small`, complete. */
+static inline void world_init_complete(struct world *w, struct resident_entry *out)
+{
+    world_init(w, &small);
+    assert_int_equal(fill(w), 0);
+    assert_true(only(w, out));
+}
+
 static inline void expect_image(struct world *w)
 {
     CLEANUP_FD int fd = -1;

@@ -180,9 +180,7 @@ static void test_resident__what_is_of_no_use_goes_before_what_can_be_mounted(voi
     struct resident_entry e;
     uint64_t left;
     int fd;
-    world_init(&w, &small);
-    assert_int_equal(fill(&w), 0);
-    assert_true(only(&w, &e));
+    world_init_complete(&w, &e);
     flip(&w, e.name, 0);
     assert_int_equal(resident_check(w.dir, &e, &(struct resident_check){NULL}), -EBADMSG);
     assert_int_equal(fill(&w), 0);
@@ -215,9 +213,7 @@ static void test_resident__a_bad_byte_anywhere_is_found_and_ends_its_use(void **
         struct world w;
         struct resident_entry e;
         int fd;
-        world_init(&w, &small);
-        assert_int_equal(fill(&w), 0);
-        assert_true(only(&w, &e));
+        world_init_complete(&w, &e);
         flip(&w, e.name, offsets[i]);
         assert_int_equal(resident_check(w.dir, &e, &(struct resident_check){NULL}), -EBADMSG);
         assert_int_equal(open_it(&w, &fd), -ENOENT);
@@ -250,9 +246,7 @@ static void test_resident__a_check_takes_only_the_file_that_it_read_out_of_use(v
     struct world w;
     struct resident_entry e;
     unsigned bad = 0;
-    world_init(&w, &small);
-    assert_int_equal(fill(&w), 0);
-    assert_true(only(&w, &e));
+    world_init_complete(&w, &e);
     flip(&w, e.name, 0);
     const struct resident_check check = {.progress = check_and_fill, .arg = &w};
     assert_int_equal(resident_check(w.dir, &e, &check), -EBADMSG);
@@ -270,9 +264,7 @@ static void test_resident__a_file_of_another_size_is_not_opened(void **state)
     struct world w;
     struct resident_entry e;
     int fd;
-    world_init(&w, &small);
-    assert_int_equal(fill(&w), 0);
-    assert_true(only(&w, &e));
+    world_init_complete(&w, &e);
     w.id.size += 4096;
     assert_int_equal(open_it(&w, &fd), -EBADMSG);
     assert_int_equal(open_it(&w, &fd), -ENOENT);

@@ -48,9 +48,7 @@ static void test_resident__what_is_pinned_stays(void **state)
     struct resident_entry e;
     uint64_t left;
     int fd;
-    world_init(&w, &small);
-    assert_int_equal(fill(&w), 0);
-    assert_true(only(&w, &e));
+    world_init_complete(&w, &e);
     assert_false(e.pinned);
     assert_int_equal(resident_pin(w.dir, e.name, true), 0);
     assert_true(only(&w, &e));
@@ -140,9 +138,7 @@ static void test_resident__holes_in_a_complete_file_are_found(void **state)
     char path[PATH_MAX];
     int fd;
     for (unsigned cut = 0; cut < 2; cut++) {
-        world_init(&w, &small);
-        assert_int_equal(fill(&w), 0);
-        assert_true(only(&w, &e));
+        world_init_complete(&w, &e);
         set_mode(&w, e.name, 0600);
         snprintf(path, sizeof path, "%s/" RESIDENT_DIR "/%s", w.dir, e.name);
         fd = open(path, O_RDWR);
