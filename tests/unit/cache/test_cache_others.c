@@ -103,18 +103,24 @@ static void *read_first(void *arg)
     return NULL;
 }
 
+/* All chunks are given, kept, and not fetched for a reader either. */
+static void expect_given_and_kept(struct world *w)
+{
+    assert_int_equal(give(w, 0, CHUNKS), 0);
+    settle(w);
+    assert_int_equal(count_of(w, "entries"), CHUNKS);
+    int before = gets(w);
+    assert_int_equal(stored(w), CHUNKS);
+    world_expect_all(w);
+    assert_int_equal(gets(w), before);
+}
+
 static void test_cache_others__gives_what_is_stored_and_keeps_its_own(void **state)
 {
     for (int level = 0; level <= 3; level += 3) {
         struct world w;
         start(&w, true, level);
-        assert_int_equal(give(&w, 0, CHUNKS), 0);
-        settle(&w);
-        assert_int_equal(count_of(&w, "entries"), CHUNKS);
-        int before = gets(&w);
-        assert_int_equal(stored(&w), CHUNKS);
-        world_expect_all(&w);
-        assert_int_equal(gets(&w), before);
+        expect_given_and_kept(&w);
         world_release(&w);
     }
 }
@@ -155,13 +161,7 @@ static void test_cache_others__what_is_asked_for_is_kept_whoever_owns_it(void **
 {
     struct world w;
     start(&w, false, 3);
-    assert_int_equal(give(&w, 0, CHUNKS), 0);
-    settle(&w);
-    assert_int_equal(count_of(&w, "entries"), CHUNKS);
-    assert_int_equal(stored(&w), CHUNKS);
-    int before = gets(&w);
-    world_expect_all(&w);
-    assert_int_equal(gets(&w), before);
+    expect_given_and_kept(&w);
     world_release(&w);
 }
 
