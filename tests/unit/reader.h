@@ -2,6 +2,8 @@
 #ifndef GRANARY_TESTS_UNIT_READER_H
 #define GRANARY_TESTS_UNIT_READER_H
 
+#include "unit/cmocka_all.h"
+
 #include <poll.h>
 
 #include "cache/cache.h"
@@ -13,6 +15,19 @@ static inline void reader_await(const struct cache_reader *r)
     struct pollfd on = {.fd = cache_reader_fd(r, &wait_ms), .events = POLLIN};
     if (on.fd >= 0)
         (void)poll(&on, 1, wait_ms); /* interrupted: the caller looks again */
+}
+
+/* Wait until n reads have ended, and no more. */
+static inline void reader_take(struct cache_reader *r, size_t n)
+{
+    size_t ended = 0;
+    while (ended < n) {
+        while (cache_reader_take(r))
+            ended++;
+        if (ended < n)
+            reader_await(r);
+    }
+    assert_int_equal(ended, n);
 }
 
 #endif
