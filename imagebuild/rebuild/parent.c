@@ -62,8 +62,9 @@ static bool is_unusable(int rc)
     return rc == -EACCES || rc == -ENOTSUP || rc == -EKEYREJECTED;
 }
 
-/* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
- * having none, and so does one with a damaged tag of the name. 1: there is none. */
+/* The requested tag does not exist yet, or its image is of another source: find the newest image of the name and the
+ * source. A store that may not be listed counts as having none, and so does one with a damaged tag of the name. 1:
+ * there is none. */
 static int find_newest(struct parent *p, bool *out_other_source)
 {
     struct parent_image *image = p->images;
@@ -92,15 +93,28 @@ static int check_signature(const struct parent *p, const struct parent_image *im
     return rc ? rc : trust_check(trust, &ref, tag.signature);
 }
 
-/* Find image i by its tag or digest, or the newest one instead, and read its manifest. 1: the build does without. */
+/* Find the image that the requested tag names, or the newest one instead. Equal versions of two sources may be of
+ * different bytes, so only the user can say that an image of another source has the same ones. 1: the build does
+ * without. */
+static int find_unnamed(struct parent *p, struct parent_image *image, bool *out_other_source)
+{
+    int rc = repository_resolve(p->config.store, &image->found, &image->digest, &p->tag);
+    bool other = !rc && !digest_equal(&p->tag.source, &p->config.source);
+    if (rc != -ENOENT && !other)
+        return rc;
+    rc = find_newest(p, out_other_source);
+    *out_other_source |= other && rc == 1;
+    return rc;
+}
+
+/* Find image i and read its manifest. 1: the build does without. */
 static int find_image(struct parent *p, size_t i, bool *out_other_source)
 {
     const struct parent_config *c = &p->config;
     struct parent_image *image = &p->images[i];
     image->found = c->images[i];
-    int rc = repository_resolve(c->store, &image->found, &image->digest, &p->tag);
-    if (rc == -ENOENT && !c->must_be)
-        rc = find_newest(p, out_other_source);
+    int rc = c->must_be ? repository_resolve(c->store, &image->found, &image->digest, &p->tag)
+                        : find_unnamed(p, image, out_other_source);
     if (rc)
         return rc == -EBADMSG ? image_refused(p, image, rc) : rc;
     rc = check_signature(p, image);

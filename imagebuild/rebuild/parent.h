@@ -45,8 +45,8 @@ struct parent_config {
     struct digest source;           /* digest of the source's address (struct tag) */
     const struct trust *trust;      /* one of these keys must have signed each; NULL: no key is needed */
     /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
-     * this is false and the image does not exist, the newest image of its name from this source is taken
-     * (lineage_newest). If there is none, or it differs or is not signed, the build has no parent. */
+     * this is false and the image does not exist or is of another source, the newest image of its name from this source
+     * is taken (lineage_newest). If there is none, or it differs or is not signed, the build has no parent. */
     bool must_be;
     /* All file data of the images stays: `live` is NULL, and fs is that of the first image. Needs must_be. */
     bool whole;
@@ -103,7 +103,7 @@ struct parent {
 };
 
 /* An image that was found but is not used: its filesystem or chunk size differs; or the name has images, but none of
- * them from this source. */
+ * them is known to be of this source. */
 struct parent_unused {
     bool differs, other_source;
 };

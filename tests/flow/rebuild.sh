@@ -69,6 +69,8 @@ cp -a "$W/tree" "$W/moved"
 grep -qE '^  built +in full: the images of this name are not known to be of this source \(--parent IMAGE ' "$W/plan" || fail "it says $(cat "$W/plan")"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run --json >"$W/plan"
 jq -e '.rebuild.parent_other_source and .rebuild.parent == null' "$W/plan" >"$W/null" || fail "it says $(cat "$W/plan")"
+"$GRANARY" build "$W/moved" "$image" --quiet --dry-run --json >"$W/plan"
+jq -e '.rebuild.parent_other_source and .rebuild.parent == null' "$W/plan" >"$W/null" || fail "under the same tag it says $(cat "$W/plan")"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --parent "$image" --quiet --dry-run --json >"$W/plan"
 jq -e '(.rebuild.parent_other_source | not) and .rebuild.parent_name == "set:daily"' "$W/plan" >"$W/null" || fail "it says $(cat "$W/plan")"
 

@@ -18,7 +18,10 @@ echo plus >"$W/tree/odd/a+b/c&d=e"
 echo unicode >"$W/tree/odd/ü"
 echo quotes >"$W/tree/odd/'\"<>&;#?"
 : >"$W/tree/odd/no bytes"
-touch -d 2020-02-03T04:05:06Z "$W/tree/large"
+mkdir "$W/one" "$W/two"
+echo one >"$W/one/file"
+echo two >"$W/two/file"
+touch -d 2020-02-03T04:05:06Z "$W/tree/large" "$W/one/file" "$W/two/file"
 
 free_port
 P=$FREE_PORT
@@ -26,6 +29,7 @@ serve_nginx "server { listen 127.0.0.1:$P;
     location /html/ { alias $W/tree/; autoindex on; }
     location /json/ { alias $W/tree/; autoindex on; autoindex_format json; }
     location /bare/ { alias $W/tree/; autoindex on; etag off; add_header Last-Modified ''; max_ranges 0; }
+    location /one/ { alias $W/one/; autoindex on; } location /two/ { alias $W/two/; autoindex on; }
     location /part/ { alias $W/part/; autoindex on; } location /part/dead/ { return 404; }
     location /page/ { default_type text/html; return 200 '<html><title>Welcome</title><a href=x>x</a></html>'; }
     location /moved/ { if (\$request_uri ~ ^/moved/(.*)\$) { return 302 http://localhost:$P/part/../json/\$1; } }
@@ -138,6 +142,11 @@ printf '%s\n' "$A/x" >"$W/list"
 refused "does not lie below $N/html/" --files-from "$W/list" "$N/html/"
 
 refused "is no index page of nginx or Apache" "$N/page/"
+# equal path, size and ETag, other bytes: what the tag names is of another source, so it is read
+built same "$N/one/"
+built same "$N/two/"
+[ "$(cat "$W/back-same/file")" = two ] || fail "wrong bytes of a file of another source: $(cat "$W/back-same/file")"
+
 refused "$N/none/ is not there" "$N/none"
 refused "$N/loop/: it is redirected more than 10 times, the last time to '$N/loop/'" "$N/loop"
 refused "check its access rules" "$N/forbidden/"
