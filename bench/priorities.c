@@ -1,6 +1,8 @@
 /* priorities URI read THREADS SECONDS
  *     random reads of 64 KiB, none twice, each thread over a connection of its own: prints reads, median and 99th
  *     percentile in ms, MB/s. The first second, in which connections are made and the index is read, is not counted
+ * priorities URI again THREADS SECONDS RATE
+ *     the same reads over and over, RATE a second (0: as fast as they go); each is timed from when it was due
  * priorities URI cache THREADS SECONDS RATE
  *     has the export cached from its front on, RATE bytes a second (0: no limit)
  */
@@ -19,6 +21,7 @@ enum { READ = 64 << 10, CACHE = 2 << 20, READS_MAX = 1 << 20, SKIPPED_S = 1 };
 static struct {
     const char *uri;
     double seconds, rate;
+    bool again;
     double ms[READS_MAX]; /* 0: of the first second */
     uint32_t *order;      /* of the reads */
     uint32_t parts;
@@ -49,14 +52,25 @@ static struct nbd_handle *priorities_connect_to(void)
     return nbd;
 }
 
+/* Wait until step i is due, `units` to each. Returns when that was; now, where there is no rate. */
+static double wait_due(uint32_t i, double units)
+{
+    if (!run.rate)
+        return now();
+    double due = run.began + i * units / run.rate, wait = due - now();
+    if (wait > 0)
+        nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (time_t)wait) * 1e9)}, NULL);
+    return due;
+}
+
 static void *read_some(void *arg)
 {
     static _Thread_local uint8_t buf[READ];
     struct nbd_handle *nbd = priorities_connect_to();
-    uint32_t i;
-    while (now() - run.began < run.seconds && (i = atomic_fetch_add(&run.next, 1)) < run.parts) {
-        double began = now();
-        priorities_check(nbd_pread(nbd, buf, READ, (uint64_t)run.order[i] * READ, 0) == 0);
+    uint32_t i, most = run.again ? READS_MAX : run.parts;
+    while (now() - run.began < run.seconds && (i = atomic_fetch_add(&run.next, 1)) < most) {
+        double began = wait_due(i, 1);
+        priorities_check(nbd_pread(nbd, buf, READ, (uint64_t)run.order[i % run.parts] * READ, 0) == 0);
         run.ms[i] = began < run.began + SKIPPED_S ? 0 : (now() - began) * 1e3;
     }
     nbd_close(nbd);
@@ -68,9 +82,7 @@ static void *cache_some(void *arg)
     struct nbd_handle *nbd = priorities_connect_to();
     uint32_t i;
     while (now() - run.began < run.seconds && (i = atomic_fetch_add(&run.next, 1)) < run.parts) {
-        double due = run.rate ? run.began + i * (double)CACHE / run.rate : 0, wait = due - now();
-        if (wait > 0)
-            nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (time_t)wait) * 1e9)}, NULL);
+        wait_due(i, CACHE);
         priorities_check(nbd_cache(nbd, CACHE, (uint64_t)i * CACHE, 0) == 0);
         atomic_fetch_add(&run.bytes, CACHE);
     }
@@ -101,7 +113,8 @@ int main(int argc, char **argv)
 {
     if (argc < 5)
         return 2;
-    bool reads = !strcmp(argv[2], "read");
+    run.again = !strcmp(argv[2], "again");
+    bool reads = run.again || !strcmp(argv[2], "read");
     unsigned threads = (unsigned)strtoul(argv[3], NULL, 10);
     run.uri = argv[1];
     run.seconds = strtod(argv[4], NULL);
@@ -120,7 +133,7 @@ int main(int argc, char **argv)
         pthread_join(ids[i], NULL);
     double took = now() - run.began;
     if (reads) {
-        uint32_t all = run.next < run.parts ? run.next : run.parts, first = 0;
+        uint32_t most = run.again ? READS_MAX : run.parts, all = run.next < most ? run.next : most, first = 0;
         qsort(run.ms, all, sizeof *run.ms, by_time);
         while (first < all && !run.ms[first])
             first++;
