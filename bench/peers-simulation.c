@@ -16,14 +16,14 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "store/l2/l2_internal.h"
+#include "peers-simulation.h"
 
 enum { NODES = 500, PACKS = 40000, STRIPES = 8 /* of a pack */, READS = 4 /* of a stripe in a rolling restart */ };
 
 static unsigned nodes = NODES, packs = PACKS;
 static char (*keys)[96];
 
-static void must(int rc)
+void simulation_must(int rc)
 {
     if (!rc)
         return;
@@ -39,7 +39,7 @@ static void nothing_close(struct store *s)
     free(s);
 }
 
-static int nothing_open(void *arg, const char *url, const struct store_options *options, struct store **out)
+int simulation_open(void *arg, const char *url, const struct store_options *options, struct store **out)
 {
     static const struct store_ops ops = {.close = nothing_close};
     struct store *s = calloc(1, sizeof *s);
@@ -50,13 +50,12 @@ static int nothing_open(void *arg, const char *url, const struct store_options *
     return 0;
 }
 
-/* Node i's URL: addresses as pods have them. */
-static void url_of(unsigned i, char out[64])
+void simulation_url(unsigned i, char out[64])
 {
     snprintf(out, 64, "http://10.%u.%u.%u:9465/images", i / 60000, i / 250 % 240, 2 + i % 250);
 }
 
-static unsigned node_of(const char *url)
+unsigned simulation_node(const char *url)
 {
     unsigned a, b, c;
     if (sscanf(url, "http://10.%u.%u.%u:", &a, &b, &c) != 3)
@@ -70,11 +69,11 @@ static void set_nodes(struct store_proxies *p, unsigned absent, bool weigh)
     struct members m CLEANUP(members_release) = {0};
     char url[64];
     for (unsigned i = 0; i < nodes; i++) {
-        url_of(i, url);
+        simulation_url(i, url);
         if (i != absent)
-            must(members_add(&m, url, strlen(url), weigh ? 1 + i % 2 : 1));
+            simulation_must(members_add(&m, url, strlen(url), weigh ? 1 + i % 2 : 1));
     }
-    must(proxies_set(p, &m));
+    simulation_must(proxies_set(p, &m));
 }
 
 /* The proxies' own name of a stripe is asked for, so that none of the nodes need be this one. */
@@ -84,7 +83,7 @@ static unsigned owner(struct store_proxies *p, size_t stripe)
     bool trial;
     snprintf(name, sizeof name, stripe % STRIPES ? "%s/%zu" : "%s", keys[stripe / STRIPES], stripe % STRIPES);
     struct proxy *proxy = proxies_choose(p, name, 0, &trial);
-    unsigned node = node_of(proxy->store->url);
+    unsigned node = simulation_node(proxy->store->url);
     proxy_unref(proxy);
     return node;
 }
@@ -139,8 +138,7 @@ static void print_heirs(const unsigned *before, const unsigned *after, unsigned 
     printf("Its %u stripes go to %u nodes, at most %u to one.\n\n", all, heirs, most);
 }
 
-/* A random number below n, the same in every run. */
-static size_t random_below(uint64_t *state, size_t n)
+size_t simulation_random(uint64_t *state, size_t n)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (size_t)((*state >> 33) % n);
@@ -156,7 +154,7 @@ static void rolling_restart(struct store_proxies *p, const unsigned *home)
     for (unsigned gone = 0; gone < nodes; gone++) {
         set_nodes(p, gone, false);
         for (size_t i = 0; i < all * READS / nodes; i++, reads++) {
-            size_t stripe = random_below(&state, all);
+            size_t stripe = simulation_random(&state, all);
             if (home[stripe] != gone || kept_elsewhere[stripe])
                 continue;
             if (owner(p, stripe) == gone)
@@ -184,7 +182,7 @@ static void make_keys(void)
 {
     keys = calloc(packs, sizeof *keys);
     if (!keys)
-        must(error_no_memory());
+        simulation_must(error_no_memory());
     for (unsigned i = 0; i < packs; i++) {
         char hex[DIGEST_HEX_SIZE];
         struct digest d = digest_of(&i, sizeof i);
@@ -197,7 +195,7 @@ int main(int argc, char **argv)
 {
     const struct store_options options = {0};
     const struct store_node node = {.address = NULL};
-    struct store_proxies *p;
+    struct store_proxies *p = NULL;
     if (argc > 1)
         nodes = (unsigned)strtoul(argv[1], NULL, 10);
     if (argc > 2)
@@ -209,7 +207,7 @@ int main(int argc, char **argv)
     make_keys();
     size_t all = (size_t)packs * STRIPES;
     CLEANUP_FREE unsigned *home = calloc(all, sizeof *home), *other = calloc(all, sizeof *other);
-    must(home && other ? proxies_new(nothing_open, NULL, &options, &node, &p) : error_no_memory());
+    simulation_must(home && other ? proxies_new(simulation_open, NULL, &options, &node, &p) : error_no_memory());
 
     printf("%u nodes, %zu stripes of %u packs\n\n", nodes, all, packs);
     printf("| load of a node / its share | least | most | standard deviation |\n| --- | --- | --- | --- |\n");
@@ -231,8 +229,9 @@ int main(int argc, char **argv)
         "part twice.\n\n",
         (double)moved / (double)all);
     rolling_restart(p, home);
-    printf("A choice among %u nodes takes %.1f us.\n", nodes, choice_us(p));
+    printf("A choice among %u nodes takes %.1f us.\n\n", nodes, choice_us(p));
     proxies_unref(p);
     free(keys);
+    simulate_traffic(nodes);
     return 0;
 }

@@ -34,20 +34,15 @@
 #include "server/http_daemon.h"
 #include "server/peer_ask.h"
 #include "server/peer_clients.h"
+#include "server/peer_limits.h"
 #include "server/peer_tls.h"
 
 enum {
-    LOOKERS = 4,
-    FETCHERS = 8,
-    WAITING_MAX = 1024,           /* requests in each queue */
     IDLE_TIMEOUT_S = 120,         /* longer than a node keeps an idle connection */
     STRANGER_TIMEOUT_S = 10,      /* of a connection on which no node has shown itself yet */
     LOOKS = 3,                    /* into the cache, while what is missing is being cached by others */
     SEND_MS = 60000,              /* for an answer; the node that asks has long given up then */
-    BODIES_MAX = 128 << 20,       /* bytes of answers that are made or sent */
-    PLAIN_MAX = 64 << 20,         /* bytes that a FETCHER decompresses for one request */
-    WAIT_MS = 2000,               /* a request that waited so long is not fetched for any more */
-    ANSWER_MS = 3500,             /* and so long after its arrival it is refused: the others wait five seconds */
+    PLAIN_MAX = 64 << 20,         /* bytes that a fetcher decompresses for one request */
     CONNECTION_MEMORY = 16 << 10, /* bytes of a request's header */
 };
 
@@ -58,7 +53,7 @@ struct peers {
     struct MHD_OptionItem tls[PEER_TLS_OPTIONS]; /* of the daemon, where there is TLS */
     struct http_port port;
     struct queue *lookups, *fetches;
-    pthread_t threads[LOOKERS + FETCHERS];
+    pthread_t threads[PEER_LOOKERS + PEER_FETCHERS];
     size_t thread_count, looker_count;
     struct peer_clients *clients;
 
@@ -265,7 +260,7 @@ static int fetch_missing(struct peer_request *r, size_t n)
     }
     if (plain > PLAIN_MAX)
         return -ENOBUFS;
-    int rc = cache_get_stored(stack_cache(r->peers->stack), r->pieces, n, r->asked_ms + ANSWER_MS);
+    int rc = cache_get_stored(stack_cache(r->peers->stack), r->pieces, n, r->asked_ms + PEER_ANSWER_MS);
     counter_add(&stack_peer_counts(r->peers->stack)->fetched, rc ? 0 : stored);
     return rc;
 }
@@ -334,7 +329,7 @@ static void look(struct peer_request *r)
 
 static void fetch(struct peer_request *r)
 {
-    if (clock_now_ms() - r->asked_ms < WAIT_MS)
+    if (clock_now_ms() - r->asked_ms < PEER_WAIT_MS)
         (void)make_body(r, true);
     decide(r);
 }
@@ -555,16 +550,17 @@ static int start_daemon(struct peers *p)
 int peers_start(struct peers *p)
 {
     int rc = 0;
-    static const size_t most[PEER_HOLDINGS] = {[PEER_REQUESTS] = 2 * WAITING_MAX, [PEER_BODY_BYTES] = BODIES_MAX};
-    p->lookups = queue_new(WAITING_MAX);
-    p->fetches = queue_new(WAITING_MAX);
+    static const size_t most[PEER_HOLDINGS] = {
+        [PEER_REQUESTS] = 2 * PEER_WAITING_MAX, [PEER_BODY_BYTES] = PEER_BODIES_MAX};
+    p->lookups = queue_new(PEER_WAITING_MAX);
+    p->fetches = queue_new(PEER_WAITING_MAX);
     if (!p->lookups || !p->fetches)
         return error_no_memory();
     rc = peer_clients_new(most, &p->clients);
-    for (size_t i = 0; !rc && i < LOOKERS; i++)
+    for (size_t i = 0; !rc && i < PEER_LOOKERS; i++)
         rc = start_thread(p, run_looker);
     p->looker_count = p->thread_count;
-    for (size_t i = 0; !rc && i < FETCHERS; i++)
+    for (size_t i = 0; !rc && i < PEER_FETCHERS; i++)
         rc = start_thread(p, run_fetcher);
     if (rc)
         return error_prefix(rc, "peer-listen");
