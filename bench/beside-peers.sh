@@ -56,8 +56,10 @@ record() { # KIND COMMAND...
     echo "$1: $(grep -c ^url "$W/$1.requests") requests" >&2
 }
 
+# shellcheck disable=SC2046
 serve reads $(node_options 9300)
 reads=$BACKGROUND_PID
+# shellcheck disable=SC2046
 serve other $(node_options 9301)
 mkdir "$W/mnt"
 "$GRANARY" mount --fuse --json --cache "$W/files.cache:1G" --l2 http://127.0.0.1:9302/lake --peer-listen 127.0.0.1:9302 --peer-key none \

@@ -12,12 +12,14 @@
 #   warm, warm-alone   the nodes of `peers` warm the image together (warm --all --cluster), those of `alone` each all of it:
 #           seconds and bytes of one run in place of epochs; not run unless named; take a SHARE that has room for it
 #
+# SKEW=1: every node also reads the same tenth of the files in each epoch, in between. EPOCHS (3).
+#
 # Says for each: bytes from the store over bytes of the dataset, without headers and as they passed the link, and seconds,
-# of each epoch; CPU of the servers; bytes that the nodes keep on disk over bytes of the dataset. Nodes reach each other
-# without the link. FILES (4000), SHARE (40), HOW (which of these, and in which order).
+# of each epoch; CPU of the servers; bytes that the nodes keep on disk over bytes of the dataset; and those that came
+# from proxies and other nodes, in all epochs. Nodes reach each other without the link. FILES (4000), SHARE (40), HOW (which of these, and in which order).
 NODES=${1:-3} MBIT=${2:-100} DELAY=${3:-5}
 . "$(dirname "$0")/lib.sh"
-FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=3
+FILES=${FILES:-4000} SHARE=${SHARE:-40} EPOCHS=${EPOCHS:-3}
 
 SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
 mkdir -p "$SHM/www" "$W/nginx"
@@ -80,7 +82,12 @@ warm_node() { "$GRANARY" warm -q "$W/mnt$1" --all "${cluster[@]}"; }
 epoch() {
     local n
     shuf --random-source=<(yes "$1") "$W/list" >"$W/shuffled"
-    for ((n = 0; n < NODES; n++)); do awk -v n="$n" -v of="$NODES" 'NR % of == n' "$W/shuffled" >"$W/part$n"; done
+    for ((n = 0; n < NODES; n++)); do
+        {
+            awk -v n="$n" -v of="$NODES" 'NR % of == n' "$W/shuffled"
+            [ -z "${SKEW:-}" ] || awk 'NR % 10 == 0' "$W/list"
+        } | shuf --random-source=<(yes "$1$n") >"$W/part$n"
+    done
     seconds on_all_nodes read_part
 }
 
@@ -130,8 +137,8 @@ run() {
         passed+=("$(ratio $(($(link_bytes) - before)) "$stored")")
         sent+=("$(ratio "$(awk '{ n += $1 } END { printf "%.0f", n }' "$W/nginx/sent")" "$stored")")
     done
-    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${passed[*]}" "${times[*]}" \
-        "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")"
+    printf '| %s | %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$NODES" "${sent[*]}" "${passed[*]}" "${times[*]}" \
+        "$(ratio $(($(ticks "${servers[@]}") - ticks_before)) "$(getconf CLK_TCK)")" "$(ratio "$(held)" "$stored")" "$(ratio "$(cat "$W"/status? | jq -s 'map(.counters.granary_l2_bytes_total // 0) | add')" "$stored")"
     for ((n = 0; n < NODES; n++)); do "$GRANARY" umount "$W/mnt$n" >&2; done
     for n in "${proxies[@]}"; do kill "$n"; done
 }
@@ -140,14 +147,14 @@ run() {
 held() {
     local n sum=0
     for ((n = 0; n < NODES; n++)); do
-        "$GRANARY" status --quick --json "$W/mnt$n" >"$W/status" || true # 1 is "degraded": a node that was asked before it was there
-        sum=$((sum + $(jq '.counters.granary_cache_used_bytes // 0' "$W/status")))
+        "$GRANARY" status --quick --json "$W/mnt$n" >"$W/status$n" || true # 1 is "degraded": a node that was asked before it was there
+        sum=$((sum + $(jq '.counters.granary_cache_used_bytes // 0' "$W/status$n")))
         [ ! -d "$W/nginx$n/kept" ] || sum=$((sum + $(du -sb "$W/nginx$n/kept" | cut -f1)))
         [ ! -d "$W/varnish$n" ] || sum=$((sum + $(varnishstat -1 -n "$W/varnish$n" -f SMF.granary.g_bytes | awk '{ print $2 }')))
     done
     echo $sum
 }
 
-echo "| | nodes | bytes from the store / dataset, by epoch | the same on the link | epochs, s | CPU of the servers, s | held on disk / dataset |"
-echo "| --- | --- | --- | --- | --- | --- | --- |"
+echo "| | nodes | bytes from the store / dataset, by epoch | the same on the link | epochs, s | CPU of the servers, s | held on disk / dataset | from proxies and nodes / dataset |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
 for how in ${HOW:-alone nginx varnish peers hot}; do run "$how"; done
