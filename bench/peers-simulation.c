@@ -5,7 +5,7 @@
  *
  * Prints the load of each node, with equal and with different caches, what moves when a node leaves, what a rolling
  * restart takes from the store, what a change of the list costs while half of the nodes have not seen it, and how long
- * a choice takes. Every run prints the same figures but for the times. */
+ * a choice takes; then the rows of peers-loads.c. Every run prints the same figures but for the time of a choice. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
