@@ -193,10 +193,11 @@ static json_t *l2_json(const struct store_l2_reports *reports)
         const struct store_l2_report *t = &reports->items[i];
         json_array_append_new(proxies, json_pack("{s:o, s:I, s:s, s:I, s:I, s:I, s:I}", "url", json_lossy(t->url),
                                                  "weight", (json_int_t)t->weight, "state",
-                                                 t->leaving ? "leaving"
-                                                 : t->self  ? "self"
-                                                 : t->down  ? "down"
-                                                            : "up",
+                                                 t->leaving   ? "leaving"
+                                                 : t->self    ? "self"
+                                                 : t->untried ? "untried"
+                                                 : t->down    ? "down"
+                                                              : "up",
                                                  "requests", (json_int_t)t->requests, "bytes", (json_int_t)t->bytes,
                                                  "failures", (json_int_t)t->failures, "wrong", (json_int_t)t->wrong));
     }

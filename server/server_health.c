@@ -45,9 +45,11 @@ enum server_health server_health_of_dir(const struct cache_dir_report *dir)
                                                                                                       : SERVER_HEALTHY;
 }
 
+/* Nothing is known of one that nobody has asked since it failed, and nobody misses it: a node that was not up yet when
+ * this one began, for example. */
 enum server_health server_health_of_l2(const struct store_l2_report *proxy)
 {
-    return proxy->down ? SERVER_DEGRADED : SERVER_HEALTHY;
+    return proxy->down && !proxy->untried ? SERVER_DEGRADED : SERVER_HEALTHY;
 }
 
 /* Whether a part is worse than all before it; if so, the caller writes its sentence. */

@@ -312,6 +312,7 @@ struct store_l2_report {
     bool self;       /* it is this node: its stripes are fetched from the store */
     bool leaving;    /* it is a node that has said so */
     bool down;       /* skipped, except for a trial request now and then */
+    bool untried;    /* down, but the next request for it is a trial: nobody has asked since its pause ended */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer in full */
     uint64_t wrong;    /* its answers with wrong bytes, which a later get corrected */

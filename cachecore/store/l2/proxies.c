@@ -391,6 +391,7 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
     out->list = list_now(p);
     struct store_l2_report *items = calloc(out->list->n + 1, sizeof *items);
     size_t n = items ? out->list->n : 0;
+    uint64_t now = clock_now_ms();
     SCOPED_LOCK(&p->lock);
     for (size_t i = 0; i < n; i++) {
         struct proxy *proxy = out->list->ranked[i].proxy;
@@ -399,6 +400,7 @@ void proxies_reports(struct store_proxies *p, struct store_l2_reports *out)
                                             .self = proxy->self,
                                             .leaving = is_leaving(proxy),
                                             .down = proxy->down,
+                                            .untried = proxy->down && proxy_may_be_asked(proxy, now),
                                             .requests = counter_get(&proxy->counts.requests),
                                             .bytes = counter_get(&proxy->counts.bytes),
                                             .failures = counter_get(&proxy->counts.failures),
@@ -431,7 +433,7 @@ void store_proxies_counters(struct store_proxies *p, counter_visit *visit, void 
     struct proxy_counts *sum = &p->totals;
     const struct counter_row rows[] = {
         {"granary_l2_proxies", "Shared cache proxies in front of the store", list->n},
-        {"granary_l2_down", "Shared cache proxies that are skipped now", count_down(p, list)},
+        {"granary_l2_down", "Shared cache proxies that are skipped, but for trial requests", count_down(p, list)},
         {"granary_l2_requests_total", "GETs sent to shared cache proxies", counter_get(&sum->requests)},
         {"granary_l2_bytes_total", "Bytes received from shared cache proxies", counter_get(&sum->bytes)},
         {"granary_l2_failures_total", "GETs that a shared cache proxy did not answer in full",

@@ -94,6 +94,7 @@ static void test_server_health__a_directory_or_a_proxy_degrades(void **state)
         SERVER_DEGRADED);
     assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = false}), SERVER_HEALTHY);
     assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = true}), SERVER_DEGRADED);
+    assert_int_equal(server_health_of_l2(&(struct store_l2_report){.down = true, .untried = true}), SERVER_HEALTHY);
 }
 
 static void test_server_health__a_get_is_waited_for_until_it_has_come(void **state)

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -191,10 +192,16 @@ static void test_store_l2__one_that_answers_again_is_asked_again(void **state)
     bring_down(&w, 1);
     store_fake_set_dead(w.proxies[1], 0);
     uint64_t end = clock_now_ms() + LIMIT_MS;
+    while (!report_of(&w, 1).untried) { /* its pause ends, and nobody asks */
+        assert_true(clock_now_ms() < end);
+        usleep(10000);
+    }
+    assert_true(report_of(&w, 1).down);
     for (unsigned i = 0; report_of(&w, 1).down; i = (i + 1) % KEYS) {
         assert_int_equal(get(w.store, key_of(i, key), "text"), 0);
         assert_true(clock_now_ms() < end);
     }
+    assert_false(report_of(&w, 1).untried);
     store_fake_reset_counters(w.origin);
     for (unsigned i = 0; i < KEYS; i++)
         assert_int_equal(get(w.store, key_of(i, key), "text"), 0);
