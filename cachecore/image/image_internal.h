@@ -110,12 +110,14 @@ bool span_chunk(const struct span *span, uint64_t chunk, struct chunk_ref *out);
 /* What clients recently read of an image, per leaf of its index: which chunks, which were fetched ahead and not read
  * yet, and how many more may be fetched ahead.
  *
- * The rule (demand_credit) holds for each leaf separately. Let c be the share of the leaf that was read:
+ * The rule (demand_credit) holds for each leaf separately. Let c be the share of the leaf that was read, and b be 1/16
+ * if as much was read of all tracked leaves together, else 1/8:
  *
- *   c                0 ------- 1/16 ----------- 3/16 ------------ 1
- *   may be unread     nothing      8 (c - 1/16)    the whole leaf
+ *   c                0 ------- b ----------- b + 1/8 ------------ 1
+ *   may be unread     nothing      8 (c - b)    the whole leaf
  *
- * A client that reads a directory soon gets the whole leaf; one that samples a file here and there gets nothing.
+ * A client that reads a directory soon gets the whole leaf; one that samples a file here and there gets nothing. Of a
+ * sample that is spread over many leaves, some leaves get much more than their share by chance: hence the larger b.
  *
  * Threads: any thread may call every function; there is no lock. A leaf is tracked from its first miss on, so readers
  * of a cached image pay for one load. Memory: 8 bytes per leaf of the image, and 280 bytes per tracked leaf, about a
@@ -141,6 +143,7 @@ struct demand {
     _Atomic(struct demand_leaf *) *leaves;
     uint64_t chunks, leaf_count;
     uint32_t chunk_size;
+    _Atomic uint64_t pages, tracked; /* relaxed: `pages` of all tracked leaves, and how many pages these leaves have */
 };
 
 /* All leaves untracked. -ENOMEM. */
@@ -162,7 +165,7 @@ static inline bool demand_is_complete(const struct demand_leaf *leaf)
  * what was read of it: chunks have been evicted since. NULL: out of memory. */
 struct demand_leaf *demand_missed(struct demand *d, uint64_t leaf, uint32_t chunk);
 /* A client read len bytes of the chunk. True: the chunk had been fetched ahead and is read for the first time. */
-bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len);
+bool demand_read(struct demand *d, struct demand_leaf *leaf, uint32_t chunk, uint32_t len);
 
 /* Was anything of the chunk read? */
 bool demand_was_asked(const struct demand_leaf *leaf, uint32_t chunk);

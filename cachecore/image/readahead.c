@@ -195,7 +195,7 @@ void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool miss
     /* readahead_choose skipped the runs of a leaf without a miss: begin a run now. */
     if (missed)
         (void)find_window(r, &(struct stream_limits){.align = 1});
-    bool used = demand_read(leaf, within, len);
+    bool used = demand_read(d, leaf, within, len);
     if ((used || missed) && has_crossed(r, leaf, within))
         change_credit(r, NEXT_WORTH);
     if (used)
