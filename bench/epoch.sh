@@ -123,6 +123,7 @@ half_row() {
 extra_row() {
     start "$contender"
     step "$1" "$2"
+    ! declare -F "complete_$contender" >/dev/null || "complete_$contender"
     drop_caches
     step "$1-again" "$2"
 }
