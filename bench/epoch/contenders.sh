@@ -8,7 +8,7 @@
 S3=http://10.77.0.2:9000
 HTTP=http://10.77.0.2:8080
 CONNECTIONS=64 THREADS=4 # of nbdfuse and nbdkit: nbdfuse takes the answers of a connection in turn
-MARK=GRANARY_BENCH_CONTENDER=1
+MARK=GRANARY_BENCH_CONTENDER=$W # of this run: another one may be at work
 CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
 DAEMONS=()
 ROOT=
@@ -45,13 +45,13 @@ RUN_IN_CLIENT=("${PREFIX[@]}" nsenter "--net=/run/netns/$LINK-c")
 
 # daemon COMMAND...: in the client's namespace, found by its environment when its CPU and memory are counted
 daemon() {
-    env $MARK "${RUN_IN_CLIENT[@]}" "$@" >>"$W/log" 2>&1 9>&- &
+    env "$MARK" "${RUN_IN_CLIENT[@]}" "$@" >>"$W/log" 2>&1 9>&- &
     DAEMONS+=($!)
 }
 
 # The processes of the contender, one a line: those with the mark in their environment.
 contender_pids() {
-    { grep -lzsx -- $MARK /proc/[0-9]*/environ || true; } | cut -d / -f 3
+    { grep -lzsxF -- "$MARK" /proc/[0-9]*/environ || true; } | cut -d / -f 3
 }
 
 # Clock ticks they have used, and those of their children that have ended.
@@ -120,7 +120,7 @@ end_soon() {
 # Whatever state it is in: dead, hanging, half started.
 stop_contender() {
     set +e
-    ! is_mounted "$W/mnt" || env $MARK timeout 60 "$GRANARY" umount "$W/mnt" 2>/dev/null || umount_soon "$W/mnt"
+    ! is_mounted "$W/mnt" || env "$MARK" timeout 60 "$GRANARY" umount "$W/mnt" 2>/dev/null || umount_soon "$W/mnt"
     umount_soon "$W/front/image"
     umount_soon "$W/front"
     end_soon "${DAEMONS[@]}"
@@ -155,7 +155,7 @@ start_nbdkit-file() {
 
 # mount_granary OPTION...: of `granary mount`
 mount_granary() {
-    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --cache "$W/cache/granary:$BUDGET" "$@" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+    env "$MARK" "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --cache "$W/cache/granary:$BUDGET" "$@" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
     ROOT=$W/mnt
 }
 
