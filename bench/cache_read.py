@@ -70,13 +70,17 @@ def show(value):
     return "" if value is None else f"{value:.2f}"
 
 
+def digits(value):
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
 def rates(results):
-    heading("MB/s", *results.names, "granary / raw", "granary / file", "tier / memory")
+    pairs = ("granary", "raw"), ("plugin", "raw"), ("granary", "file"), ("tier", "memory"), ("plugin-tier", "memory")
+    heading("MB/s (CPU µs a request)", *results.names, *map(" / ".join, pairs))
     for row in results.rows:
-        pairs = ("granary", "raw"), ("granary", "file"), ("tier", "memory")
         row_of(
             *row,
-            *(f"{results.median(row, name, RATE):,.0f}" for name in results.names),
+            *(f"{results.median(row, name, RATE):,.0f} ({digits(results.median(row, name, CPU))})" for name in results.names),
             *(show(results.ratio(row, RATE, *pair)) for pair in pairs),
         )
 
@@ -91,20 +95,10 @@ def latencies(results):
         )
 
 
-def costs(results):
-    heading("requests a second, and CPU µs a request", *results.names)
-    for row in results.rows:
-        row_of(
-            *row,
-            *(f"{results.median(row, name, REQUESTS):,.0f}, {results.median(row, name, CPU):.1f}" for name in results.names),
-        )
-
-
 def table(path):
     results = Results(path)
     rates(results)
     latencies(results)
-    costs(results)
 
 
 if sys.argv[1] == "line":
