@@ -13,6 +13,9 @@
 #   warm   after one epoch in which every file was compared; before each trial the page cache is dropped, and names and
 #          sizes are listed
 #
+# STATES: one of them, or both ("cold warm"). granary-direct is `mount --direct`: warm it is a file without a server, cold
+# it is a server that writes this file, too.
+#
 # A trial takes WARM_SECONDS (3) or COLD_SECONDS (15: what a contender fetches ahead for the rest of the epoch must come
 # to use), or ends when it has read FILES (12,000: 1.8 GB) once; so no more than FILES / BATCH / 5 accelerators can be
 # tried. A number that is not enough is tried twice. CPU of a contender is that of its processes, in
@@ -26,6 +29,7 @@ FILES=${FILES:-12000} MEAN=${MEAN:-153600} DEVIATION=${DEVIATION:-51200}
 BATCH=${BATCH:-16} STEP_MS=${STEP_MS:-180} WARM_SECONDS=${WARM_SECONDS:-3} COLD_SECONDS=${COLD_SECONDS:-15}
 READERS=${READERS:-8}
 BOUND=0.85 LIMIT=300
+STATES=${STATES:-cold warm}
 MOST=$((FILES / BATCH / 5))
 RESULTS=${RESULTS:-$BENCH_DIR/accelerators.jsonl}
 SET=files
@@ -80,7 +84,8 @@ turn() {
     set -e
     trap stop_contender EXIT
     prepare "$contender"
-    on_this_disk "$contender" || search cold
+    [[ " $STATES " != *" cold "* ]] || on_this_disk "$contender" || search cold
+    [[ " $STATES " = *" warm "* ]] || return 0
     stop_contender
     fresh
     start "$contender"
@@ -121,10 +126,15 @@ cells() {
     # shellcheck disable=SC2046,SC2183 # one word a value
     printf '%s | %.0f | %.3f' $(for n in 3 4 5; do median $(column "$1" $n); done) | sed "s/^$MOST /at least &/"
 }
+# readers: their CPU of a file
+readers() {
+    [ -n "$(column warm 6)" ] || { echo -; return; }
+    # shellcheck disable=SC2046 # one word a value
+    printf '%.3f' "$(median $(column warm 6))"
+}
 printf '| contender | cold: accelerators | files/s | its CPU ms a file | warm: accelerators | files/s | its CPU ms a file | readers'"'"' CPU ms a file |\n'
 printf '| --- | --- | --- | --- | --- | --- | --- | --- |\n'
 for contender in "${contenders[@]}"; do
-    [ -n "$(column warm 3)" ] || continue
-    # shellcheck disable=SC2046 # one word a value
-    printf '| %s | %s | %s | %.3f |\n' "$contender" "$(cells cold)" "$(cells warm)" "$(median $(column warm 6))"
+    [ -n "$(column cold 3)$(column warm 3)" ] || continue
+    printf '| %s | %s | %s | %s |\n' "$contender" "$(cells cold)" "$(cells warm)" "$(readers)"
 done

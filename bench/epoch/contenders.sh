@@ -165,10 +165,10 @@ start_granary() { mount_granary --fuse "${@/#/--}"; }
 # The other fronts
 start_granary-nbd() { mount_granary --direct=no; }
 start_granary-ublk() { mount_granary --ublk; }
-start_granary-direct() { mount_granary --direct; }
+start_granary-direct() { BUDGET=$((2 * BUDGET)) mount_granary --direct; } # room for the image in slots, and whole
 # The first mount is by a server, which writes the image's file in the background; the next is of that file.
 complete_granary-direct() {
-    wait_for 120 "$GRANARY" warm -q "$W/mnt" --resident 2>>"$W/log"
+    wait_for 600 "$GRANARY" warm -q "$W/mnt" --resident 2>>"$W/log"
     stop_contender
     start granary-direct
     [ "$("$GRANARY" status --json "$W/mnt" | jq '.direct | length')" = 1 ] || { note "granary-direct: the mount is not direct"; return 1; }
