@@ -256,7 +256,7 @@ unsigned image_likeness(struct image *img, image_peek *peek, void *arg)
     uint64_t total = manifest_chunk_count(m), samples = GR_MIN(total, (uint64_t)SAMPLES);
     CLEANUP_FREE uint8_t *data = malloc(m->chunk_size);
     unsigned found = 0, like = 0;
-    struct chunk_ref ref;
+    struct chunk_ref ref = {0};
     for (uint64_t i = 0; data && i < samples; i++) {
         uint64_t chunk = i * total / samples + total / samples / 2; /* the middle of part i */
         if (find_cached(img, chunk, &ref) <= 0)
