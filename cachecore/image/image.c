@@ -392,15 +392,14 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
 
 /* ---- reads in flight ---- */
 
-/* Add the piece of a chunk, if readahead has nothing to decide about it: its part of the image is complete, or nothing
- * of it was missed. */
+/* Add the piece of a chunk, if readahead has nothing to decide about it. */
 static bool add_cached_piece(struct image *img, struct image_cached_read *r, uint64_t chunk, uint32_t offset,
                              uint32_t len, uint8_t *dst)
 {
     const struct demand_leaf *leaf = demand_leaf(&img->demand, chunk / INDEX_FANOUT);
     struct cache_group *g = &r->group;
     struct span span;
-    if (g->count == CACHE_GROUP_MAX || (leaf && !demand_is_complete(leaf)) ||
+    if (g->count == CACHE_GROUP_MAX || readahead_looks_at(img, leaf, r->off) ||
         span_locate(img->nodes, chunk, SPAN_HELD, &span))
         return false;
     struct chunk_ref ref;

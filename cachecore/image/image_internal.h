@@ -380,6 +380,9 @@ struct readahead {
     uint32_t chunks[READAHEAD_CHUNKS]; /* the pieces' numbers in the leaf */
 };
 
+/* May something be fetched ahead of a hit at `off`, in this leaf? */
+bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint64_t off);
+
 /* Prepare for a read of [off, off + len). */
 void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len);
 

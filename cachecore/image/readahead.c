@@ -88,6 +88,18 @@ void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64
     r->count = 0;
 }
 
+/* A read that continues no run, or one from which nothing is fetched ahead yet, need not be looked at if it is a hit.
+ * Nor is it if another reader holds the lock, as in find_window. */
+bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint64_t off)
+{
+    if (!leaf || demand_is_complete(leaf) || !img->config.readahead || pthread_mutex_trylock(&img->streams_lock))
+        return false;
+    const struct stream *run = streams_find(&img->streams, off);
+    bool looks = run && run->bytes > STREAM_FREE;
+    pthread_mutex_unlock(&img->streams_lock);
+    return looks;
+}
+
 /* Account for the read in the image's runs and return what to fetch ahead. If another reader holds the lock, skip
  * readahead: a read must not wait for it. */
 static struct stream_window find_window(struct readahead *r, const struct stream_limits *limits)

@@ -75,14 +75,14 @@ static void test_image_cached__short_reads_together_take_what_is_cached_and_noth
     assert_int_equal(cache_count(&w, "cache_hits_total"), hits + 4);
     assert_int_equal(cache_count(&w, "cache_misses_total"), 0);
 
-    /* Once something is missed, readahead has a say in it. */
+    /* A miss beside them changes nothing. */
     store_fake_set_dead(w.fake, 0);
     expect_read(&w, 9 * CHUNK, CHUNK);
     counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
-    expect_together(&w, reads, N, 0);
+    expect_together(&w, reads, N, CACHED | 1 << 1);
     image_close(w.image);
-    open_image(&w, 0, CHUNK);         /* what was missed is forgotten with the image */
-    expect_together(&w, reads, N, 0); /* so is the index node */
+    open_image(&w, 0, CHUNK);
+    expect_together(&w, reads, N, 0); /* the index node is forgotten with the image */
     expect_read(&w, 0, CHUNK);
     expect_together(&w, reads, N, CACHED | 1 << 1);
 
@@ -94,6 +94,29 @@ static void test_image_cached__short_reads_together_take_what_is_cached_and_noth
     assert_true(pwrite(fd, bad, CACHE_SIZE / 2, 0) == CACHE_SIZE / 2 && !fsync(fd));
     expect_together(&w, reads, N, 0);
     assert_int_equal(cache_count(&w, "cache_crc_errors_total"), 5);
+    world_release(&w);
+}
+
+static void test_image_cached__a_run_is_read_otherwise_where_something_was_missed(void **state)
+{
+    struct world w;
+    enum { RUN = 8, CHUNKS = 100 };
+    static uint8_t dst[2][4096];
+    const struct image_fake img = {.seed = 7, .size = CHUNKS * CHUNK, .chunk_size = CHUNK};
+    world_init(&w, &img, true, CHUNK);
+    struct image_cached_read reads[] = {
+        {.dst = dst[0], .off = (RUN - 1) * CHUNK, .len = 4096},
+        {.dst = dst[1], .off = (CHUNKS - 1) * CHUNK, .len = 4096},
+    };
+    assert_int_equal(image_prefetch(w.image, 0, img.size), 0);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    expect_together(&w, reads, 2, 1 | 1 << 1); /* nothing was missed */
+
+    assert_int_equal(cache_evict(w.cache, &w.img.refs[0].digest, true), 0);
+    for (unsigned i = 0; i < RUN; i++)
+        expect_read(&w, i * CHUNK, CHUNK);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    expect_together(&w, reads, 2, 1 << 1);
     world_release(&w);
 }
 
@@ -145,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_image_cached__what_was_prefetched_is_read_with_the_store_dead),
         cmocka_unit_test(test_image_cached__short_reads_together_take_what_is_cached_and_nothing_else),
+        cmocka_unit_test(test_image_cached__a_run_is_read_otherwise_where_something_was_missed),
         cmocka_unit_test(test_image_cached__prefetch_keeps_nodes_that_only_memory_has),
         cmocka_unit_test(test_image_cached__prefetch_of_a_leafs_beginning_keeps_the_next_leaf),
         cmocka_unit_test(test_image_cached__prefetch_without_a_cache_directory_is_an_error),
