@@ -30,7 +30,7 @@ s, /lake\$, $W/lake,
 s,/(ssd[12]?)/(granary|me):[0-9]+G,$W/\1/\2:64M,g
 s,/ssd/granary( |\$),$W/ssd/granary\1,g
 s,/(data|mnt)/faces,$W/faces,g
-s,/run/user/1000/|/run/(granary(-control)?\.sock),$W/\1,g
+s,\\\$XDG_RUNTIME_DIR/|/run/(granary(-control)?\.sock),$W/\1,g
 s,/etc/granary/tls|/home/alice/tls,$W,g
 s,/etc/granary/keys|/home/alice/key,$W/keys,g
 s,/etc/granary/proxies,$W/proxies,g
