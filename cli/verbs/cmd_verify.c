@@ -136,10 +136,11 @@ static void cmd_verify_print_result(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX];
+    char packs[TEXT_COUNT_MAX], chunks[TEXT_COUNT_MAX], paths[TEXT_COUNT_MAX];
     printf("%s: %s\n", print_digest(&v->image.digest, digest), r->problems ? "NOT sound" : "sound");
-    printf("  %llu packs there, %llu chunks, %llu of them holes, %llu paths\n",
-           (unsigned long long)(r->packs - r->packs_bad), (unsigned long long)r->chunks, (unsigned long long)r->holes,
-           (unsigned long long)r->entries);
+    printf("  %llu of %s there, %s, %llu of them holes, %s\n", (unsigned long long)(r->packs - r->packs_bad),
+           text_format_count(r->packs, "pack", packs), text_format_count(r->chunks, "chunk", chunks),
+           (unsigned long long)r->holes, text_format_count(r->entries, "path", paths));
     if (v->values->deep || v->values->repair)
         printf("  %s read and hashed, %llu files compared\n", text_format_size(r->bytes, bytes),
                (unsigned long long)r->files);

@@ -30,7 +30,8 @@ finds() {
 
 pack=$(find "$store/packs" -type f)
 name=$(basename "$pack")
-"$GRANARY" verify "$image"
+"$GRANARY" verify "$image" >"$W/out"
+grep -q "^  1 of 1 pack there, " "$W/out" || { cat "$W/out"; fail "verify does not say that the pack is there"; }
 "$GRANARY" verify --deep "$image"
 
 echo "== a flipped byte in a pack: found by --deep, which names the pack and the file"
@@ -51,6 +52,7 @@ finds "$name.*cut short"
 restore
 rm "$pack"
 finds "$name"
+grep -q "^  0 of 1 pack there, " "$W/out" || { cat "$W/out"; fail "verify does not say that the pack is missing"; }
 finds "$name" --deep
 [ "$(grep -c "$name is not there" "$W/err")" = 1 ] || { cat "$W/err"; fail "one missing pack is several problems"; }
 restore
