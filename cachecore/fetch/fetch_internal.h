@@ -1,7 +1,8 @@
 /* What the scheduler's files share:
  *
  *   fetch.c         creation, shutdown, counters
- *   fetch_queue.c   in-flight fetches: the table of them, and the queues
+ *   inflight.c      one in-flight fetch: its references, its result, waiting for it
+ *   fetch_queue.c   the table of the in-flight fetches, and the queues
  *   fetch_take.c    which run is next, and whether it may be sent now
  *   fetch_run.c     the workers
  *   concurrency.c   how many GETs may be in flight
@@ -329,7 +330,7 @@ struct fetch_run {
     bool won;                           /* (lock) the hedged request delivered a chunk before the first */
 };
 
-/* ---- fetch_queue.c ---- */
+/* ---- inflight.c ---- */
 
 /* Return a new fetch with one reference, or NULL when out of memory. */
 struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk);
@@ -343,6 +344,8 @@ void inflight_note(struct inflight *inflight, const struct fetch_run *run);
 /* Store the result and wake all waiters; called once. Takes over the references to plain and stored (stored may be
  * NULL). With plain NULL the fetch failed: rc and the calling thread's error sentence go to every waiter. */
 void inflight_land(struct inflight *inflight, int rc, struct buf *plain, struct buf *stored);
+
+/* ---- fetch_queue.c ---- */
 
 /* Offset of the first byte after the chunk in its object. */
 static inline uint64_t fetch_end_of(const struct inflight *inflight)
