@@ -22,13 +22,13 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/retry.h"
 #include "base/thread.h"
 
 /* See "The numbers" above. */
@@ -48,15 +48,6 @@ void breaker_release(struct breaker *b)
 {
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
-}
-
-uint64_t breaker_jitter(uint64_t most)
-{
-    uint32_t random = 0;
-    /* Without entropy, early at boot, any spread will do. */
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-        random = (uint32_t)clock_now_us() * 2654435761u;
-    return random % (most + 1);
 }
 
 /* Return when t's operation may probe, unless another one probes then. An operation that has not failed yet may probe
@@ -156,7 +147,7 @@ void breaker_withdraw(struct breaker *b, struct breaker_turn *t)
 static bool open_locked(struct breaker *b, uint64_t now)
 {
     b->open = true;
-    b->pause_ms = PAUSE_FIRST_MS / 2 + breaker_jitter(PAUSE_FIRST_MS / 2);
+    b->pause_ms = PAUSE_FIRST_MS / 2 + retry_jitter(PAUSE_FIRST_MS / 2);
     b->probed_ms = now;
     counter_add(&b->opens, 1);
     b->reported = !b->reported_ms || now - b->reported_ms >= TELL_EVERY_MS;
@@ -191,7 +182,7 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         } else if (end_probe_locked(b, t)) {
             /* The probe failed: half of the doubled pause is certain, half random. */
             uint64_t half = GR_MIN(2 * b->pause_ms, (uint64_t)PAUSE_MOST_MS) / 2;
-            b->pause_ms = half + breaker_jitter(half);
+            b->pause_ms = half + retry_jitter(half);
             b->probed_ms = now;
         }
         open = b->open;

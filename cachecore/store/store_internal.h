@@ -105,7 +105,4 @@ void breaker_accepted(struct breaker *b);
 void breaker_look(struct breaker *b, struct store_health *out);
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg);
 
-/* Return a random number in [0, most], to spread operations that would otherwise act at the same time. */
-uint64_t breaker_jitter(uint64_t most);
-
 #endif

@@ -30,15 +30,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/retry.h"
 
 enum {
     BACKOFF_FIRST_MS = 50, /* bound of the first sleep */
     BACKOFF_MOST_MS = 10000,
-    RETRY_AFTER_MOST_S = 60, /* a longer Retry-After is cut to this */
-    WARN_AFTER_MS = 3000,    /* an operation in trouble for this long may log */
-    WARN_EVERY_MS = 30000,
-    ELSEWHERE_MS = 500
+    ELSEWHERE_MS = 500,
 };
 
 /* The layer. inner (owned), timeout and cancel are constant; the breaker has its own lock; the rest is atomic. */
@@ -51,7 +48,7 @@ struct store_retry {
     counter gets, got_bytes;    /* tries of gets, and the bytes that they brought */
     counter retries;            /* tries after an operation's first */
     counter exhausted;          /* operations that failed at their deadline */
-    _Atomic uint64_t warned_ms; /* when trouble was last logged; 0: never */
+    _Atomic uint64_t warned_ms; /* of retry_warn */
 };
 
 /* One operation, from its first try to its result; on the stack of its thread. */
@@ -89,18 +86,7 @@ static uint64_t jittered(unsigned tries)
     uint64_t bound = BACKOFF_MOST_MS;
     if (tries < 8)
         bound = GR_MIN(bound, (uint64_t)BACKOFF_FIRST_MS << tries);
-    return breaker_jitter(bound);
-}
-
-/* Log why an operation has been waiting for long, at most one line for all operations in WARN_EVERY_MS. The exchange
- * lets one of several threads write it. */
-static void warn_of_trouble(struct attempt *a, uint64_t now)
-{
-    uint64_t last = atomic_load(&a->r->warned_ms);
-    if (now - a->begin_ms < WARN_AFTER_MS || (last && now - last < WARN_EVERY_MS))
-        return;
-    if (atomic_compare_exchange_strong(&a->r->warned_ms, &last, now))
-        log_warning("%.400s; trying again for up to %llu s", error_text(), (unsigned long long)a->r->timeout_ms / 1000);
+    return retry_jitter(bound);
 }
 
 /* Return rc, and append the number of tries and their time to the thread's sentence. */
@@ -164,7 +150,7 @@ static bool attempt_pause(struct attempt *a, int *rc)
         *rc = attempt_interrupted();
         return false;
     }
-    uint64_t asked_ms = 1000u * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
+    uint64_t asked_ms = retry_asked_ms();
     uint64_t now = clock_now_ms(), deadline = a->deadline_ms;
     bool open = breaker_failed(&a->r->breaker, &a->turn, *rc);
     a->tries++;
@@ -172,7 +158,7 @@ static bool attempt_pause(struct attempt *a, int *rc)
         *rc = attempt_exhausted(a, *rc);
         return false;
     }
-    warn_of_trouble(a, now);
+    retry_warn(&a->r->warned_ms, a->begin_ms, a->r->timeout_ms, "");
     uint64_t again = now + asked_ms + (open ? 0 : jittered(a->tries - 1));
     /* Sleep no longer than the deadline: the last try happens there. */
     again = GR_MIN(again, deadline);

@@ -4,7 +4,6 @@
 #include "imagebuild/source/source.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/retry.h"
 #include "base/thread.h"
 #include "imagebuild/source/source_internal.h"
 
@@ -142,7 +142,6 @@ int source_take(void *arg, const void *data, size_t len)
  */
 
 enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
-enum { RETRY_AFTER_MOST_S = 60, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
 
 void source_retry_init(struct source_retry *r, const char *url, const struct source_options *options)
 {
@@ -178,16 +177,12 @@ static int source_retry_pause_for(struct source_retry *r, unsigned ms)
     return 0;
 }
 
-/* Log why the operation failed, if it has failed for WARN_AFTER_MS: at most one line in WARN_EVERY_MS for all
- * operations of the source. The exchange decides which thread logs when several get here together. */
-static void warn_of_trouble(struct source_retry *r, const struct source_try *t, uint64_t now)
+/* retry_warn, with the source's URL. */
+static void warn_of_trouble(struct source_retry *r, const struct source_try *t)
 {
-    uint64_t last = atomic_load(&r->warned_ms), begin = t->until_ms - r->timeout_ms;
-    if (now - begin < WARN_AFTER_MS || (last && now - last < WARN_EVERY_MS))
-        return;
-    if (atomic_compare_exchange_strong(&r->warned_ms, &last, now))
-        log_warning("source: %.200s: %.400s; trying again for up to %llu s", r->url, error_text(),
-                    (unsigned long long)r->timeout_ms / 1000);
+    char prefix[250];
+    snprintf(prefix, sizeof prefix, "source: %.200s: ", r->url);
+    retry_warn(&r->warned_ms, t->until_ms - r->timeout_ms, r->timeout_ms, prefix);
 }
 
 int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
@@ -201,14 +196,12 @@ int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
     }
     if (now + t->pause_ms > t->until_ms)
         return error_prefix(rc, "source: no success for %llu s of retries", (unsigned long long)r->timeout_ms / 1000);
-    warn_of_trouble(r, t, now);
-    /* Readers that failed together must not retry together: wait for half the pause and a pseudo-random part of the
-     * other half. The address of t differs from thread to thread. */
-    unsigned pause = t->pause_ms / 2 + (unsigned)((uintptr_t)t >> 4 ^ now) % (t->pause_ms / 2 + 1);
-    pause += 1000 * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
-    pause = (unsigned)GR_MIN((uint64_t)pause, t->until_ms - now);
+    warn_of_trouble(r, t);
+    /* Half of the pause is certain, half random: readers that failed together must not retry together. */
+    uint64_t pause = t->pause_ms / 2 + retry_jitter(t->pause_ms / 2) + retry_asked_ms();
+    pause = GR_MIN(pause, t->until_ms - now);
     t->pause_ms = GR_MIN(t->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
-    return source_retry_pause_for(r, pause);
+    return source_retry_pause_for(r, (unsigned)pause);
 }
 
 void source_retry_cancel(struct source_retry *r)

@@ -78,7 +78,7 @@ struct source_retry {
     pthread_mutex_t lock;            /* guards cancelled; never held across a request */
     pthread_cond_t cancelling;       /* signalled when cancelled is set */
     bool cancelled;
-    _Atomic uint64_t warned_ms; /* time of the last warning (clock_now_ms); 0: none yet */
+    _Atomic uint64_t warned_ms; /* of retry_warn */
 };
 
 /* Consecutive failures of one operation; {0} before the first one and after a success. */
