@@ -143,7 +143,7 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
     int rc = mark->value <= g->now - g->options->grace_s ? mark_is_eligible(g, &eligible, &due) : 0;
     mark->value = MARK_SEEN;
     if (rc || !due) {
-        result->kept++;
+        result->waiting++;
         return rc;
     }
     return vec_push(&g->eligible, eligible);
@@ -162,9 +162,10 @@ static int judge_object(void *arg, const struct store_item *item)
         return 0; /* another program's file */
     g->result->objects++;
     struct digest_slot *mark = digest_map_find(&g->marks, &name);
-    if (!digest_map_find(&g->live, &name) && g->now - item->mtime >= g->options->grace_s)
+    bool needed = digest_map_find(&g->live, &name);
+    if (!needed && g->now - item->mtime >= g->options->grace_s)
         return consider(g, &name, item, mark);
-    g->result->kept++;
+    (*(needed ? &g->result->needed : &g->result->young))++;
     if (!mark)
         return 0;
     mark->value = MARK_SEEN;
@@ -224,7 +225,7 @@ static int sweep_one(struct gc *g, const struct eligible *r)
 {
     char key[OBJECT_KEY_MAX];
     if (digest_map_find(&g->live, &r->name)) {
-        g->result->kept++;
+        g->result->needed++;
         g->result->unmarked++;
         return remove_mark(g, &r->name);
     }
@@ -268,7 +269,7 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
             break;
         rc = sweep_one(g, &g->eligible.items[done]);
     }
-    g->result->kept += g->eligible.len - done;
+    g->result->waiting += g->eligible.len - done;
     return rc;
 }
 
@@ -279,7 +280,7 @@ static int sweep(struct gc *g)
         return 0;
     qsort(g->eligible.items, g->eligible.len, sizeof *g->eligible.items, compare_eligible);
     if (g->result->live_leases) {
-        g->result->kept += g->eligible.len;
+        g->result->waiting += g->eligible.len;
         return 0;
     }
     CLEANUP(cleanup_lease_handle) struct lease_handle *announced = NULL;

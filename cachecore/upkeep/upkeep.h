@@ -112,7 +112,9 @@ struct gc_options {
 struct gc_result {
     uint64_t images;       /* images with a tag */
     uint64_t objects;      /* packs, index nodes, catalog pages and manifests listed */
-    uint64_t kept;         /* of those: needed, too young, or marked and not due */
+    uint64_t needed;       /* of those: kept because an image needs them */
+    uint64_t young;        /* of those: not needed, and younger than the grace period */
+    uint64_t waiting;      /* of those: marked before, and not due or not removed since a build runs */
     uint64_t marked;       /* of those: marked by this run */
     uint64_t unmarked;     /* marked before, and kept because needed again */
     uint64_t swept;        /* of those: removed */

@@ -40,9 +40,9 @@ static void cmd_gc_print_result(bool dry, const struct gc_result *r)
            text_format_size(r->marked_bytes, size), text_format_count(r->marked, "object", n));
     if (r->unmarked)
         printf("; %s needed again", text_format_count(r->unmarked, "marked object", n));
-    printf("\n%s, %s, %llu of them needed, younger than the grace period, or marked already\n",
+    printf("\n%s, %s: %llu needed, %llu younger than the grace period, %llu marked before\n",
            text_format_count(r->images, "image", images), text_format_count(r->objects, "object", n),
-           (unsigned long long)r->kept);
+           (unsigned long long)r->needed, (unsigned long long)r->young, (unsigned long long)r->waiting);
     if (r->live_leases)
         printf("nothing is freed: %s %s running, or left a lease or a checkpoint within the grace period\n",
                text_format_count(r->live_leases, "build", n), r->live_leases == 1 ? "is" : "are");
@@ -68,12 +68,12 @@ static int cmd_gc_run(const struct invocation *inv)
     if (rc)
         return rc;
     if (v->json)
-        return print_json(json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref.store),
-                                    "dry_run", v->dry_run, "images", INTEGER(r.images), "objects", INTEGER(r.objects),
-                                    "kept", INTEGER(r.kept), "marked", INTEGER(r.marked), "marked_bytes",
-                                    INTEGER(r.marked_bytes), "unmarked", INTEGER(r.unmarked), "swept", INTEGER(r.swept),
-                                    "swept_bytes", INTEGER(r.swept_bytes), "tags_removed", INTEGER(r.tags_removed),
-                                    "live_leases", INTEGER(r.live_leases)));
+        return print_json(json_pack(
+            "{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", json_lossy(ref.store), "dry_run",
+            v->dry_run, "images", INTEGER(r.images), "objects", INTEGER(r.objects), "needed", INTEGER(r.needed),
+            "young", INTEGER(r.young), "waiting", INTEGER(r.waiting), "marked", INTEGER(r.marked), "marked_bytes",
+            INTEGER(r.marked_bytes), "unmarked", INTEGER(r.unmarked), "swept", INTEGER(r.swept), "swept_bytes",
+            INTEGER(r.swept_bytes), "tags_removed", INTEGER(r.tags_removed), "live_leases", INTEGER(r.live_leases)));
     cmd_gc_print_result(v->dry_run, &r);
     return 0;
 }

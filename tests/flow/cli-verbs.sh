@@ -103,6 +103,7 @@ expect 1 "other:v1|no .*v1" "$GRANARY" inspect "$store/other:v1"
 says() { grep -qE "^$1" "$W/gc" || fail "gc does not say '$1': $(cat "$W/gc")"; }
 "$GRANARY" gc --dry-run --grace 0 "$store" >"$W/gc"
 says 'would free 0 B in 0 objects$'
+says '1 image, [0-9]+ objects: [1-9] needed, 0 younger than the grace period, 0 marked before$'
 says 'would mark [0-9.]+ KiB in [2-9] objects for a later gc'
 [ "$(packs)" = 2 ] || fail "gc --dry-run removed a pack"
 "$GRANARY" gc "$store"

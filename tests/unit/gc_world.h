@@ -76,7 +76,7 @@ static inline struct gc_result run(struct fixture *f, unsigned keep_last, bool d
     struct gc_result r;
     if (gc_run(f->store, &options, &r))
         fail_msg("%s", error_text());
-    assert_int_equal(r.objects, r.kept + r.marked + r.swept);
+    assert_int_equal(r.objects, r.needed + r.young + r.waiting + r.marked + r.swept);
     return r;
 }
 
