@@ -155,7 +155,7 @@ static int decode_writable(struct reader r, const char *const *services, size_t 
     return url_form(&chosen, out);
 }
 
-static bool is_digit(char c)
+static bool is_base64url(char c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
@@ -167,7 +167,7 @@ static int decode_text(const char *text, size_t len, char **out)
         len--;
     bool ok = len && len <= HADOOP_TOKEN_TEXT_MAX;
     for (size_t i = 0; ok && i < len; i++)
-        ok = is_digit(text[i]);
+        ok = is_base64url(text[i]);
     if (!ok)
         return error_set(-EBADMSG, "Hadoop token file: neither Hadoop's own form nor one token's URL form; fetch the "
                                    "tokens again (hdfs fetchdt)");
