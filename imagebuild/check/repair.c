@@ -184,8 +184,9 @@ static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint
            crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
-/* Return whether a chunk holds metadata, which no source has: the front, or the region after the file data. */
-static bool is_metadata(const struct manifest *m, uint64_t number)
+/* Return whether a chunk holds what the filesystem made and no source has: the front, or the metadata after the file
+ * data. */
+static bool is_of_filesystem(const struct manifest *m, uint64_t number)
 {
     uint64_t begin = number * m->chunk_size;
     return number == 0 || begin < m->front_len || begin + m->chunk_size > m->metadata_offset;
@@ -204,7 +205,7 @@ static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pac
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++) {
         struct repair_chunk *chunk = &r->chunks.items[i];
         chunk->missing = !is_whole(&chunk->ref, pack, left);
-        if (chunk->missing && is_metadata(r->m, chunk->number))
+        if (chunk->missing && is_of_filesystem(r->m, chunk->number))
             repair_lose(r, p, "it holds metadata of the filesystem, which is not in the source");
     }
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++)

@@ -286,11 +286,6 @@ static int misuse(enum sink_section section, uint64_t address, const char *what)
                      section_names[section], address, what);
 }
 
-static bool is_high(enum sink_section section)
-{
-    return section == SINK_DATA || section == SINK_METADATA;
-}
-
 /* Enter the next chunk of a section, or fail if the rules forbid it. Sets the border at the first chunk of DATA or
  * METADATA. This catches a chunk that another section writes now; index_writer_finish finds one that another section
  * has left. */
@@ -300,7 +295,7 @@ static int enter_chunk(struct sink *s, enum sink_section section, uint64_t chunk
     for (int i = 0; i < SINK_SECTIONS; i++)
         if (i != (int)section && s->sections[i].used && s->sections[i].chunk == chunk)
             return misuse(section, address, "in a chunk of another section");
-    if (!is_high(section)) {
+    if (section != SINK_DATA && section != SINK_METADATA) {
         s->low_next = GR_MAX(s->low_next, chunk + 1);
         return s->bordered && chunk >= s->border ? misuse(section, address, "after the contents") : 0;
     }
@@ -332,7 +327,7 @@ static int look_up(struct sink *s, uint64_t chunk, const uint8_t *plain, uint32_
     return rc || same ? rc : bases_get(s->bases, counterpart(s, chunk), len, &out->base, &out->plain);
 }
 
-static bool is_metadata(const struct sink *s, const struct section *section)
+static bool is_of_filesystem(const struct sink *s, const struct section *section)
 {
     return section == &s->sections[SINK_METADATA] || section == &s->sections[SINK_FRONT];
 }
@@ -360,7 +355,7 @@ static int submit(struct sink *s, struct section *section, const uint8_t *data, 
         memcpy(*buffer, data, filled);
     }
     memset(*buffer + filled, 0, len - filled);
-    if (s->bases && !s->anew && is_metadata(s, section))
+    if (s->bases && !s->anew && is_of_filesystem(s, section))
         rc = look_up(s, chunk, *buffer, len, &known);
     if (!rc)
         chunker_submit(s->chunker, chunk, len, &known);
