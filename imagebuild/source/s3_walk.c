@@ -394,7 +394,7 @@ static int probe(void *arg, struct walker *walker)
 {
     struct s3_walk *w = arg;
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-    CLEANUP_BYTES middle = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    CLEANUP_BYTES middle = BYTES_INIT(S3_KEY_ROOM);
     struct range *of = NULL, *mine = NULL;
     size_t from = 0, to = 0;
     int rc = s3_walk_choose(w, &of, &mine, &middle), shared = 0;
@@ -437,7 +437,7 @@ int s3_walk(const struct s3_walk_config *config, source_visit *visit, void *arg)
                               .visit_arg = arg};
     pthread_mutex_init(&w.lock, NULL);
     for (unsigned i = 0; i < S3_WALK_THREADS_MAX; i++)
-        w.ranges[i].after.max = w.ranges[i].end.max = HTTP_ERROR_BODY_MAX;
+        w.ranges[i].after.max = w.ranges[i].end.max = S3_KEY_ROOM;
     w.ranges[0].used = w.ranges[0].active = true;
     int rc = walk_run(&walk);
     for (unsigned i = 0; i < S3_WALK_THREADS_MAX; i++) {

@@ -113,7 +113,7 @@ static int source_s3_make_key(const struct source_s3 *s, const char *path, size_
 static int s3_source_read(struct source *base, const struct source_read *r)
 {
     struct source_s3 *s = s3_of(base);
-    CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    CLEANUP_BYTES key = BYTES_INIT(S3_KEY_ROOM);
     char etag[SOURCE_VALIDATOR_MAX + 1] = {0};
     struct source_try try = {0};
     int rc = source_s3_make_key(s, r->path, r->path_len, &key);
@@ -145,7 +145,7 @@ static int s3_source_read(struct source *base, const struct source_read *r)
 static int s3_source_stat(struct source *base, const char *path, size_t path_len, struct source_version *out)
 {
     struct source_s3 *s = s3_of(base);
-    CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    CLEANUP_BYTES key = BYTES_INIT(S3_KEY_ROOM);
     struct s3_meta meta = {0};
     struct source_try try = {0};
     int rc = source_s3_make_key(s, path, path_len, &key);

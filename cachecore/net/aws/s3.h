@@ -19,6 +19,9 @@
 struct s3;
 struct s3_keys;
 
+/* Room for a key in a buffer: far more than the 1,024 bytes that S3 allows, since servers like it may allow more. */
+enum { S3_KEY_ROOM = 64 << 10 };
+
 struct s3_config {
     const char *bucket;
     const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the configuration file's, then AWS */
