@@ -3,6 +3,7 @@
  * retries. */
 #include "imagebuild/source/source.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,7 @@ bool source_name_origin(struct source *s, const struct source_entry *e, char *ou
 
 int source_read(struct source *s, const struct source_read *read)
 {
+    assert(read->validator_len <= SOURCE_VALIDATOR_MAX);
     return s->ops->read(s, read);
 }
 

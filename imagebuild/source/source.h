@@ -90,7 +90,7 @@ typedef int source_visit(void *arg, const struct source_entry *entry);
 struct source_read {
     const char *path;
     size_t path_len;
-    const char *validator; /* the version wanted */
+    const char *validator; /* the version wanted: at most SOURCE_VALIDATOR_MAX bytes */
     size_t validator_len;
     uint64_t offset, len; /* bytes */
     uint8_t *dst;         /* len bytes */

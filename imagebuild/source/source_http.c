@@ -457,7 +457,7 @@ struct version {
 static struct version version_of(const struct source_read *r)
 {
     struct version v = {0};
-    memcpy(v.text, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
+    memcpy(v.text, r->validator_len ? r->validator : "", r->validator_len);
     if (*v.text == '"')
         v.kind = VERSION_ETAG;
     else if (sscanf(v.text, "t:%lld-%llu", &v.mtime, &v.size) == 2)

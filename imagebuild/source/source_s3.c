@@ -119,7 +119,7 @@ static int s3_source_read(struct source *base, const struct source_read *r)
     int rc = source_s3_make_key(s, r->path, r->path_len, &key);
     if (rc)
         return rc;
-    memcpy(etag, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
+    memcpy(etag, r->validator_len ? r->validator : "", r->validator_len);
     for (;;) {
         struct source_target target = {.dst = r->dst, .len = r->len};
         struct s3_meta meta = {0};
