@@ -48,7 +48,7 @@ enum {
 
 struct peers {
     struct stack *stack;
-    struct store_node node;                      /* whom it answers */
+    struct store_node node;                      /* its address, and the key or certificates of all nodes */
     char weight[16];                             /* of this node, for HTTP_NODE_HEADER */
     struct MHD_OptionItem tls[PEER_TLS_OPTIONS]; /* of the daemon, where there is TLS */
     struct http_port port;

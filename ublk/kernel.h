@@ -77,7 +77,7 @@ struct ublk_request {
 
 enum { UBLK_LATER = 1 }; /* a reader's answer: ublk_queue_done follows */
 
-/* Who answers. */
+/* What answers the requests of a device. */
 struct ublk_reader {
     /* Answer a request, on the queue's thread: 0 (all bytes are in the buffer), -errno, or UBLK_LATER. */
     int (*read)(void *arg, const struct ublk_request *r);

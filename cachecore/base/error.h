@@ -7,7 +7,7 @@
  *   -ENOENT              absent
  *   -EBADMSG             corrupt
  *   -EAGAIN, -ETIMEDOUT  temporary: worth a retry
- *   -ESTALE              there is another version than the one requested, or the store is none any more
+ *   -ESTALE              there is another version than the one requested, or the store is no longer one
  *   -EEXIST              a condition of a write (if-absent, if-match) did not hold
  *   -EINVAL              wrong input from the user
  *   -EACCES              refused by the other side

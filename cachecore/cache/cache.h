@@ -95,7 +95,7 @@ enum cache_source {
     CACHE_FROM_MEMORY,
     CACHE_FROM_DISK,
     CACHE_FROM_PEER, /* another node */
-    CACHE_FROM_L2,   /* a shared cache proxy that is none, or has not answered before */
+    CACHE_FROM_L2,   /* a shared cache proxy that is not a node, or not known to be one yet */
     CACHE_FROM_STORE,
     CACHE_SOURCES
 };

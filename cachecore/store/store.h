@@ -64,7 +64,7 @@ enum store_put_mode {
     STORE_PUT_IF_MATCH,  /* -EEXIST when its version is not `version` */
 };
 
-/* Of how many refused objects a store keeps count. */
+/* How many refused objects of a store are counted. */
 enum { STORE_REFUSED_MAX = 8 };
 
 /* Whether a store answers, as its breaker sees it (breaker.c). All zero: no failures are known. */
@@ -74,7 +74,7 @@ struct store_health {
     unsigned refusals; /* objects that it refused in a row, for a reason that lasts; at most STORE_REFUSED_MAX */
     unsigned waiting;  /* operations that wait for another one's answer */
     uint64_t failing_ms, failed_ms;   /* since the first failure of the row, and since the last */
-    uint64_t refusing_ms, refused_ms; /* the same of refusals */
+    uint64_t refusing_ms, refused_ms; /* the same for refusals */
     uint64_t read_waits_ms;           /* the longest current wait of a read; only stack_store_health fills this in */
     int refusal_code;                 /* of the last refusal; 0: there is none */
     char last[ERROR_TEXT_MAX], refusal[ERROR_TEXT_MAX]; /* the sentences of the last failure and the last refusal */
