@@ -27,7 +27,10 @@
 #include "base/share.h"
 
 enum { DEMAND_QUIET_US = 100000 }; /* clients count as reading until this long after the last demand GET */
-enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 }; /* shares, as fractions of the limit and of the workers */
+enum {
+    UNPROVEN_PART = 8,     /* a store that does not answer has at most this part of the limit in GETs */
+    SOLE_LEAVES_PART = 16, /* a store that is alone leaves this part of the workers to others that may come */
+};
 
 /* ---- shares of stores ---- */
 
