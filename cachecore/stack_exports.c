@@ -506,18 +506,15 @@ static int unlink_locked(struct stack *s, const char *name, struct stack_export 
     return stack_quota_apply_locked(s, &e->ref); /* never fails: none of the quotas that are left is new */
 }
 
-static int unlink_export(struct stack *s, const char *name, struct stack_export **out)
-{
-    SCOPED_LOCK(&s->lock);
-    return unlink_locked(s, name, out);
-}
-
 int stack_remove(struct stack *s, const char *name)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    int rc = unlink_export(s, name, &e);
-    if (rc)
-        return rc;
+    {
+        SCOPED_LOCK(&s->lock);
+        int rc = unlink_locked(s, name, &e);
+        if (rc)
+            return rc;
+    }
     /* Other threads may still hold references; completion ends now, and so do requests with the export's own keys. */
     if (e->keys)
         s3_keys_wipe(e->keys);

@@ -77,13 +77,6 @@ static const char *cache_fsck_judge(struct worker *w, const struct cache_place *
     return digest_equal(&digest, &r->digest) ? NULL : "its data is not the chunk of that digest";
 }
 
-/* Clear the head of a record, so that no server believes it. */
-static int blank(struct fsck *f, const struct cache_place *place)
-{
-    static const uint8_t zeros[CACHE_META_RECORD_HEAD];
-    return io_pwrite_full(f->record_fd, zeros, sizeof zeros, cache_place_record_offset(&f->geometry, place));
-}
-
 /* Classify one slot as good, empty, stale or bad, and repair a bad one if asked. */
 static void check_slot(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
 {
@@ -102,7 +95,9 @@ static void check_slot(struct worker *w, const struct cache_place *place, const 
         return;
     }
     struct cache_fsck_bad bad = {.digest = &w->record.digest, .place = place, .why = why};
-    bad.repaired = f->options->repair && !blank(f, place);
+    /* No server believes a record without its head. */
+    bad.repaired = f->options->repair &&
+                   !io_pwrite_full(f->record_fd, zeros, sizeof zeros, cache_place_record_offset(&f->geometry, place));
     w->found.bad++;
     w->found.repaired += bad.repaired;
     if (!f->options->bad)

@@ -39,13 +39,6 @@ static const char *without_secret(const char *value)
     return strstr(value, "://") && strpbrk(value, "@?") ? "(not shown: it has an '@' or a '?')" : value;
 }
 
-/* Whether the same line of a file would mean something else than this default does. A cache needs a size there, which a
- * server chooses when it makes the default one. An endpoint or a profile goes before what AWS's own files say. */
-static bool is_no_line(const char *section, const char *key)
-{
-    return !strcmp(key, "cache") || !strcmp(section, EVERY_BUCKET);
-}
-
 /* Show one setting. value: NULL if there is none; from: "file", "environment", "default" or "unset"; name: the
  * variable; line: in the file. */
 static void show(struct listing *l, const char *section, const char *key, const char *value, const char *from,
@@ -62,7 +55,9 @@ static void show(struct listing *l, const char *section, const char *key, const 
     if (!l->section || strcmp(l->section, section) != 0)
         printf("%s[%s]\n", l->section ? "\n" : "", section);
     l->section = section;
-    bool comment = !value || (!strcmp(from, "default") && is_no_line(section, key));
+    /* Two defaults would mean something else as a line of the file: a cache needs a size there, which a server chooses
+     * when it makes the default one, and an endpoint or a profile goes before what AWS's own files say. */
+    bool comment = !value || (!strcmp(from, "default") && (!strcmp(key, "cache") || !strcmp(section, EVERY_BUCKET)));
     int width = printf("%s%s =%s%s", comment ? "#" : "", key, value ? " " : "", value ? value : "");
     printf("%*s  # ", width < 44 ? 44 - width : 0, "");
     if (line)

@@ -161,18 +161,13 @@ static int submit_job(struct bases *b)
     return 0;
 }
 
-static void drop_job(struct bases *b)
-{
-    in_order_drop(b->ring);
-    b->jobs--;
-}
-
 /* Return the job that has the bases of chunk `number`, when it is done. */
 static int find_job(struct bases *b, uint64_t number, struct job **out)
 {
     struct job *job = in_order_take(b->ring);
     while (job && (number < job->first || number >= job->first + job->count)) {
-        drop_job(b);
+        in_order_drop(b->ring);
+        b->jobs--;
         job = in_order_take(b->ring);
     }
     if (!job)

@@ -296,12 +296,6 @@ static int read_rest(struct unpacking *u)
     return broken(u);
 }
 
-static int no_bytes(struct unpacking *u)
-{
-    error_take(&u->failed, error_set(-EBADMSG, "it has no bytes"));
-    return broken(u);
-}
-
 /* Unpack one shard. */
 static int unpack(struct unpacking *u)
 {
@@ -309,8 +303,13 @@ static int unpack(struct unpacking *u)
     u->shards++;
     u->members = 0;
     digest_map_release(&u->names);
-    /* an empty file is no archive at all, not even an empty one */
-    int rc = u->shard->version.size ? shard_key(u->config->choice, u->shard, u->key) : no_bytes(u);
+    int rc;
+    if (u->shard->version.size) {
+        rc = shard_key(u->config->choice, u->shard, u->key);
+    } else { /* an empty file is no archive at all, not even an empty one */
+        error_take(&u->failed, error_set(-EBADMSG, "it has no bytes"));
+        rc = broken(u);
+    }
     if (!rc)
         rc = open_archive(u);
     while (!rc) {

@@ -80,12 +80,6 @@ static int add_dead(struct webhdfs *w, struct bytes *url, bool *out_any)
     return rc;
 }
 
-static void unbury_all(struct webhdfs *w)
-{
-    SCOPED_LOCK(&w->mutex);
-    memset(w->dead, 0, sizeof w->dead);
-}
-
 /* ------------------------------------------------------------------ requests */
 
 /* The sink for http_do: pass the bytes on to the flow's sink, never more than `most`. */
@@ -189,8 +183,10 @@ static int ask_one(struct webhdfs *w, const struct webhdfs_question *q, size_t n
     if ((resp->status >= 200 && resp->status < 300) || (q->datanode && webhdfs_redirects(resp)))
         return 0;
     rc = webhdfs_ask_refusal(w, q, (const char *)url->data, resp, out_next);
-    if (webhdfs_passing(rc) && excluding)
-        unbury_all(w);
+    if (webhdfs_passing(rc) && excluding) {
+        SCOPED_LOCK(&w->mutex);
+        memset(w->dead, 0, sizeof w->dead);
+    }
     return rc;
 }
 
