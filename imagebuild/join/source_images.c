@@ -144,20 +144,8 @@ static int find_first(const struct image_listing *l, const struct catalog_entry 
 /* Pass an entry on. number: its inode's; not used for a further name. */
 static int pass_on(struct image_listing *l, const struct catalog_entry *e, uint64_t number)
 {
-    struct source_entry out = {.mode = e->mode,
-                               .uid = e->uid,
-                               .gid = e->gid,
-                               .size = e->size,
-                               .mtime = e->mtime,
-                               .mtime_nsec = e->mtime_nsec,
-                               .validator = e->validator,
-                               .validator_len = e->validator_len,
-                               .link_dev = DEVICE_OF_IMAGES + l->number};
-    /* of a further name the catalog has the first name's path in place of the text, which the first name has */
-    if (S_ISLNK(e->mode)) {
-        out.target = e->hard_link ? "-" : e->target;
-        out.target_len = e->hard_link ? 1 : e->target_len;
-    }
+    struct source_entry out = source_entry_of_catalog(e);
+    out.link_dev = DEVICE_OF_IMAGES + l->number;
     int rc = e->hard_link ? find_first(l, e, &out) : add_extra(l, e, number, &out);
     if (!rc && !e->hard_link)
         rc = place_data(l, e, &out);

@@ -15,7 +15,27 @@
 #include "base/log.h"
 #include "base/retry.h"
 #include "base/thread.h"
+#include "format/catalog.h"
 #include "imagebuild/source/source_internal.h"
+
+struct source_entry source_entry_of_catalog(const struct catalog_entry *e)
+{
+    struct source_entry out = {.path = e->path,
+                               .path_len = e->path_len,
+                               .mode = e->mode,
+                               .uid = e->uid,
+                               .gid = e->gid,
+                               .size = e->size,
+                               .mtime = e->mtime,
+                               .mtime_nsec = e->mtime_nsec,
+                               .validator = e->validator,
+                               .validator_len = e->validator_len};
+    if (S_ISLNK(e->mode)) {
+        out.target = e->hard_link ? "-" : e->target;
+        out.target_len = e->hard_link ? 1 : e->target_len;
+    }
+    return out;
+}
 
 /* ---- operations ---- */
 

@@ -83,6 +83,12 @@ struct source_entry {
 };
 #define SOURCE_NO_MEMBER UINT64_MAX
 
+/* Return an entry with what a catalog says of it; strings stay the catalog's. Links of files, data and extended
+ * attributes are left to the caller. For a further name, the catalog has the first name's path in place of the text of
+ * the link: `target` is then any text, since its first name has it. */
+struct catalog_entry;
+struct source_entry source_entry_of_catalog(const struct catalog_entry *e);
+
 /* Called for each entry. Non-zero ends the listing with that value. */
 typedef int source_visit(void *arg, const struct source_entry *entry);
 

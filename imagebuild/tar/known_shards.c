@@ -185,24 +185,9 @@ static int list_member(struct known_shards *k, const struct catalog_entry *e, vo
 {
     if (!is_unchanged(k, shard_of(k, e)))
         return 0;
-    struct source_entry entry = {.path = e->path,
-                                 .path_len = e->path_len,
-                                 .mode = e->mode,
-                                 .uid = e->uid,
-                                 .gid = e->gid,
-                                 .size = e->size,
-                                 .mtime = e->mtime,
-                                 .mtime_nsec = e->mtime_nsec,
-                                 .validator = e->validator,
-                                 .validator_len = e->validator_len};
+    struct source_entry entry = source_entry_of_catalog(e);
     entry.link_ino = file_of(k, e);
     entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
-    /* The text of a further name does not matter: its first name has it. */
-    if (S_ISLNK(
-            e->mode)) { /* for a further name, the catalog has the first name's path in place of the text of the link */
-        entry.target = e->hard_link ? "-" : e->target;
-        entry.target_len = e->hard_link ? 1 : e->target_len;
-    }
     return listing_add(listing, &entry);
 }
 
