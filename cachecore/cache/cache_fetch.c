@@ -188,7 +188,7 @@ static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
 }
 
 /* A miss_use for warming: a chunk that cannot be kept is an error. */
-static int cache_ensure_keep(struct cache *c, struct miss *miss)
+static int ensure_keep(struct cache *c, struct miss *miss)
 {
     int kept = 0, rc = bring(c, miss, true, &kept);
     if (kept == -ENODEV)
@@ -260,7 +260,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
     }
     wait_for_fills(c, &m);
-    rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks after a bad one */
+    rc = misses_finish(c, &m, rc, use, use == ensure_keep); /* warming also keeps the chunks after a bad one */
     if (warm)
         fill_warm_release(&c->fill, bytes);
     return rc;
@@ -286,7 +286,7 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
         return error_set(-EIO, c->absent_count
                                    ? "cache: no cache directory could be opened at the start; the log says why"
                                    : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
-    return ensure_all(c, pieces, n, priority, cache_ensure_keep);
+    return ensure_all(c, pieces, n, priority, ensure_keep);
 }
 
 /* The chunk is written like one that warming wants: forced past the policy, and waiting for a slot. */
