@@ -1,16 +1,17 @@
 #!/bin/bash
 # Relative links of every *.md lead somewhere, to a heading where they name one, and so do the files that README.md and
-# CONTRIBUTING.md name in code (but placeholders like tests/flow/NAME.sh).
+# CONTRIBUTING.md name in code (but placeholders like tests/flow/NAME.sh): those of a folder of the project by their
+# whole path, source files and scripts also by the end of it.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
-PARTS='docs|tests|tools|bench|deploy|cachecore|imagebuild|server|plugin|fuse|nbd|attach|cli'
+PARTS=$(project_files '*' | awk -F/ 'NF > 2 {print $2}' | sort -u | paste -sd '|')
 
 # anchors FILE: its headings as links name them
 anchors() { sed -nE 's/^#+ +//p' "$1" | tr 'A-Z ' 'a-z-' | LC_ALL=C sed 's/[^a-z0-9_-]//g'; }
 
 check_links() {
-    local file target path bad=0
+    local file target path sources bad=0
     declare -A headings
     while IFS= read -r file; do
         while IFS= read -r target; do
@@ -25,9 +26,12 @@ check_links() {
             fi
         done < <(grep -oE '\]\([^) ]+\)' "$file" | sed 's/^](//; s/)$//')
     done < <(project_files '*.md')
+    sources=$'\n'$(project_files '*.c' '*.h' '*.sh')$'\n'
     while IFS= read -r target; do
-        [ -e "$target" ] || { echo "named in a *.md: no such file: $target"; bad=1; }
-    done < <(project_files README.md CONTRIBUTING.md | xargs -r grep -ohE "\`($PARTS)/[A-Za-z0-9_./-]+\`" |
+        [ -e "$target" ] || [[ ! $target =~ ^($PARTS)/ && $sources = */"$target"$'\n'* ]] ||
+            { echo "named in a *.md: no such file: $target"; bad=1; }
+    done < <(project_files README.md CONTRIBUTING.md |
+        xargs -r grep -ohE "\`(($PARTS)/[A-Za-z0-9_./-]+|[A-Za-z0-9_./-]+\.(c|h|sh))\`" |
         tr -d '\`' | grep -vE 'NAME|KIND|DECODER' | sort -u)
     return $bad
 }
@@ -36,4 +40,8 @@ can_fail check_links a.md 'see [this](docs/none.md)' docs/none.md
 can_fail check_links a.md $'# Here\n[there](#there)' '#there'
 # shellcheck disable=SC2016
 can_fail check_links README.md 'see `docs/none.md`' docs/none.md
+# shellcheck disable=SC2016
+can_fail check_links README.md 'see `ublk/none`' ublk/none
+# shellcheck disable=SC2016
+can_fail check_links README.md 'see `none.c`' none.c
 check_links
