@@ -12,6 +12,7 @@ suppressed=(
     uninitvar legacyUninitvar uninitStructMember   # it takes &x for a read of x; style/tidy looks for them
     shiftTooManyBitsSigned                         # arithmetic with gcc and clang, and wanted: zigzag
 )
+# --std: the newest that 2.10 has for C; C17 differs from it by corrections alone.
 check() {
     cppcheck -j "$(nproc)" --quiet --error-exitcode=1 --enable=warning,performance,portability --std=c11 \
         -I "$GRANARY_SOURCE/cachecore" -I "$GRANARY_SOURCE" -D_GNU_SOURCE '-DGRANARY_VERSION="x"' \
