@@ -61,7 +61,8 @@ struct verifying {
     struct verify_result result;
     struct verify_source_result against;
     struct repair_result repair;
-    bool compared; /* against is filled in */
+    bool compared;           /* against is filled in */
+    bool nothing_to_compare; /* the image has files, and none of those looked at has its version: one problem */
 };
 
 static void cmd_verify_release(struct verifying *v)
@@ -137,7 +138,10 @@ static void cmd_verify_print_result(const struct verifying *v)
     const struct verify_result *r = &v->result;
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX];
     char packs[TEXT_COUNT_MAX], chunks[TEXT_COUNT_MAX], paths[TEXT_COUNT_MAX];
-    printf("%s: %s\n", print_digest(&v->image.digest, digest), r->problems ? "NOT sound" : "sound");
+    printf("%s: %s\n", print_digest(&v->image.digest, digest),
+           r->problems > v->nothing_to_compare ? "NOT sound"
+           : v->nothing_to_compare             ? "NOT compared"
+                                               : "sound");
     printf("  %llu of %s there, %s, %llu of them holes, %s\n", (unsigned long long)(r->packs - r->packs_bad),
            text_format_count(r->packs, "pack", packs), text_format_count(r->chunks, "chunk", chunks),
            (unsigned long long)r->holes, text_format_count(r->entries, "path", paths));
@@ -212,7 +216,22 @@ static int repair(struct verifying *v)
     return check_image(v);
 }
 
-/* Compare files of SOURCE with the catalog's digests. Changed files are no problem of the image, damaged ones are. */
+/* A script that signs after this check must not take a comparison of nothing for one. */
+static void report_nothing_compared(struct verifying *v)
+{
+    const struct verify_source_result *a = &v->against;
+    v->nothing_to_compare = true;
+    v->result.problems++;
+    if (a->changed + a->removed)
+        (void)error_set(-ESTALE, "nothing was compared: none of %llu files of %s is still the version that was built",
+                        (unsigned long long)(a->changed + a->removed), v->values->against);
+    else
+        (void)error_set(-ESTALE, "nothing was compared: the sample has no file; choose a larger --sample, or --all");
+    on_problem(v, error_text());
+}
+
+/* Compare files of SOURCE with the catalog's digests. A changed file is no problem of the image, a damaged one is. It
+ * is a problem, too, if there was nothing to compare. */
 static int compare_source(struct verifying *v)
 {
     const struct verify_values *values = v->values;
@@ -227,6 +246,8 @@ static int compare_source(struct verifying *v)
     int rc = verify_source(v->image.store, &v->image.manifest, v->source.source, &options, &v->against);
     v->compared = true;
     v->result.problems += v->against.damaged;
+    if (!rc && !v->against.files && v->image.manifest.counts.files)
+        report_nothing_compared(v);
     return rc;
 }
 
@@ -283,6 +304,7 @@ const struct verb verb_verify = {
                "With --deep every byte is read and hashed as well. Exit code 1 when anything is wrong.\n\n"
                "With --against SOURCE, files of the source are read and compared with the catalog: one that is the\n"
                "version of the image and has other bytes is a problem, one that has changed since is only counted.\n"
+               "Exit code 1, too, when all of them have changed, as nothing was compared then.\n"
                "With --repair as well, packs that are damaged or missing are rebuilt from SOURCE.",
     .options = rows,
     .values_size = sizeof(struct verify_values),

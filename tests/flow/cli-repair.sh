@@ -85,6 +85,23 @@ rm "$W/tree/twin"
 "$GRANARY" verify --against "$W/tree" --all --json "$W/good/set" >"$W/json"
 jq -e '.ok and .against.gone == 1' "$W/json" >"$W/null" || fail "$(cat "$W/json")"
 
+echo "== nothing left to compare is no success"
+find "$W/tree" -type f -exec touch -d 2002-02-02 {} +
+nothing() { # nothing SENTENCE OPTION...
+    local status=0 sentence=$1
+    shift
+    "$GRANARY" verify --against "$W/tree" "$@" "$W/good/set" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = 1 ] || fail "verify $* of a source without the image's versions ends with $status: $(cat "$W/out")"
+    grep -q "nothing was compared: $sentence" "$W/err" || fail "$(cat "$W/err")"
+}
+nothing "none of 6[0-9] files of $W/tree is still the version" --all
+grep -q ': NOT compared$' "$W/out" || fail "$(cat "$W/out")"
+nothing "none of" --all --json
+jq -e '.ok == false and .against.files == 0 and .problem_count == 1 and (.problems | length) == 1' "$W/out" >"$W/null" ||
+    fail "$(cat "$W/out")"
+mkdir "$W/empty" && "$GRANARY" build -q "$W/empty" "$W/good/empty" >"$W/built"
+"$GRANARY" verify --against "$W/empty" --all "$W/good/empty" >"$W/out" || fail "an image without files: $(cat "$W/out")"
+
 echo "== what is refused"
 for options in "--repair" "--all" "--sample 3" "--against $W/tree --all --sample 3"; do
     status=0
