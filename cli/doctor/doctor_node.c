@@ -74,7 +74,7 @@ static void check_kernel(struct doctor_report *r)
         doctor_add(r, DOCTOR_OK, "kernel-nbd", NULL, "%s; mounts use ublk", error_text());
     else
         doctor_add(r, fuse ? DOCTOR_WARN : DOCTOR_FAIL, "kernel-nbd", NULL, "%s%s", error_text(),
-                   fuse ? "; mounts use FUSE, which is slower, and fail when granary-fuse ends" : "");
+                   fuse ? "; mounts use FUSE, which is slower, and fail when granary serve ends" : "");
     if (fuse)
         doctor_add(r, DOCTOR_OK, "fuse", NULL, "/dev/fuse and /dev/loop-control are there");
     if (has_filesystem("erofs") && !mount_erofs_fits())

@@ -34,6 +34,8 @@ examine 0 "$W/store/img"
 for check in kernel-nbd ublk erofs granary-nbd granary-ublk granary-fuse nbdkit-plugin open-files threads memlock io-uring clock config cache mounts image store-ranges store-latency store-speed; do
     found "(OK|WARN) $check .*"
 done
+! grep '^WARN kernel-nbd' "$W/findings" ||
+    found "WARN kernel-nbd .*; mounts use FUSE, which is slower, and fail when granary serve ends: null"
 ! grep '^WARN.*: null$' "$W/findings" | grep -v kernel-nbd || fail "a warning without a remedy"
 found "OK image $W/store/img is sha256:[0-9a-f]{64}, 1 files, 2.9 MiB; one chunk read and verified: null"
 find "$W/store" -type f | sort | cmp - "$W/before" || fail "something was written to the store"
