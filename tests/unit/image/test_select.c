@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "fake/image_fake.h"
+#include "image/image_internal.h"
 #include "image/warm/select.h"
 #include "repository/read/catalog_glob.h"
 #include "unit/counters.h"
@@ -230,7 +231,13 @@ static void test_select__a_cursor_gives_every_chunk_and_keeps_nothing(void **sta
     assert_int_equal(walk(&w, &c), 0);
     assert_int_equal(c.store_error.code, 0);
     image_cursor_release(&c);
+    counter_wait_zero(cache_counters, w.cache,
+                      "granary_fetch_in_flight"); /* what is fetched to be kept is kept by then */
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_cache_fills_total"), 0);
     assert_false(cache_has(w.cache, &w.img.manifest.index_root.digest));
+    struct node_cache_stats nodes;
+    node_cache_stats(w.image->nodes, &nodes);
+    assert_int_equal(nodes.nodes, 0);
     world_release(&w);
 }
 
