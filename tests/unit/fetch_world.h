@@ -60,12 +60,15 @@ static inline struct inflight *start_one(struct world *w, unsigned chunk, enum f
     return inflight;
 }
 
+/* A fetch that takes longer fails the test. */
+enum { FETCH_WAIT_MS = 120000 };
+
 /* Wait, compare with what the image has there, let go. */
 static inline void expect_bytes(struct world *w, struct inflight *inflight, unsigned chunk)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
-    assert_int_equal(inflight_wait(inflight, &plain), 0);
+    assert_int_equal(inflight_wait_ms(inflight, FETCH_WAIT_MS, &plain), 0);
     image_fake_bytes(&w->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
     assert_int_equal(plain->len, CHUNK);
     assert_memory_equal(plain->data, expected, CHUNK);

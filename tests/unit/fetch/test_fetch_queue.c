@@ -226,11 +226,15 @@ static void test_fetch_queue__stores_that_are_silent_leave_places_to_another(voi
         store_fake_hold(silent[i].fake, FAKE_GET);
         start(&silent[i], chunks, CHUNKS, PRIORITY_DEMAND, inflights[i]);
     }
+    uint64_t limit = 0; /* the highest so far */
     for (unsigned i = 0; i < CHUNKS; i++) {
         inflight = start_one(&w, i, PRIORITY_DEMAND);
         expect_bytes(&w, inflight, i);
+        limit = GR_MAX(limit, count_of(&w, "limit"));
     }
     assert_true(count_of(&w, "queued") > 0);
+    for (unsigned i = 0; i < 2; i++) /* an eighth of the limit for a store that has not answered yet */
+        assert_in_range(store_fake_calls(silent[i].fake, FAKE_GET), 0, GR_MAX(limit / 8, 1u));
     for (unsigned i = 0; i < 2; i++) {
         store_fake_release(silent[i].fake);
         for (unsigned k = 0; k < CHUNKS; k++)
