@@ -40,11 +40,16 @@ check_timed_waits() {
     return $bad
 }
 
+# operations HEADER KIND: the names of the functions in its struct KIND_ops, with a bar between them
+operations() {
+    sed -n "/^struct $2_ops {/,/^};/s/^[^/]*(\*\([a-z_]*\))(.*/\1/p" "$GRANARY_SOURCE/$1" | paste -sd'|'
+}
+
 # The operations of stores and sources are called by store_*() and source_*(), which check what all of them must keep:
 # not through the table, and not through a local variable that points to it.
 check_hops() {
-    local files bad=0 names='get|get_small|put|list|list_after|stat|remove|probe_conditional|get_until|get_fresh|counters'
-    names+='|health|origin|report_bad|counts|look|streams|set_known|name_shard|read|cancel'
+    local files bad=0 names
+    names="$(operations cachecore/store/store.h store)|$(operations imagebuild/source/source.h source)"
     mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(cachecore/store/store|imagebuild/source/source)\.[ch]$')
     ! code_of "${files[@]}" | grep -E "(^|[^A-Za-z0-9_])ops->($names) ?\(" || bad=1
     ! code_of "${files[@]}" | grep -E "struct (store|source)_ops \*" || bad=1
@@ -60,6 +65,8 @@ check_no_memory() {
 
 can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, arg); }' 'ops->get'
 can_fail check_hops a.c 'int f(void) { return ops->list_after(s, "", key, visit, arg); }' 'ops->list_after'
+can_fail check_hops a.c 'bool f(void) { return s->ops->name_origin(s, e, out, size); }' 'ops->name_origin'
+can_fail check_hops a.c 'bool f(void) { return s->ops->is_own(s, key, 0); }' 'ops->is_own'
 can_fail check_hops a.c 'const struct store_ops *o = s->ops;' 'store_ops'
 can_fail check_no_memory a.c 'int f(void) { return error_set(rc, "walk: out of memory"); }' 'out of memory'
 can_fail check_no_memory a.c 'int f(void) { return error_set(-ENOMEM, "walk: out of memory"); }' 'out of memory'
