@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/counter.h"
 #include "unit/cmocka_all.h"
+#include "unit/threads.h"
 
 struct counter_wanted {
     const char *name;
@@ -33,13 +34,12 @@ static inline void counter_pick(void *arg, const struct counter_row *row)
         w_.value;                                                                                                      \
     })
 
-/* A millisecond's sleep; two minutes after *since_ms (0: begin now) the test fails. */
+/* Sleep for a millisecond. Two minutes after *since_ms (0: begin now) the program fails. Any thread. */
 static inline void counter_pause(uint64_t *since_ms, const char *name)
 {
     uint64_t now = clock_now_ms();
     *since_ms = *since_ms ? *since_ms : now;
-    if (now - *since_ms > 120000)
-        fail_msg("waited for %s without success", name);
+    must(now - *since_ms <= 120000, "waited for %s without success", name);
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 

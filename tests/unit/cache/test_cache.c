@@ -562,8 +562,8 @@ static void test_cache__warming_waits_for_a_slot_that_readers_hold(void **state)
     struct cache *c = w.cache;
     struct warm_one one = {.c = c, .piece = &p};
     assert_int_equal(pthread_create(&thread, NULL, warm_one, &one), 0);
-    while (atomic_load(&c->waiters) == 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; atomic_load(&c->waiters) == 0;)
+        counter_pause(&since_ms, "a thread that waits");
     assert_false(cache_has(c, &w.refs[3].digest));
     for (unsigned i = 0; i < 3; i++)
         cache_unpin(c, &pins[i]);

@@ -226,8 +226,8 @@ struct raised_timeout {
 static void *raise_timeout_after_a_hang(void *arg)
 {
     const struct raised_timeout *p = arg;
-    while (!disk_fake_hanging() && !count_of(p->w, "writing_down"))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; !disk_fake_hanging() && !count_of(p->w, "writing_down");)
+        counter_pause(&since_ms, "a write that hangs");
     set_timeout(p->w, p->later_ms);
     return NULL;
 }

@@ -52,8 +52,8 @@ static void test_cache_open_close__a_disk_that_hangs_while_it_is_opened_is_left_
     open_gate(true); /* what was left behind opens it now, and gives it back */
     char records[128];
     snprintf(records, sizeof records, "%s/records", w.dir);
-    while (access(records, F_OK) || cache_open(&w.config, &w.cache) == -EBUSY)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; access(records, F_OK) || cache_open(&w.config, &w.cache) == -EBUSY;)
+        counter_pause(&since_ms, "what was left behind");
     assert_int_equal(count_of(&w, "directories"), 1);
     assert_int_equal(cache_start_threads(w.cache), 0);
     world_warm(&w);
@@ -112,8 +112,8 @@ static bool is_late(struct fill *f)
 
 static void *open_gate_late(void *arg)
 {
-    while (!is_late(arg))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; !is_late(arg);)
+        counter_pause(&since_ms, "the closing");
     open_gate(true);
     return NULL;
 }
@@ -126,8 +126,8 @@ static void test_cache_open_close__closing_does_not_write_all_that_is_queued_to_
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
     world_open_hooks(&w, &(struct cache_test_hooks){.no_uring = true, .calls.pwrite = write_through_gate});
     world_expect_all(&w);
-    while (!count_at_gate()) /* it keeps the cache from closing until the gate is open */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; !count_at_gate();) /* it keeps the cache from closing until the gate is open */
+        counter_pause(&since_ms, "a write at the gate");
     set_timeout(&w, SOON_MS); /* of the closing: the writes at the gate have theirs */
     assert_int_equal(pthread_create(&opener, NULL, open_gate_late, &w.cache->fill), 0);
     cache_close(w.cache);
@@ -149,14 +149,14 @@ static void test_cache_open_close__what_came_before_the_last_is_written_and_noth
         world_expect(&w, i);
         bytes += w.refs[i].plain_len;
     }
-    while (cache_unwritten(w.cache) < bytes) /* they are queued behind their readers' backs */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; cache_unwritten(w.cache) < bytes;) /* they are queued behind their readers' backs */
+        counter_pause(&since_ms, "what was read to be queued");
     cache_keep_no_more(w.cache);
     assert_int_equal(cache_unwritten(w.cache), bytes);
     world_expect_all(&w); /* reads go on */
     open_gate(true);
-    while (cache_unwritten(w.cache))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; cache_unwritten(w.cache);)
+        counter_pause(&since_ms, "what is queued to be written");
     assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);
     world_expect_all(&w);
     assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);

@@ -243,8 +243,8 @@ static void test_cache_others__a_reader_joins_at_the_store(void **state)
     assert_non_null(inflight);
     unsigned refs = atomic_load(&inflight->refs);
     assert_int_equal(pthread_create(&reader, NULL, read_first, &w), 0);
-    while (atomic_load(&inflight->refs) == refs)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; atomic_load(&inflight->refs) == refs;)
+        counter_pause(&since_ms, "the second reader");
     store_fake_release(w.fake);
     pthread_join(reader, NULL);
     pthread_join(other, NULL);

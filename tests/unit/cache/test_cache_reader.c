@@ -193,8 +193,8 @@ static void test_cache_reader__its_ring_goes_round(void **state)
         assert_non_null(lent[i] = rings_borrow(w.cache->readers, clock_now_ms() + LONG_MS));
     assert_true(cache_reader_has_room(r.reader, 1, PART));
     assert_int_equal(pthread_create(&thread, NULL, borrow_late, &w), 0);
-    while (cache_reader_has_room(r.reader, 1, PART))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; cache_reader_has_room(r.reader, 1, PART);)
+        counter_pause(&since_ms, "a thread that waits for a ring");
     hung_read_end();
     reader_take(r.reader, 1);
     pthread_join(thread, NULL);

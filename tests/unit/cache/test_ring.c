@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "cache/disk/ring.h"
 #include "fake/disk_fake.h"
+#include "unit/counters.h"
 #include "unit/scratch.h"
 
 enum { FILE_SIZE = 256 << 10, SOON_MS = 30, LONG_MS = 60000 };
@@ -99,8 +100,8 @@ static void answer(struct bench *b, unsigned reads)
 
 static void wait_until_none_is_lost(struct bench *b)
 {
-    while (rings_reap(b->rings), rings_lost(b->rings, 1) + rings_lost(b->rings, 0))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; rings_reap(b->rings), rings_lost(b->rings, 1) + rings_lost(b->rings, 0);)
+        counter_pause(&since_ms, "late requests to end");
 }
 
 /* ---- the pool ---- */
@@ -356,8 +357,8 @@ static void test_ring__only_the_operation_that_hangs_is_late(void **state)
         rings_return(r);
         assert_int_equal(rings_lost(rings, 1), 1);
         disk_fake_reset();
-        while (rings_reap(rings), rings_lost(rings, 1))
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        for (uint64_t since_ms = 0; rings_reap(rings), rings_lost(rings, 1);)
+            counter_pause(&since_ms, "late reads to end");
     }
     rings_free(rings);
     close(fd);
@@ -467,8 +468,8 @@ static void write_late(struct bench *b, const struct ring_write *writes, size_t 
         for (size_t i = 0; i < n; i++)
             assert_int_equal(rc[i], -ETIMEDOUT);
         rings_return(r);
-        while (!disk_fake_hanging() && (rings_reap(b->rings), rings_lost(b->rings, 0)))
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        for (uint64_t since_ms = 0; !disk_fake_hanging() && (rings_reap(b->rings), rings_lost(b->rings, 0));)
+            counter_pause(&since_ms, "a write that hangs");
     }
 }
 
@@ -506,8 +507,8 @@ static void test_ring__the_pool_goes_and_a_late_write_cleans_up_behind_itself(vo
     b.rings = NULL;
     assert_int_equal(atomic_load(&source->refs), 2);
     disk_fake_reset();
-    while (atomic_load(&source->refs) > 1)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; atomic_load(&source->refs) > 1;)
+        counter_pause(&since_ms, "the late write");
     buf_unref(source);
     bench_release(&b);
 }

@@ -153,8 +153,7 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
     store_fake_release(w.fake);
     for (unsigned i = 0; i < CHUNKS; i++)
         expect_error(inflights[i], -EACCES, "");
-    while (count_of(&w, "busy_workers"))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_busy_workers");
     assert_int_equal(count_of(&w, "warm_inflight_bytes"), 0);
     world_release(&w);
 }

@@ -308,8 +308,8 @@ static void test_hedge__the_chunk_may_be_asked_for_again_while_the_first_get_is_
 static void wait_for_the_second(struct world *w, uint64_t hedges)
 {
     wait_for(w, "hedges_total", hedges + 1);
-    while (count_of(w, "busy_workers") > 1)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t since_ms = 0; count_of(w, "busy_workers") > 1;)
+        counter_pause(&since_ms, "the second get to end");
 }
 
 static void fail_the_next(struct world *w, unsigned count)

@@ -15,7 +15,7 @@
 #include "store/store_internal.h"
 #include "unit/counters.h"
 
-enum { OPERATIONS = 16, LONG_MS = 300000, OPENING = 8 };
+enum { OPERATIONS = 16, LONG_MS = 120000, OPENING = 8 };
 
 struct world {
     struct store_fake *fake;
@@ -43,11 +43,6 @@ static void world_release(struct world *w)
     CLEANUP(world_release) struct world w;                                                                             \
     world_open(&w, timeout_ms)
 
-static void pause_ms(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 static struct store_health health(struct world *w)
 {
     struct store_health h;
@@ -57,8 +52,8 @@ static struct store_health health(struct world *w)
 
 static void wait_for_waiting(struct world *w, unsigned n)
 {
-    while (health(w).waiting < n)
-        pause_ms();
+    for (uint64_t since_ms = 0; health(w).waiting < n;)
+        counter_pause(&since_ms, "operations that wait");
 }
 
 struct one {
@@ -131,8 +126,8 @@ static void test_breaker__one_at_a_time_asks_and_an_answer_lets_all_go_on(void *
     assert_non_null(strstr(now.last, "injected fault"));
     assert_int_equal(counter_value(store_counters, w.store, "granary_store_breaker_open"), 1);
     store_fake_reset_counters(w.fake);
-    while (store_fake_calls(w.fake, FAKE_ANY) < 3)
-        pause_ms();
+    for (uint64_t since_ms = 0; store_fake_calls(w.fake, FAKE_ANY) < 3;)
+        counter_pause(&since_ms, "three probes");
     assert_int_equal(store_fake_peak(w.fake), 1);
     store_fake_set_dead(w.fake, 0);
     for (size_t i = 0; i < OPERATIONS; i++) {
@@ -235,10 +230,10 @@ static void test_breaker__the_first_bytes_of_a_probe_let_the_others_go_on(void *
         while (!g.sink.entered)
             pthread_cond_wait(&g.sink.changed, &g.sink.lock);
     }
-    while (counter_value(store_counters, w.store, "granary_store_breaker_opens_total") -
-               counter_value(store_counters, w.store, "granary_store_breaker_open") !=
-           1) /* the others, who go on, open it again: perhaps between the two looks */
-        pause_ms();
+    for (uint64_t since_ms = 0; counter_value(store_counters, w.store, "granary_store_breaker_opens_total") -
+                                    counter_value(store_counters, w.store, "granary_store_breaker_open") !=
+                                1;) /* the others go on and open it again: perhaps between the two looks */
+        counter_pause(&since_ms, "the first bytes of a probe");
     store_fake_clear_faults(w.fake);
     for (size_t i = 0; i < OPERATIONS; i++) {
         join(&w, i);
@@ -266,8 +261,8 @@ static void test_breaker__what_fails_here_is_no_answer(void **state)
     assert_int_equal(store_stat(w.store, "here", &item), -ENOMEM);
     assert_true(health(&w).silent);
     store_fake_reset_counters(w.fake);
-    while (store_fake_calls(w.fake, FAKE_ANY) < 2)
-        pause_ms();
+    for (uint64_t since_ms = 0; store_fake_calls(w.fake, FAKE_ANY) < 2;)
+        counter_pause(&since_ms, "two probes");
     store_fake_clear_faults(w.fake);
     for (size_t i = 0; i < OPERATIONS; i++) {
         join(&w, i);

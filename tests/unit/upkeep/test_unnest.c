@@ -16,6 +16,7 @@
 #include "fake/store_fake.h"
 #include "repository/lease.h"
 #include "repository/repository.h"
+#include "unit/counters.h"
 #include "unit/threads.h"
 #include "upkeep/upkeep.h"
 
@@ -444,8 +445,8 @@ static void begin_at_removal(void *arg, struct store_fake *fake, enum store_fake
         return;
     b->begun = true;
     must(pthread_create(&b->thread, NULL, build_late, b) == 0, "no thread");
-    while (!store_fake_count(fake, "images/builds/"))
-        usleep(1000);
+    for (uint64_t since_ms = 0; !store_fake_count(fake, "images/builds/");)
+        counter_pause(&since_ms, "the lease of the late build");
 }
 
 static void test_unnest__a_build_that_begins_while_it_removes_waits_and_finds_no_store(void **state)
