@@ -325,6 +325,44 @@ static void test_breaker__while_one_probes_others_wait_to_their_deadline(void **
     assert_int_equal(breaker_wait(&b, &second, 0, NULL), 0);
 }
 
+static void open_alone(struct breaker *b)
+{
+    struct breaker_turn turns[OPENING] = {0};
+    breaker_init(b, "s");
+    for (int k = 0; k < OPENING; k++)
+        fail_by(b, &turns[k]);
+    assert_true(is_open(b));
+}
+
+static void test_breaker__the_pause_between_probes_grows_to_five_seconds(void **state)
+{
+    enum { PROBES = 60 }; /* each multiplies the pause by 1 to 2 */
+    CLEANUP(breaker_release) struct breaker b;
+    open_alone(&b);
+    assert_in_range(b.pause_ms, 50, 100);
+    for (int i = 0; i < PROBES; i++) {
+        struct breaker_turn probe = {0};
+        assert_int_equal(breaker_wait(&b, &probe, 0, NULL), 0);
+        fail_by(&b, &probe);
+        assert_in_range(b.pause_ms, 50, 5000);
+    }
+    assert_in_range(b.pause_ms, 2500, 5000);
+}
+
+static void test_breaker__a_grown_pause_is_for_those_that_have_failed(void **state)
+{
+    CLEANUP(breaker_release) struct breaker b;
+    struct breaker_turn probe = {0}, fresh = {0};
+    open_alone(&b);
+    assert_int_equal(breaker_wait(&b, &probe, 0, NULL), 0);
+    fail_by(&b, &probe);
+    b.pause_ms = 60000;
+    uint64_t began_ms = clock_now_ms();
+    assert_int_equal(breaker_wait(&b, &probe, began_ms + 20, NULL), -ETIMEDOUT);
+    assert_int_equal(breaker_wait(&b, &fresh, began_ms + 30000, NULL), 0);
+    assert_true(clock_now_ms() - began_ms < 15000);
+}
+
 /* A probe that is still on its way when another answer closes the breaker must not be in the way of later ones. */
 static void test_breaker__a_late_probe_is_forgotten(void **state)
 {
@@ -361,6 +399,8 @@ int main(void)
         cmocka_unit_test(test_breaker__an_object_that_fails_alone_stops_nobody),
         cmocka_unit_test(test_breaker__answers_in_between_keep_it_closed),
         cmocka_unit_test(test_breaker__while_one_probes_others_wait_to_their_deadline),
+        cmocka_unit_test(test_breaker__the_pause_between_probes_grows_to_five_seconds),
+        cmocka_unit_test(test_breaker__a_grown_pause_is_for_those_that_have_failed),
         cmocka_unit_test(test_breaker__a_late_probe_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
