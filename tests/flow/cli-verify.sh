@@ -28,6 +28,12 @@ finds() {
     grep -qE -- "$text" "$W/err" || { cat "$W/err"; fail "verify $* does not say '$text'"; }
 }
 
+# refuses VERB ARG...: it fails, and prints nothing as a result
+refuses() {
+    ! "$GRANARY" "$@" >"$W/out" 2>"$W/err" || fail "$1 hands on what is broken"
+    [ ! -s "$W/out" ] || fail "$1 prints a part: $(cat "$W/out")"
+}
+
 pack=$(find "$store/packs" -type f)
 name=$(basename "$pack")
 "$GRANARY" verify "$image" >"$W/out"
@@ -62,6 +68,8 @@ for kind in indexes catalogs manifests; do
     object=$(find "$store/$kind" -type f | sed -n 1p)
     flip "$object" 20
     finds "$(basename "$object" | cut -c 1-12)"
+    [ $kind = catalogs ] || refuses export -q "$image" "$W/image"
+    [ $kind = indexes ] || refuses ls -R "$image"
     restore
     rm "$object"
     finds "$(basename "$object" | cut -c 1-12)"
