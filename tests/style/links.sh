@@ -1,7 +1,8 @@
 #!/bin/bash
 # Relative links of every *.md lead somewhere, to a heading where they name one, and so do the files that README.md and
 # CONTRIBUTING.md name in code (but placeholders like tests/flow/NAME.sh): those of a folder of the project by their
-# whole path, source files and scripts also by the end of it.
+# whole path, source files and scripts also by the end of it. No table of a
+# *.md is cut in two by an empty line, after which its rows are shown as text.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
@@ -36,6 +37,16 @@ check_links() {
     return $bad
 }
 
+# A row after an empty line begins a table: dashes must follow.
+check_tables() {
+    local files
+    mapfile -t files < <(project_files '*.md')
+    awk 'FNR == 1 { row = begun = 0 }
+        begun && !/^\|[ :|-]+$/ { print FILENAME ": " FNR - 1 ": a row of a table after an empty line"; bad = 1 }
+        { begun = /^\|/ && !row; row = /^\|/ }
+        END { exit bad }' "${files[@]}"
+}
+
 can_fail check_links a.md 'see [this](docs/none.md)' docs/none.md
 can_fail check_links a.md $'# Here\n[there](#there)' '#there'
 # shellcheck disable=SC2016
@@ -44,4 +55,6 @@ can_fail check_links README.md 'see `docs/none.md`' docs/none.md
 can_fail check_links README.md 'see `ublk/none`' ublk/none
 # shellcheck disable=SC2016
 can_fail check_links README.md 'see `none.c`' none.c
+can_fail check_tables a.md $'| a |\n| --- |\n| b |\n\n| c |\n| d |' 'a.md: 5'
 check_links
+check_tables
