@@ -161,6 +161,9 @@ static void service_log_make_room(void)
     (void)error_restore(&before);
 }
 
+#define OWN_NAME "granary: "
+
+/* In the order of enum log_level. */
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 /* Write one line in the form that fits standard error. */
@@ -178,7 +181,7 @@ static void write_line(enum log_level level, const char *prefix, const char *lin
 /* The log's sink: this process's own lines have its name in front. */
 static void sink(enum log_level level, const char *line)
 {
-    write_line(level, "granary: ", line);
+    write_line(level, OWN_NAME, line);
 }
 
 void service_log_begin(void)
@@ -186,9 +189,18 @@ void service_log_begin(void)
     log_to(sink, LOG_LEVEL_INFO);
 }
 
-/* A child's line has its level in words, since it comes through a pipe. */
+/* A child's line has its level in words, since it comes through a pipe. A front end writes "granary: LEVEL: text"; that
+ * level is not repeated. */
 void service_log_line(const char *line)
 {
+    for (unsigned i = 0; i < GR_ARRAY_SIZE(level_names); i++) {
+        char own[32];
+        int len = snprintf(own, sizeof own, OWN_NAME "%s: ", level_names[i]);
+        if (!strncmp(line, own, (size_t)len)) {
+            write_line(i, OWN_NAME, line + len);
+            return;
+        }
+    }
     write_line(strstr(line, "warning: ") ? LOG_LEVEL_WARNING
                : strstr(line, "error: ") ? LOG_LEVEL_ERROR
                : strstr(line, "debug: ") ? LOG_LEVEL_DEBUG

@@ -24,8 +24,8 @@ enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 }; /* bytes of a f
 /* Have log_line of this process write in this form from now on. */
 void service_log_begin(void);
 
-/* Write a line of another program. Its level is found in the line ("error: ", "warning: ", "debug: "; otherwise info).
- */
+/* Write a line of another program. Its level is found in the line ("error: ", "warning: ", "debug: "; otherwise info);
+ * of "granary: LEVEL: text", the line of a front end, the level is not repeated. */
 void service_log_line(const char *line);
 
 /* Tell where the lines go: "journal", a file's path, or "standard error". Returns out. */

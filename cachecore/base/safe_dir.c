@@ -64,10 +64,12 @@ static int check_ancestor(const struct walk *w)
                          "%s: %s above it may be written by other users (mode %04o), who could put another directory "
                          "in its place; take their right away ('chmod go-w %s') or choose another directory",
                          w->path, name, st.st_mode & MODE, name);
+    char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
     return error_set(-EPERM,
-                     "%s: %s above it belongs to user %u, who could put another directory in its place; choose one "
-                     "below directories of root and of user %u",
-                     w->path, name, (unsigned)st.st_uid, (unsigned)geteuid());
+                     "%s: %s above it belongs to %s, who could put another directory in its place; choose one "
+                     "below directories of root%s%s",
+                     w->path, name, account_text(st.st_uid, owner), geteuid() ? " and of " : "",
+                     geteuid() ? account_text(geteuid(), self) : "");
 }
 
 /* Check the last directory: it must belong to this user, and only this user may write it. */
@@ -91,12 +93,12 @@ static int check_last(const char *path, const struct stat *st)
 /* Follow a symbolic link: put its target in front of the rest. An absolute target starts again at "/". */
 static int safe_dir_follow(struct walk *w, int link_fd, const struct stat *st, const char *name)
 {
-    char target[PATH_MAX], rest[PATH_MAX];
+    char target[PATH_MAX], rest[PATH_MAX], owner[ACCOUNT_TEXT_MAX];
     if (!is_trusted(st->st_uid))
         return error_set(-EPERM,
-                         "%s: '%s' in it is a symbolic link of user %u, who could have it lead elsewhere; give the "
+                         "%s: '%s' in it is a symbolic link of %s, who could have it lead elsewhere; give the "
                          "directory itself",
-                         w->path, name, (unsigned)st->st_uid);
+                         w->path, name, account_text(st->st_uid, owner));
     ssize_t n = readlinkat(link_fd, "", target, sizeof target);
     if (n < 0)
         return say_errno(w->path, errno);

@@ -32,12 +32,12 @@ static int read_copy(const char *dir, struct export_table *newest)
         rc = io_read_rest(fd, dir, &text);
     if (rc == -ENOENT || rc == -ENOTDIR)
         return 0;
-    if (!rc)
-        rc = export_table_decode(text.data, text.len, &t);
+    if (!rc && (rc = export_table_decode(text.data, text.len, &t)) && rc != -ENOMEM)
+        rc = error_prefix(rc, "%s", dir);
     if (rc == -ENOMEM)
         return rc;
     if (rc) {
-        log_warning("cache: %s: %s; its table of exports counts as absent", dir, error_text());
+        log_warning("cache: %s; the table of exports there counts as absent", error_text());
     } else if (t.generation > newest->generation || !newest->entries.len) {
         struct export_table older = *newest;
         *newest = t;

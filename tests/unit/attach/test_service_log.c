@@ -97,6 +97,12 @@ static void test_service_log__the_level_of_a_program_s_line_is_read_from_it(void
     service_log_line("nbdkit: granary[1]: error: warning: slow read");
     read_line(file, line);
     assert_string_equal(line + 21, "warning nbdkit: granary[1]: error: warning: slow read\n");
+    service_log_line("granary: warning: a read failed, error: slow");
+    read_line(file, line);
+    assert_string_equal(line + 21, "warning granary: a read failed, error: slow\n");
+    service_log_line("granary: debug: connected");
+    read_line(file, line);
+    assert_string_equal(line + 21, "debug granary: connected\n");
 }
 
 static void test_service_log__a_full_file_is_rotated(void **state)
