@@ -44,7 +44,7 @@ echo "== it shows every step, and leaves nothing; DIR is relative to where it is
 (cd "$W/some data" && "$W/tree/quickstart" .) >"$W/out" 2>&1 || fail "$(cat "$W/out")"
 grep -q '^files  *20, ' "$W/out" && grep -q ' hit ratio 100.0 %$' "$W/out" && grep -q ': no difference$' "$W/out" ||
     fail "its figures: $(cat "$W/out")"
-grep -qE "^By (FUSE, because this kernel has no nbd module|the kernel's nbd driver, because)" "$W/out" ||
+grep -qE "^By (FUSE, because this kernel has no nbd module|ublk, because|the kernel's nbd driver, because)" "$W/out" ||
     fail "why: $(cat "$W/out")"
 [ "$(grep -cE '^granary .* since |^    cached |^    .* reads, hit ratio ' "$W/out")" = 3 ] ||
     fail "the status: $(cat "$W/out")"
