@@ -47,10 +47,9 @@ static const struct option_row rows[] = {
 
 void help_list_verbs(FILE *to)
 {
-    fprintf(
-        to,
-        "usage: granary VERB [options] operands\n\n"
-        "Read-only dataset images: built from a tree of files, kept in an object store, mounted over NBD or FUSE.\n\n");
+    fprintf(to, "usage: granary VERB [options] operands\n\n"
+                "Read-only dataset images: built from a tree of files, kept in an object store,\n"
+                "mounted as block devices or by FUSE.\n\n");
     for (size_t i = 0; verbs[i]; i++)
         fprintf(to, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
     fprintf(

@@ -351,7 +351,7 @@ const struct verb verb_serve = {
     .name = "serve",
     .operands = "[IMAGE...]",
     .max_operands = 1024,
-    .summary = "Serve images over NBD, or as files, until a signal ends it",
+    .summary = "Serve images as block devices or as files, until a signal ends it",
     .details =
         "Supervises granary-nbd: holds the listening socket and starts granary-nbd again when it\n"
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
