@@ -62,18 +62,42 @@ int open_check_writable(const struct image_ref *ref)
         ref->store);
 }
 
+/* There is no store where one is looked for: is there one where `parse` finds it in the text? If not, the thread's
+ * sentence stays. */
+static bool is_store_instead(int (*parse)(const char *text, struct image_ref *out), const char *text,
+                             const struct open_access *access, struct image_ref *out)
+{
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    struct error known;
+    error_take(&known, -ENOENT);
+    if (!parse(text, out) && !open_checked(out, access, &store))
+        return true;
+    (void)error_restore(&known);
+    return false;
+}
+
 int open_image_store(const char *text, const struct open_access *access, struct image_ref *ref, struct store **out)
 {
+    struct image_ref as_store;
     if (image_ref_parse(text, ref))
         return CLI_USAGE;
-    return open_checked(ref, access, out);
+    int rc = open_checked(ref, access, out);
+    if (rc != -ENOENT || !is_store_instead(image_ref_parse_store, text, access, &as_store))
+        return rc;
+    return error_set(rc, "%s is a store, and an image is needed; 'granary images %s' lists those that it has",
+                     as_store.store, as_store.store);
 }
 
 int open_store(const char *text, const struct open_access *access, struct image_ref *ref, struct store **out)
 {
+    struct image_ref as_image;
     if (image_ref_parse_store(text, ref))
         return CLI_USAGE;
-    return open_checked(ref, access, out);
+    int rc = open_checked(ref, access, out);
+    if (rc != -ENOENT || !is_store_instead(image_ref_parse, text, access, &as_image))
+        return rc;
+    return error_set(rc, "%s is not a Granary store, but %s is one; give the store alone, without an image", ref->store,
+                     as_image.store);
 }
 
 /* The tag is resolved once; from then on only the digest counts, whatever happens to the tag. */

@@ -221,7 +221,10 @@ serve --watermark 90:80 $image
 serve --eviction lru $image
 serve --cache-compressed $image
 END
-expect 1 "is not a Granary store" "$GRANARY" images "$W/nowhere"
+expect 1 "is not a Granary store: granary.json is not there" "$GRANARY" images "$W/nowhere"
+expect 1 "is not a Granary store: granary.json is not there" "$GRANARY" inspect "$W/nowhere/set"
+expect 1 "^granary: ls: file://$store is a store, and an image is needed; 'granary images file://$store' lists" "$GRANARY" ls "$store"
+expect 1 "file://$store/set:v1 is not a Granary store, but file://$store is one; give the store alone" "$GRANARY" images "$store/set:v1"
 expect 1 "cannot open the directory $W/nowhere" "$GRANARY" build "$W/nowhere" "$store/x"
 expect 1 "there is no image none:latest" "$GRANARY" inspect "$store/none"
 expect 1 "no server" "$GRANARY" status "$W/none.sock"
