@@ -12,11 +12,14 @@
 #include "base/error.h"
 #include "cli/verbs/verbs.h"
 
-/* Options to ignore: a mount is always read-only, nodev and nosuid, and mount(8) passes rw by default. */
-static const char *const passed_over[] = {"ro",         "rw",     "nodev",   "dev",     "nosuid", "suid",    "exec",
-                                          "defaults",   "auto",   "noauto",  "user",    "nouser", "users",   "owner",
-                                          "group",      "nofail", "_netdev", "async",   "atime",  "noatime", "diratime",
-                                          "nodiratime", "silent", "loud",    "relatime"};
+/* Options to ignore: a mount is always read-only, nodev and nosuid, and mount(8) passes rw by default. Those that would
+ * take a right away (nosymfollow, context=) are not among them. */
+static const char *const passed_over[] = {
+    "ro",         "rw",       "nodev",      "dev",         "nosuid",        "suid",     "exec",       "defaults",
+    "auto",       "noauto",   "user",       "nouser",      "users",         "owner",    "group",      "nofail",
+    "_netdev",    "_rnetdev", "async",      "sync",        "dirsync",       "atime",    "noatime",    "diratime",
+    "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "iversion",
+    "noiversion", "mand",     "nomand",     "silent",      "loud"};
 static const char *const passed_over_beginnings[] = {"x-", "X-", "comment=", "user=", "helper=", "uhelper="};
 
 /* By the last component of the name: mount(8) calls /sbin/mount.granary. */

@@ -42,6 +42,10 @@ static void test_helper__options_of_the_verb_become_its_options(void **state)
     assert_string_equal(words_of(WORDS("/sbin/mount.granary", "s3://b/i:v1", "/mnt", "-o", options)),
                         "granary mount --cache=/ssd:20G --memory=1G --noexec -- s3://b/i:v1 /mnt ");
     assert_string_equal(words_of(WORDS("mount.granary", "s3://b/i:v1", "/mnt")), "granary mount -- s3://b/i:v1 /mnt ");
+    char ignored[] =
+        "async,sync,dirsync,atime,noatime,diratime,nodiratime,relatime,norelatime,strictatime,nostrictatime,"
+        "lazytime,nolazytime,iversion,noiversion,mand,nomand,_rnetdev,silent,loud";
+    assert_string_equal(words_of(WORDS("mount.granary", "i", "/mnt", "-o", ignored)), "granary mount -- i /mnt ");
     char joined[] = "-oro,fuse";
     assert_string_equal(words_of(WORDS("mount.granary", "-nv", "i", "/mnt", joined)),
                         "granary mount --fuse -- i /mnt ");
