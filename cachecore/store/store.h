@@ -155,7 +155,7 @@ struct store {
     const struct store_ops *ops;
     const char *url;      /* for messages; contains no secret */
     unsigned l2;          /* number of the shared cache proxy, for request_context.from_l2; 0: it is none */
-    _Atomic bool node;    /* and the proxy is a node, as its answers have said */
+    _Atomic bool node;    /* and the proxy is a node, by its answers, or because this server is one, too */
     _Atomic bool striped; /* its proxies are nodes, each of which has stripes of an object (STORE_STRIPE): this server
                              is one, or is known to them, or one has answered */
     char *_Atomic id;     /* in its granary.json, noted by repository/; "": it has none; NULL: not read yet */

@@ -213,6 +213,7 @@ static int proxy_new(struct store_proxies *p, const char *url, struct proxy **ou
         return error_prefix(rc, "shared cache proxy");
     proxy->refs = 1;
     proxy->store->l2 = ++p->numbered;
+    proxy->store->node = p->nodes;
     proxy->weight = p->weight;
     *out = steal_ptr(&proxy);
     return 0;

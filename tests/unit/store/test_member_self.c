@@ -317,6 +317,28 @@ static void test_member__nodes_are_proxies_of_others_too(void **state)
     end(&w);
 }
 
+/* What a node gets from other nodes is from nodes, their first answers included. */
+static void test_member__a_node_knows_what_others_are_before_they_answer(void **state)
+{
+    enum { NODES = 3 };
+    static struct world w;
+    unsigned others = 0;
+    begin(&w, NODES);
+    open_followed(&w,
+                  &(struct follow_config){
+                      .lists = three, .n = NODES, .node = {.address = "m1:80"}, .open = open_counted, .open_arg = &w});
+    for (unsigned k = 0; k < KEYS; k++) {
+        char key[64];
+        struct request_context context = {.deadline_ms = UINT64_MAX, .header = "Granary-Chunks: x"};
+        CLEANUP_BYTES got = BYTES_INIT(16);
+        assert_int_equal(store_get_until(w.store, key_of(k, key), 0, 4, &context, store_append, &got), 0);
+        assert_true(context.from_node == (context.from_l2 != 0));
+        others += context.from_node;
+    }
+    assert_in_range(others, KEYS / 2, KEYS - 1);
+    end(&w);
+}
+
 /* Other proxies get no lists of chunks, and have whole objects. */
 static void test_member__what_is_no_node_is_asked_as_ever(void **state)
 {
@@ -342,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_member__a_node_that_leaves_is_asked_first),
         cmocka_unit_test(test_member__a_node_that_leaves_owns_nothing),
         cmocka_unit_test(test_member__nodes_are_proxies_of_others_too),
+        cmocka_unit_test(test_member__a_node_knows_what_others_are_before_they_answer),
         cmocka_unit_test(test_member__what_is_no_node_is_asked_as_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
