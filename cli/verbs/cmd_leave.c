@@ -1,7 +1,8 @@
 /* granary leave [TARGET]: tells a node that it leaves the cluster, and waits until the others have asked it for what
  * they take over. It does not stop the server: it may change its mind by a restart.
  *
- * Nobody knows when the others have all they want; they have when they ask no more for QUIET_S seconds. */
+ * Nobody knows when the others have all they want. What is known is when they have not asked for QUIET_S seconds, or
+ * for all of a shorter wait. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -31,11 +32,12 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Wait until the server has answered no request for QUIET_S, or the time is over. *out: its last status; json_decref
- * it. */
-static int wait_for_others(const char *control, uint64_t wait_s, json_t **out)
+/* Wait until the server has answered no request for a while, or the time is over: then *out_quiet is false. *out: its
+ * last status; json_decref it. */
+static int wait_for_others(const char *control, uint64_t wait_s, json_t **out, bool *out_quiet)
 {
     uint64_t end = clock_now_ms() + wait_s * 1000, quiet_since = clock_now_ms(), served = 0, now;
+    const uint64_t quiet_ms = GR_MIN(wait_s, (uint64_t)QUIET_S) * 1000;
     for (;;) {
         json_decref(*out);
         *out = NULL;
@@ -47,16 +49,36 @@ static int wait_for_others(const char *control, uint64_t wait_s, json_t **out)
         if (total != served)
             quiet_since = now;
         served = total;
-        if (now - quiet_since >= QUIET_S * 1000 || now >= end || interrupt_came())
+        *out_quiet = now - quiet_since >= quiet_ms;
+        if (*out_quiet || now >= end || interrupt_came())
             return cancel_check(interrupt_flag());
         interrupt_pause_until(GR_MIN(now + LOOK_MS, end));
     }
 }
 
+/* The bytes are all that was sent in that time, ordinary answers, too. */
+static int print_left(const struct leave_values *v, uint64_t bytes, bool quiet)
+{
+    char size[TEXT_SIZE_MAX];
+    int rc = 0;
+    text_format_size(bytes, size);
+    if (v->json)
+        rc = print_json(json_pack("{s:I,s:b}", "bytes", (json_int_t)bytes, "quiet", quiet));
+    else if (quiet)
+        printf("it has sent the other nodes %s since, and they ask no more: its server can be stopped now\n", size);
+    if (rc || quiet)
+        return rc;
+    return error_set(-ETIMEDOUT,
+                     "after %llu s, in which it has sent them %s, the other nodes still ask; run this again, with a "
+                     "longer --wait, or stop the server: they fetch the rest from the store",
+                     (unsigned long long)v->wait_s, size);
+}
+
 static int cmd_leave_run(const struct invocation *inv)
 {
     const struct leave_values *v = inv->values;
-    char control[PATH_MAX], size[TEXT_SIZE_MAX];
+    char control[PATH_MAX];
+    bool quiet = false;
     json_t *before = NULL, *after = NULL;
     int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     if (!rc)
@@ -65,18 +87,13 @@ static int cmd_leave_run(const struct invocation *inv)
     if (!rc)
         rc = control_call(control, "POST", "/leave", (const char *const[]){NULL}, control_check_line, NULL);
     if (!rc)
-        rc = wait_for_others(control, v->wait_s, &after);
+        rc = wait_for_others(control, v->wait_s, &after, &quiet);
     uint64_t bytes = rc ? 0
                         : server_status_counter(after, "granary_peer_served_bytes_total") -
                               server_status_counter(before, "granary_peer_served_bytes_total");
     json_decref(before);
     json_decref(after);
-    if (rc)
-        return rc;
-    if (v->json)
-        return print_json(json_pack("{s:I}", "bytes", (json_int_t)bytes));
-    printf("the other nodes have taken %s from it; its server can be stopped now\n", text_format_size(bytes, size));
-    return 0;
+    return rc ? rc : print_left(v, bytes, quiet);
 }
 
 const struct verb verb_leave = {
@@ -86,7 +103,8 @@ const struct verb verb_leave = {
     .summary = "Have the other nodes take over what this node keeps for them, before it stops",
     .details = "TARGET is a server's socket, its control socket or a mount point (default: that of 'granary serve',\n"
                "else the only one) with --peer-listen. It answers from its cache until it is stopped, but fetches\n"
-               "nothing more for others. The command ends when no node has asked for 10 seconds.",
+               "nothing more for others. The command ends when no node has asked for 10 seconds. Exit code 1 when\n"
+               "they still ask after --wait.",
     .interrupted = "the node is still leaving; only a restart of its server undoes that",
     .options = rows,
     .values_size = sizeof(struct leave_values),
