@@ -81,7 +81,7 @@ static const struct remedy {
     {"ext4", "", 0, "modprobe ext4, or a kernel with CONFIG_EXT4_FS in place of %s"},
     OF_THE_KERNEL("fuse", "CONFIG_FUSE_FS"),
     OF_THE_KERNEL("loop", "CONFIG_BLK_DEV_LOOP"),
-    {"ublk_drv", "", 0, "modprobe ublk_drv, or Linux 6.12 or later with CONFIG_BLK_DEV_UBLK in place of %s"},
+    {"ublk_drv", "", 0, "modprobe ublk_drv, or a kernel with CONFIG_BLK_DEV_UBLK in place of %s"},
 };
 
 /* Whether os_release is of that distribution, or of one like it. */

@@ -555,6 +555,8 @@ static void test_module_remedy__is_the_distributions(void **state)
          "RHEL and its relatives: modprobe loop; where that fails, dnf install kernel-core"},
         {"loop", "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "6.1-x",
          "zypper install kernel-default and boot"},
+        {"ublk_drv", "ID=arch", "6.18.44",
+         "modprobe ublk_drv, or a kernel with CONFIG_BLK_DEV_UBLK in place of 6.18.44"},
         {"loop", "ID=arch", "6.1-x", "modprobe loop, or a kernel with CONFIG_BLK_DEV_LOOP in place of 6.1-x"},
     };
     char out[MODULE_REMEDY_MAX];
