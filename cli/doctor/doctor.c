@@ -24,7 +24,7 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *ch
     r->counts[level]++;
     json_array_append_new(r->findings,
                           json_pack("{s:s,s:s,s:o,s:o}", "level", level_names[level], "check", check, "text",
-                                    json_lossy(text), "remedy", remedy ? json_string(remedy) : json_null()));
+                                    json_lossy(text), "remedy", remedy ? json_lossy(remedy) : json_null()));
     if (r->quiet)
         return;
     printf("%-4s  %-13s  %s%s%s\n", level_names[level], check, text, remedy ? ": " : "", remedy ? remedy : "");

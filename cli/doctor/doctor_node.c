@@ -2,6 +2,7 @@
  * version. And its mounts: each needs its device, a server that answers, and with kernel nbd a reconnect daemon.
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,9 +202,13 @@ static int check_mount(void *arg, const struct mount_state *s)
     if (!s->mounted && process_alive(&s->mounter))
         return 0; /* in progress */
     if (s->mounted && !mount_is_there(s)) {
-        doctor_add(m->report, DOCTOR_WARN, "mounts",
-                   "granary umount that directory, unless it is mounted in another mount namespace",
-                   "%s: it is not mounted any more, and %s left", s->dir,
+        char remedy[PATH_MAX + 192];
+        snprintf(
+            remedy, sizeof remedy,
+            "granary umount that directory, unless it is mounted in another mount namespace (of the processes that "
+            "grep -lF '%s' /proc/*/mountinfo names)",
+            s->dir);
+        doctor_add(m->report, DOCTOR_WARN, "mounts", remedy, "%s: it is not mounted any more, and %s left", s->dir,
                    mount_is_direct(s) ? "its state is" : "its device or server is");
         return 0;
     }

@@ -195,7 +195,7 @@ examine 0
 found "OK mounts [0-9]* with device and server: null"
 umount -i "$W/mnt" # and not by granary
 examine 0
-found "WARN mounts $W/mnt: it is not mounted any more, and its device or server is left: granary umount .*"
+found "WARN mounts $W/mnt: it is not mounted any more, and its device or server is left: granary umount .*grep -lF '$W/mnt' /proc/\*/mountinfo.*"
 "$GRANARY" umount "$W/mnt"
 "$GRANARY" mount --fuse --mkdir --json "$W/sound/img" "$W/mnt" >"$W/mount.json"
 supervisor=$(jq .server_pid "$W/mount.json")
