@@ -393,7 +393,7 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     m->front_len = fs->front_len;
     m->index_levels = s->index_levels;
     m->index_root = s->index_root;
-    m->has_deltas = s->has_deltas;
+    m->deltas = s->deltas;
     m->content_root = s->content_root;
     m->stored_bytes = s->stored_bytes;
     m->catalog_levels = c->levels;

@@ -170,7 +170,7 @@ static int put_document(struct checkpoint *c, uint64_t end, const struct sink_re
                                                  .front_len = c->config.data_begin,
                                                  .index_levels = r->index_levels,
                                                  .index_root = r->index_root,
-                                                 .has_deltas = r->has_deltas,
+                                                 .deltas = r->deltas,
                                                  .content_root = r->content_root,
                                                  .stored_bytes = r->stored_bytes,
                                                  .catalog_levels = root->levels,

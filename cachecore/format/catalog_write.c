@@ -318,7 +318,7 @@ static int put_delta(const struct catalog_page_writer *w, const struct catalog_b
         return -EMSGSIZE;
     int rc = put_header(w, CATALOG_VERSION_DELTA, out);
     return rc ? rc
-              : zstd_frame_encode_upon(prefix, w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL, most - CATALOG_HEADER,
+              : zstd_frame_encode_upon(prefix, w->plain.data, w->plain.len, ZSTD_UPON_LEVEL, most - CATALOG_HEADER,
                                        out);
 }
 

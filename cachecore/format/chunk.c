@@ -11,11 +11,17 @@
 #include "format/chunk.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "format/format_internal.h"
+
+/* Deltas of longer chunks get a level with which zstd takes no more memory in each thread than with ZSTD_UPON_LEVEL and
+ * this length, 3.5 MiB; it would be 13. They are a little longer for it. */
+enum { UPON_LEVEL_LEN = 128 << 10, UPON_LEVEL_LONG = 6 };
 
 bool chunk_size_valid(uint64_t size)
 {
@@ -90,19 +96,62 @@ int chunk_encode(const void *plain, uint32_t len, int level, struct bytes *out, 
     return rc;
 }
 
+/* The split form of a chunk. */
+struct form {
+    uint8_t *data; /* room for the chunk, too */
+    size_t len;
+};
+
+static void form_release(struct form *f)
+{
+    free(f->data);
+}
+
+static int form_make(struct form *f, const void *plain, size_t len)
+{
+    f->data = malloc(chunk_split_max(len));
+    if (!f->data)
+        return error_no_memory();
+    f->len = chunk_split(plain, len, f->data);
+    return 0;
+}
+
+/* Encode a chunk's split form upon that of its base. 1: that takes over a quarter of the chunk, or does not come back.
+ */
+static int encode_delta(const void *base_plain, const void *plain, uint32_t len, int level, struct bytes *out)
+{
+    struct form upon CLEANUP(form_release) = {0}, own CLEANUP(form_release) = {0};
+    level = GR_MAX(level, len <= UPON_LEVEL_LEN ? (int)ZSTD_UPON_LEVEL : (int)UPON_LEVEL_LONG);
+    int rc = form_make(&upon, base_plain, len);
+    if (!rc)
+        rc = form_make(&own, plain, len);
+    if (!rc)
+        rc = zstd_frame_encode_upon((struct zstd_prefix){upon.data, upon.len}, own.data, own.len, level, len / 4, out);
+    if (rc)
+        return rc == -EMSGSIZE ? 1 : rc;
+    /* A form that does not come back would be an image that nobody can read. The base's form is not needed any more. */
+    return chunk_join(own.data, own.len, upon.data, len) && !memcmp(upon.data, plain, len) ? 0 : 1;
+}
+
 int chunk_encode_upon(const struct chunk_base *base, const void *base_plain, const void *plain, uint32_t len, int level,
                       struct bytes *out, struct chunk_ref *ref)
 {
+    CLEANUP_BYTES delta = BYTES_INIT(len / 4);
     int rc = check_len(len);
-    if (rc)
-        return rc;
+    const int none = rc ? rc : encode_delta(base_plain, plain, len, level, &delta);
+    if (none < 0)
+        return none;
+    /* The base's stored length mostly stands for what the chunk takes by itself, which need not be found out then. */
+    if (none || delta.len > base->stored_len / 4) {
+        rc = chunk_encode(plain, len, level, out, ref);
+        if (rc || none || delta.len > ref->stored_len / 4)
+            return rc;
+    }
     bytes_clear(out);
-    /* The base's stored length stands for what the chunk would take by itself, which is not known. */
-    const struct zstd_prefix prefix = {base_plain, len};
-    rc = zstd_frame_encode_upon(prefix, plain, len, level, base->stored_len / 4, out);
+    rc = bytes_append(out, delta.data, delta.len);
     if (rc)
-        return rc == -EMSGSIZE ? 1 : rc;
-    ref->flags = CHUNK_DELTA;
+        return error_set(rc, "chunk: no room for %zu bytes", delta.len);
+    ref->flags = CHUNK_DELTA | CHUNK_SPLIT;
     ref->base = *base;
     describe(plain, len, out, ref);
     return 0;
@@ -136,8 +185,26 @@ static int unpack(const struct chunk_ref *ref, struct zstd_prefix prefix, const 
     return 0;
 }
 
-/* Decode and verify a chunk that is stored in one of the forms that `allowed` has. */
-static int decode(const struct chunk_ref *ref, unsigned allowed, struct zstd_prefix prefix, const void *stored,
+/* The same for a delta in the split form. */
+static int unpack_split(const struct chunk_ref *ref, const struct buf *base, const void *stored, struct buf *plain)
+{
+    const size_t len = zstd_frame_announced(stored, ref->stored_len);
+    if (len > chunk_split_max(ref->plain_len))
+        return chunk_bad(ref, "no split form of a chunk");
+    struct form upon CLEANUP(form_release) = {0};
+    CLEANUP_FREE uint8_t *split = malloc(len);
+    int rc = split ? form_make(&upon, base->data, base->len) : error_no_memory();
+    if (rc)
+        return rc;
+    const char *why;
+    rc = zstd_frame_decode_upon((struct zstd_prefix){upon.data, upon.len}, stored, ref->stored_len, split, len, &why);
+    if (rc)
+        return rc == -EBADMSG ? chunk_bad(ref, why) : rc;
+    return chunk_join(split, len, plain->data, plain->len) ? 0 : chunk_bad(ref, "no split form of a chunk");
+}
+
+/* Decode and verify a chunk that is stored in one of the forms that `allowed` has. base: of a delta. */
+static int decode(const struct chunk_ref *ref, unsigned allowed, const struct buf *base, const void *stored,
                   struct buf **out)
 {
     if (ref->plain_len == 0 || ref->plain_len > CHUNK_SIZE_MAX || (ref->flags & ~allowed))
@@ -146,7 +213,10 @@ static int decode(const struct chunk_ref *ref, unsigned allowed, struct zstd_pre
         return chunk_bad(ref, "checksum of the stored bytes differs");
 
     CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);
-    int rc = plain ? unpack(ref, prefix, stored, plain) : error_no_memory();
+    if (!plain)
+        return error_no_memory();
+    const struct zstd_prefix prefix = {base ? base->data : NULL, base ? base->len : 0};
+    int rc = ref->flags & CHUNK_SPLIT ? unpack_split(ref, base, stored, plain) : unpack(ref, prefix, stored, plain);
     if (rc)
         return rc;
     struct digest found = digest_of(plain->data, ref->plain_len);
@@ -158,12 +228,12 @@ static int decode(const struct chunk_ref *ref, unsigned allowed, struct zstd_pre
 
 int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **out)
 {
-    return decode(ref, CHUNK_ZSTD, (struct zstd_prefix){0}, stored, out);
+    return decode(ref, CHUNK_ZSTD, NULL, stored, out);
 }
 
 int chunk_decode_upon(const struct chunk_ref *ref, const struct buf *base, const void *stored, struct buf **out)
 {
     if (!chunk_is_delta(ref) || base->len != ref->plain_len)
         return chunk_bad(ref, "not a delta of the chunk that is taken as its base");
-    return decode(ref, CHUNK_DELTA, (struct zstd_prefix){base->data, base->len}, stored, out);
+    return decode(ref, CHUNK_DELTA | CHUNK_SPLIT, base, stored, out);
 }

@@ -22,10 +22,12 @@ enum {
     CHUNK_SIZE_DEFAULT = 64 << 10, /* measured in docs/reference/format-store.md, "Chunk size" */
 };
 
-/* How a chunk is stored; 0: plain. At most one of them. */
+/* How a chunk is stored; 0: plain. At most one of the first two. */
 enum chunk_flags {
     CHUNK_ZSTD = 1,  /* as one zstd frame */
     CHUNK_DELTA = 2, /* as one zstd frame upon another chunk, its base, whose plain bytes a reader needs too */
+    CHUNK_SPLIT = 4, /* of a delta: the frame has the split form, upon that of the base (chunk_split.c) */
+    CHUNK_DELTA_FLAGS = CHUNK_DELTA | CHUNK_SPLIT,
 };
 
 /* The chunk that a delta is stored upon: as long as the delta when decoded, in a pack, and no delta itself. The fields
@@ -72,7 +74,7 @@ bool chunk_size_valid(uint64_t size);
 GR_MUST_CHECK int chunk_encode(const void *plain, uint32_t len, int level, struct bytes *out, struct chunk_ref *ref);
 
 /* The same upon base, whose len plain bytes are at base_plain: a delta, if that takes at most a quarter of the base's
- * stored bytes. *ref names the base then. 1: it takes more, *out and *ref are undefined. */
+ * stored bytes, or of what the chunk takes by itself; *ref names the base then. Else in full. */
 GR_MUST_CHECK int chunk_encode_upon(const struct chunk_base *base, const void *base_plain, const void *plain,
                                     uint32_t len, int level, struct bytes *out, struct chunk_ref *ref);
 

@@ -2,7 +2,9 @@
 #ifndef GRANARY_FORMAT_FORMAT_INTERNAL_H
 #define GRANARY_FORMAT_FORMAT_INTERNAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/bytes.h"
 #include "format/catalog.h"
@@ -23,6 +25,11 @@ GR_MUST_CHECK int zstd_frame_encode(const void *plain, size_t len, int level, si
 GR_MUST_CHECK int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len,
                                     const char **why);
 
+enum {
+    ZSTD_UPON_MAX = 5 << 20, /* 4 MiB, and some more for another form of so many */
+    ZSTD_UPON_LEVEL = 9,     /* below it zstd finds few of the short matches that a frame upon another consists of */
+};
+
 /* Bytes that writer and reader of a frame both have: the frame refers to them as if they came before its own. Borrowed;
  * len 0: none. */
 struct zstd_prefix {
@@ -30,11 +37,27 @@ struct zstd_prefix {
     size_t len;
 };
 
-/* The same two with a prefix; len is at most 4 MiB. Other bytes as prefix decode to other bytes or to -EBADMSG. */
+/* Return the number of bytes that a frame announces; SIZE_MAX: none. */
+size_t zstd_frame_announced(const void *stored, size_t stored_len);
+
+/* The same two with a prefix; len is at most ZSTD_UPON_MAX. Other bytes as prefix decode to other bytes or to -EBADMSG.
+ */
 GR_MUST_CHECK int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t len, int level,
                                          size_t limit, struct bytes *out);
 GR_MUST_CHECK int zstd_frame_decode_upon(struct zstd_prefix prefix, const void *stored, size_t stored_len, void *dst,
                                          size_t plain_len, const char **why);
+
+/* ---- the split form of chunks (chunk_split.c) ----
+ *
+ * Chunks of erofs' metadata take little upon each other in this form. Any bytes are safe, and come back as they were.
+ */
+
+/* Return how many bytes the split form of len bytes may have. */
+size_t chunk_split_max(size_t len);
+/* Write the split form of the len bytes at plain; return its length. */
+size_t chunk_split(const uint8_t *plain, size_t len, uint8_t *out);
+/* Write the len bytes whose split form this is; false: it is none of so many. */
+GR_MUST_CHECK bool chunk_join(const uint8_t *split, size_t split_len, uint8_t *plain, size_t len);
 
 /* ---- catalog pages (catalog_write.c, catalog_page.c) ---- */
 

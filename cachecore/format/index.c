@@ -132,7 +132,7 @@ static bool plain_entry_valid(const struct chunk_ref *ref)
 static bool leaf_entry_valid(const struct chunk_ref *ref)
 {
     struct chunk_ref entry = *ref;
-    if (ref->flags == CHUNK_DELTA)
+    if ((ref->flags & ~CHUNK_SPLIT) == CHUNK_DELTA)
         entry.flags = CHUNK_ZSTD;
     return plain_entry_valid(&entry);
 }

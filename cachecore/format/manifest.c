@@ -78,6 +78,11 @@ static bool manifest_numbers_fit(const struct manifest *m)
     return true;
 }
 
+static int version_of(const struct manifest *m)
+{
+    return m->deltas & CHUNK_SPLIT ? 3 : m->deltas ? 2 : 1;
+}
+
 /* Make the JSON; the empty comments keep one line group for each object. NULL when out of memory. */
 static json_t *manifest_json(const struct manifest *m)
 {
@@ -85,9 +90,9 @@ static json_t *manifest_json(const struct manifest *m)
     return json_pack(
         "{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:{s:I, s:I}, s:{s:i, s:o, s:o, s:I, s:I}, s:{s:i, s:o, s:I, s:I, s:I},"
         " s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
-        "format", "granary-image", "version", m->has_deltas ? MANIFEST_VERSION : 1, "fs", manifest_fs_name(m->fs),
-        "size", (json_int_t)m->size, "chunk_size", (json_int_t)m->chunk_size, "content_root",
-        json_doc_from_digest(&m->content_root), "stored_bytes", (json_int_t)m->stored_bytes,
+        "format", "granary-image", "version", version_of(m), "fs", manifest_fs_name(m->fs), "size", (json_int_t)m->size,
+        "chunk_size", (json_int_t)m->chunk_size, "content_root", json_doc_from_digest(&m->content_root), "stored_bytes",
+        (json_int_t)m->stored_bytes,
         /* */
         "metadata", "offset", (json_int_t)m->metadata_offset, "len", (json_int_t)m->metadata_len,
         /* */
@@ -178,7 +183,8 @@ int manifest_decode(const void *data, size_t len, struct manifest *out)
     if (doc.rc)
         return doc.rc;
     struct manifest m = {.fs = decode_fs(&doc, root)};
-    m.has_deltas = json_doc_int(&doc, root, "version", 1, MANIFEST_VERSION) == MANIFEST_VERSION;
+    const int64_t version = json_doc_int(&doc, root, "version", 1, MANIFEST_VERSION);
+    m.deltas = (version > 1 ? CHUNK_DELTA : 0) | (version > 2 ? CHUNK_SPLIT : 0);
     m.size = number(&doc, root, "size");
     m.chunk_size = number32(&doc, root, "chunk_size");
     m.content_root = json_doc_digest(&doc, root, "content_root");

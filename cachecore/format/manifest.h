@@ -11,9 +11,9 @@
 #include "base/bytes.h"
 #include "format/index.h"
 
-/* MANIFEST_MAX: bytes. Version 2 says only that the index has deltas: a program that does not know them refuses the
- * image when it opens it, and not in the middle of a read. */
-enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 2 };
+/* MANIFEST_MAX: bytes. Version 2 says only that the index has deltas, version 3 that some are split: a program that
+ * does not know them refuses the image when it opens it, and not in the middle of a read. */
+enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 3 };
 
 /* The largest erofs image, in bytes, whose block numbers have 32 bits; in a larger one they have 48, which takes Linux
  * 6.15. */
@@ -34,7 +34,8 @@ struct manifest {
     uint64_t metadata_offset, metadata_len; /* the filesystem's metadata region, which is warmed and pinned */
     uint64_t front_len; /* bytes of further metadata from address 0 on (ext4); 0: only a superblock */
     unsigned index_levels;
-    bool has_deltas;               /* leaves of the index may have deltas (format/index.h) */
+    unsigned deltas; /* of enum chunk_flags: CHUNK_DELTA if leaves of the index may have deltas, and CHUNK_SPLIT too if
+                        some may be split */
     struct index_child index_root; /* content: the root's content hash */
     struct digest content_root;
     unsigned catalog_levels;           /* 1: the root is a page of entries */

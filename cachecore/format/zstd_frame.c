@@ -1,5 +1,5 @@
-/* A zstd context takes about a megabyte to set up and must not be shared between threads, so each thread keeps one for
- * each direction. A pthread key frees them when the thread ends; the key is the only process-wide state here.
+/* A zstd context takes a megabyte or more to set up and must not be shared between threads, so each thread keeps one
+ * for each direction. A pthread key frees them when the thread ends; the key is the only process-wide state here.
  *
  * Decoding is a single pass into a buffer of the expected size: zstd allocates no window, and a frame that announces
  * another size is refused before it is decoded.
@@ -14,9 +14,7 @@
 
 #include "base/error.h"
 
-/* A prefix counts as long as the frame is no longer than the window: 4 MiB, as long as the longest frame upon a prefix.
- */
-enum { WINDOW_LOG = 22 };
+enum { WINDOW_LOG_MIN = 10 }; /* of zstd */
 
 /* One thread's contexts; each NULL until the thread needs it. */
 struct contexts {
@@ -93,12 +91,22 @@ int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, st
     return rc ? rc : encode_end(out, ZSTD_compressCCtx(c, dst, limit, plain, len, level));
 }
 
+/* Return the window of a frame that has this many bytes with its prefix. zstd's tables, which it clears for each frame,
+ * are as large as the window lets them be; the few bytes by which split forms exceed a power of two do not count. */
+static int window_log(size_t len)
+{
+    int log = WINDOW_LOG_MIN;
+    while ((size_t)1 << log < len - len / 512)
+        log++;
+    return log;
+}
+
 int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t len, int level, size_t limit,
                            struct bytes *out)
 {
     ZSTD_CCtx *c;
     uint8_t *dst;
-    assert(len <= (size_t)1 << WINDOW_LOG && prefix.len <= (size_t)1 << WINDOW_LOG);
+    assert(len <= ZSTD_UPON_MAX && prefix.len <= ZSTD_UPON_MAX);
     int rc = encode_begin(out, limit, &c, &dst);
     if (rc)
         return rc;
@@ -106,12 +114,18 @@ int zstd_frame_encode_upon(struct zstd_prefix prefix, const void *plain, size_t 
     if (!ZSTD_isError(n))
         n = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, level);
     if (!ZSTD_isError(n))
-        n = ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, WINDOW_LOG);
+        n = ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, window_log(prefix.len + len));
     if (!ZSTD_isError(n))
         n = ZSTD_CCtx_refPrefix(c, prefix.data, prefix.len);
     if (!ZSTD_isError(n))
         n = ZSTD_compress2(c, dst, limit, plain, len);
     return encode_end(out, n);
+}
+
+size_t zstd_frame_announced(const void *stored, size_t stored_len)
+{
+    const unsigned long long len = ZSTD_getFrameContentSize(stored, stored_len);
+    return len == ZSTD_CONTENTSIZE_UNKNOWN || len == ZSTD_CONTENTSIZE_ERROR || len > SIZE_MAX ? SIZE_MAX : (size_t)len;
 }
 
 int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len, const char **why)

@@ -145,7 +145,7 @@ static int lay_out(struct parent *p)
         p->images[i].begin = GR_ALIGN_UP(p->manifest.size, leaf);
         p->manifest.size = p->images[i].begin + p->images[i].manifest.size;
         p->manifest.stored_bytes += p->images[i].manifest.stored_bytes;
-        p->manifest.has_deltas |= p->images[i].manifest.has_deltas;
+        p->manifest.deltas |= p->images[i].manifest.deltas;
     }
     return 0;
 }

@@ -61,10 +61,9 @@ static int encode(const struct chunker *c, struct slot *slot)
         slot->ref.digest = known->digest;
         return 0;
     }
-    int rc = known->plain ? chunk_encode_upon(&known->base, known->plain->data, slot->plain, slot->len, level,
-                                              &slot->stored, &slot->ref)
-                          : 1;
-    return rc == 1 ? chunk_encode(slot->plain, slot->len, level, &slot->stored, &slot->ref) : rc;
+    return known->plain ? chunk_encode_upon(&known->base, known->plain->data, slot->plain, slot->len, level,
+                                            &slot->stored, &slot->ref)
+                        : chunk_encode(slot->plain, slot->len, level, &slot->stored, &slot->ref);
 }
 
 /* Encode slots until the queue closes. An error stays in the slot, for emit_oldest. */

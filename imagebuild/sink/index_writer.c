@@ -37,7 +37,7 @@ struct index_writer {
     VEC(struct index_child) ended; /* entries of the leaves streamed .. leaf - 1 */
     uint64_t image_size;           /* known at the end */
     uint64_t stored_bytes, kept;
-    bool has_deltas;              /* an entry is a delta, or one of the parent's leaves that stay unread may be */
+    unsigned deltas;              /* manifest.deltas; the parent's, if leaves of it stay unread */
     bool dirty;                   /* `current` has entries */
     bool disorder;                /* the sorter holds chunks that are not in head_refs */
     uint64_t *early_leaves;       /* a bit per leaf of the parent: the sorter holds a chunk of it */
@@ -117,7 +117,7 @@ static int put_leaf(struct index_writer *w, uint64_t leaf, uint32_t count, struc
     int rc = index_encode_leaf(w->current, count, &node, &out->content);
     for (uint32_t i = 0; i < count; i++) {
         w->stored_bytes += chunk_is_hole(&w->current[i]) ? 0 : w->current[i].stored_len;
-        w->has_deltas |= chunk_is_delta(&w->current[i]);
+        w->deltas |= w->current[i].flags & CHUNK_DELTA_FLAGS;
     }
     memset(w->current, 0, sizeof w->current);
     return rc || !node.len ? rc : put_node(w, 0, leaf, &node, out);
@@ -272,7 +272,7 @@ static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_ch
     if (leaf < w->parent_leaves) {
         if (!is_merged(w, leaf)) {
             w->kept += count;
-            w->has_deltas |= w->config.parent->manifest->has_deltas; /* this leaf is not read */
+            w->deltas |= w->config.parent->manifest->deltas; /* this leaf is not read */
             return parent_index_child(w->config.index, 0, leaf, out);
         }
         rc = merge_leaf(w, leaf, count);
@@ -328,7 +328,7 @@ static struct index_writer_result result_of(const struct index_writer *w, const 
                                             unsigned levels)
 {
     return (struct index_writer_result){
-        .root = *root, .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept, .has_deltas = w->has_deltas};
+        .root = *root, .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept, .deltas = w->deltas};
 }
 
 /* End the streamed leaves first, then the early ones, whose merge needs the image's size. */

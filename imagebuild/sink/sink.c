@@ -438,7 +438,7 @@ static void describe(const struct sink *s, uint64_t image_size, const struct ind
                              .index_levels = index->levels,
                              .content_root = index_content_root(image_size, s->config.chunk_size, &index->root.content),
                              .stored_bytes = index->stored_bytes,
-                             .has_deltas = index->has_deltas,
+                             .deltas = index->deltas,
                              .chunks_new = s->chunks_new,
                              .chunks_kept = index->kept,
                              .chunks_reused = s->chunks_reused,

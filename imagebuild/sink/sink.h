@@ -60,7 +60,7 @@ struct sink_result {
     unsigned index_levels;
     struct digest content_root;
     uint64_t stored_bytes; /* of all chunks but holes, the parent's included */
-    bool has_deltas;       /* manifest.has_deltas */
+    unsigned deltas;       /* manifest.deltas */
     /* New: packed. Kept: the parent's, holes among them; with `erase` those of chunks_reused too. Reused: written,
      * but equal to the parent's. */
     uint64_t chunks_new, chunks_kept, chunks_reused;

@@ -176,7 +176,7 @@ struct index_writer_result {
     unsigned levels;
     uint64_t stored_bytes; /* of all chunks but holes, those that stay included */
     uint64_t kept;         /* chunks that stay */
-    bool has_deltas;       /* manifest.has_deltas */
+    unsigned deltas;       /* manifest.deltas */
 };
 
 /* -ENOMEM; the errors of sorter_new. */

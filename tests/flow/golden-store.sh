@@ -2,11 +2,12 @@
 # A store that granary 0.1.0 wrote, tests/golden/store, kept for ever: every later version reads it, serves the same bytes,
 # and builds upon it. It has an erofs image, one built upon it, and an ext4 image; store.sums has the SHA-256 of each.
 # store-deltas is the first with catalog pages that are deltas: three days of 3,001 files; store-chunk-deltas the first
-# with chunks of metadata that are: three days of 3,000 files.
+# with chunks of metadata that are: three days of 3,000 files; store-split-deltas that with such chunks in the split form,
+# and files new and removed.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 golden=$GRANARY_SOURCE/tests/golden
-for store in store store-deltas store-chunk-deltas; do
+for store in store store-deltas store-chunk-deltas store-split-deltas; do
     cp -r "$golden/$store" "$W/$store"
     while read -r sum image; do
         "$GRANARY" verify --deep --quiet "$W/$store/$image" >"$W/out" 2>&1 || fail "$image: $(cat "$W/out")"
@@ -35,12 +36,16 @@ changes() { "$GRANARY" diff --json "$W/store-deltas/files:$1" "$W/store-deltas/f
 [ "$(changes v1 v2)" = "10 attributes 1 changed" ] || fail "deltas, v1 to v2: $(changes v1 v2)"
 [ "$(changes v2 v3)" = "1 added 10 attributes 1 changed 1 removed" ] || fail "deltas, v2 to v3: $(changes v2 v3)"
 [ "$("$GRANARY" inspect --json "$W/store-chunk-deltas/files:v3" | jq .delta_chunks)" = 3 ] || fail "deltas of chunks: not three"
-# a program that knows no deltas refuses an image with some when it opens it
-versions=$(for i in 1 2 3; do
-    jq .version "$W/store-chunk-deltas/manifests/$("$GRANARY" inspect --json "$W/store-chunk-deltas/files:v$i" | jq -r '.digest | ltrimstr("sha256:")')"
-done | xargs)
-[ "$versions" = "1 2 2" ] || fail "versions of the manifests: $versions"
-for store in store-deltas store-chunk-deltas; do
+# a program that knows no deltas, or none in the split form, refuses an image with some when it opens it
+# versions STORE: of the manifests of its three images
+versions() {
+    for i in 1 2 3; do
+        jq .version "$W/$1/manifests/$("$GRANARY" inspect --json "$W/$1/files:v$i" | jq -r '.digest | ltrimstr("sha256:")')"
+    done | xargs
+}
+[ "$(versions store-chunk-deltas)" = "1 2 2" ] || fail "versions of the manifests: $(versions store-chunk-deltas)"
+[ "$(versions store-split-deltas)" = "1 3 3" ] || fail "versions of the manifests: $(versions store-split-deltas)"
+for store in store-deltas store-chunk-deltas store-split-deltas; do
     for i in 1 2; do
         "$GRANARY" rm "$W/$store/files:v$i" >"$W/out"
     done

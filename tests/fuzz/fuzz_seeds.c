@@ -198,6 +198,17 @@ static void catalog_seeds(const char *dir)
     save_page(dir, "deltas", &page);
 }
 
+/* A directory's list of two names. */
+static void put_names(uint8_t *list)
+{
+    memcpy(list + 24, "firstsecond", 11);
+    for (int i = 0; i < 2; i++) {
+        le64_put(list + i * 12, 36 + (uint64_t)i);
+        le16_put(list + i * 12 + 8, (uint16_t)(24 + 5 * i));
+        list[i * 12 + 10] = 1;
+    }
+}
+
 static void chunk_seeds(const char *dir)
 {
     CLEANUP_BYTES stored = BYTES_INIT(CHUNK_SIZE_MAX);
@@ -219,7 +230,18 @@ static void chunk_seeds(const char *dir)
     must(chunk_encode_upon(&base, upon, plain, sizeof plain, 3, &stored, &ref));
     seed[5] = ref.flags;
     memcpy(seed + 8, stored.data, stored.len);
-    save(dir, "chunk", "delta", seed, 8 + stored.len);
+    /* "delta" beside it was written before there was the split form. */
+    save(dir, "chunk", "delta-split", seed, 8 + stored.len);
+
+    /* A block that is a list of two names, one with a directory's inode and its list, and half a one. */
+    uint8_t blocks[2 * 4096 + 2048] = {0}, *inode = blocks + 4096 + 96;
+    put_names(blocks);
+    le16_put(inode, 5);
+    le16_put(inode + 4, S_IFDIR | 0755);
+    le32_put(inode + 8, 24 + 11);
+    put_names(inode + 64);
+    memset(blocks + sizeof blocks - 2048, 'r', 2048);
+    save(dir, "chunk", "list-and-tail", blocks, sizeof blocks);
 }
 
 static void document_seeds(const char *dir)

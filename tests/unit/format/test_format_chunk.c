@@ -213,7 +213,7 @@ static void test_chunk__a_delta_comes_back_upon_its_base(void **state)
     CLEANUP_BUF struct buf *out = NULL;
     const struct chunk_ref *ref = &d.delta.ref, base = chunk_base_ref(ref);
     assert_true(d.delta.bytes.len < 300);
-    assert_int_equal(ref->flags, CHUNK_DELTA);
+    assert_int_equal(ref->flags, CHUNK_DELTA | CHUNK_SPLIT);
     assert_int_equal(ref->stored_len, d.delta.bytes.len);
     assert_int_equal(ref->stored_crc, crc32c(d.delta.bytes.data, d.delta.bytes.len));
     assert_memory_equal(&base, &d.base.ref, sizeof base);
@@ -235,9 +235,15 @@ static void test_chunk__a_delta_that_saves_too_little_is_none(void **state)
     for (size_t noise = 0; noise <= LEN; noise += LEN / 16) {
         memcpy(other, d.plain, LEN);
         mangle_noise(6, other, noise);
-        int rc = chunk_encode_upon(&base, d.base_plain->data, other, LEN, 3, &d.delta.bytes, &d.delta.ref);
-        assert_true(rc == (noise >= LEN / 4));
-        assert_true(rc || d.delta.bytes.len <= d.base.bytes.len / 4);
+        CLEANUP_BUF struct buf *out = NULL;
+        assert_int_equal(chunk_encode_upon(&base, d.base_plain->data, other, LEN, 3, &d.delta.bytes, &d.delta.ref), 0);
+        const bool delta = chunk_is_delta(&d.delta.ref);
+        assert_true(delta == (noise < LEN / 4));
+        assert_true(!delta || d.delta.bytes.len <= d.base.bytes.len / 4);
+        assert_int_equal(delta ? chunk_decode_upon(&d.delta.ref, d.base_plain, d.delta.bytes.data, &out)
+                               : chunk_decode(&d.delta.ref, d.delta.bytes.data, &out),
+                         0);
+        assert_memory_equal(out->data, other, LEN);
     }
     release_delta(&d);
 }

@@ -65,7 +65,7 @@ static struct chunk_ref delta_number(uint64_t n, uint64_t pack, uint64_t base, u
 {
     const struct chunk_ref of = chunk_number(base, base_pack);
     struct chunk_ref delta = chunk_number(n, pack);
-    delta.flags = CHUNK_DELTA;
+    delta.flags = CHUNK_DELTA | (n % 2 ? CHUNK_SPLIT : 0);
     delta.stored_len = 100;
     delta.base = chunk_as_base(&of);
     return delta;
@@ -212,7 +212,7 @@ static void test_index__leaves_with_deltas_round_trip(void **state)
             size_t len = leaf_round_trip(chunks, counts[c]);
             chunks[counts[c] - 1].plain_len = 8192; /* the base of a short chunk is short, too */
             chunks[counts[c] - 1].stored_len = (counts[c] - 1) % every ? 8192 : 100;
-            chunks[counts[c] - 1].flags &= CHUNK_DELTA;
+            chunks[counts[c] - 1].flags &= CHUNK_DELTA | CHUNK_SPLIT;
             chunks[counts[c] - 1].base.flags = CHUNK_ZSTD;
             chunks[counts[c] - 1].base.stored_len = 8000;
             if (!chunks[counts[c] - 1].flags)
@@ -255,12 +255,15 @@ static void test_index__a_delta_whose_base_cannot_be_is_refused(void **state)
     assert_int_equal(decode_node(NULL, leaf.data, leaf.len), 0);
     REFUSED("or a delta itself", bad.data[BASE + 14] = CHUNK_DELTA);
     REFUSED("or a delta itself", bad.data[BASE + 14] = CHUNK_DELTA | CHUNK_ZSTD);
+    REFUSED("or a delta itself", bad.data[BASE + 14] = CHUNK_ZSTD | CHUNK_SPLIT);
     REFUSED("out of bounds", memset(bad.data + BASE + 15, 0, DIGEST_SIZE));
     REFUSED("out of bounds", le32_put(bad.data + BASE + 6, CHUNK + 1));
     REFUSED("out of bounds", le32_put(bad.data + BASE + 6, 0));
     REFUSED("not in the table", le16_put(bad.data + BASE, 3));
     REFUSED("not used", le16_put(bad.data + BASE, 0));
     REFUSED("out of bounds", bad.data[ENTRIES + 47 + 14] = CHUNK_DELTA | CHUNK_ZSTD);
+    REFUSED("out of bounds", bad.data[ENTRIES + 14] = CHUNK_ZSTD | CHUNK_SPLIT);
+    REFUSED("out of bounds", bad.data[ENTRIES + 14] = 8 | CHUNK_ZSTD);
     REFUSED("out of bounds", le32_put(bad.data + ENTRIES + 47 + 6, CHUNK)); /* as long as its plain bytes */
     REFUSED("count of them differ", bad.data[ENTRIES + 47 + 14] = CHUNK_ZSTD);
     REFUSED("has none", bad.data[4] = 1);

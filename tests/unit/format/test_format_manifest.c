@@ -56,7 +56,7 @@ static void test_manifest__the_bytes_are_those_of_the_golden_file(void **state)
         assert_int_equal(back.fs, fs);
     }
     assert_int_equal(back.front_len, 0);
-    assert_false(back.has_deltas);
+    assert_int_equal(back.deltas, 0);
     m.front_len = 12345 * 4096;
     bytes_clear(&text);
     assert_int_equal(manifest_encode(&m, &text), 0);
@@ -64,16 +64,20 @@ static void test_manifest__the_bytes_are_those_of_the_golden_file(void **state)
     assert_memory_equal(&m, &back, sizeof m);
 }
 
-/* Deltas in the index are the one difference between the versions. */
-static void test_manifest__version_2_has_deltas(void **state)
+/* Deltas in the index are the one difference between the versions: in version 2, none has the split form. */
+static void test_manifest__versions_2_and_3_have_deltas(void **state)
 {
-    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
-    struct manifest m = example(), back;
-    m.has_deltas = true;
-    assert_int_equal(manifest_encode(&m, &text), 0);
-    assert_non_null(strstr(bytes_string(&text), "\"version\":2"));
-    assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
-    assert_memory_equal(&m, &back, sizeof m);
+    for (unsigned version = 2; version <= 3; version++) {
+        CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+        struct manifest m = example(), back;
+        char key[32];
+        snprintf(key, sizeof key, "\"version\":%u", version);
+        m.deltas = version == 2 ? CHUNK_DELTA : CHUNK_DELTA | CHUNK_SPLIT;
+        assert_int_equal(manifest_encode(&m, &text), 0);
+        assert_non_null(strstr(bytes_string(&text), key));
+        assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
+        assert_memory_equal(&m, &back, sizeof m);
+    }
 }
 
 static int decode_text(void *arg, const void *data, size_t len)
@@ -105,7 +109,7 @@ static void assert_refused(const char *from, const char *to, const char *because
 static void test_manifest__what_is_wrong_is_named(void **state)
 {
     assert_refused("{\"catalog\"", "{\"size\":4096,\"catalog\"", "duplicate");
-    assert_refused("\"version\":1", "\"version\":3", "newer");
+    assert_refused("\"version\":1", "\"version\":4", "newer");
     assert_refused("\"version\":1", "\"version\":\"1\"", "version");
     assert_refused("granary-image", "other-image", "format");
     assert_refused("\"fs\":\"erofs\"", "\"fs\":\"xfs\"", "filesystem");
@@ -238,7 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_manifest__the_bytes_are_those_of_the_golden_file),
-        cmocka_unit_test(test_manifest__version_2_has_deltas),
+        cmocka_unit_test(test_manifest__versions_2_and_3_have_deltas),
         cmocka_unit_test(test_manifest__what_is_wrong_is_named),
         cmocka_unit_test(test_manifest__unknown_keys_are_ignored),
         cmocka_unit_test(test_manifest__not_json_at_all),

@@ -272,6 +272,7 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     write_sparse(store, &parent, LEAVES * INDEX_FANOUT, 300);
     memset(parent.kept, 1, parent.chunks);
     parent.kept[0] = false;
+    parent.manifest.deltas = CHUNK_DELTA;
     image_init(&m, parent.manifest.size);
     memcpy(m.seeds, parent.seeds, m.chunks * sizeof *m.seeds);
     store_fake_reset_counters(store);
@@ -281,6 +282,7 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     finish(&w, &m, &r);
     assert_memory_equal(&r.root, &parent.manifest.index_root, sizeof r.root);
     assert_int_equal(r.kept, m.chunks - 1);
+    assert_int_equal(r.deltas, CHUNK_DELTA); /* in what is not read */
     assert_int_equal(store_fake_calls(store, FAKE_PUT), 0);
     assert_true(store_fake_calls(store, FAKE_ANY) <= 4); /* the root, two inner nodes, leaf 0 */
     close_pipeline(&w);
