@@ -449,6 +449,7 @@ static void note_cached(struct image_cached_read *r)
     batch_begin(&b, r->image, false, r->off);
     b.served = r->served;
     readahead_init(&b.ahead, r->image, r->off, r->len);
+    readahead_passed(r->image, demand_leaf(&r->image->demand, r->chunks[0] / INDEX_FANOUT), r->off, r->len);
     for (size_t i = 0; i < r->group.count; i++) {
         recorder_note(&r->image->recorder, r->chunks[i], &r->group.pieces[i].ref.digest);
         readahead_note(&b.ahead, r->chunks[i], r->group.pieces[i].len, false);

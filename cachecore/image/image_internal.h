@@ -382,6 +382,8 @@ struct readahead {
 
 /* May something be fetched ahead of a hit at `off`, in this leaf? */
 bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint64_t off);
+/* A hit that was not looked at has been read. */
+void readahead_passed(struct image *img, const struct demand_leaf *leaf, uint64_t off, uint64_t len);
 
 /* Prepare for a read of [off, off + len). */
 void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len);

@@ -57,6 +57,13 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
     return GR_MIN(run->bytes - STREAM_FREE, most);
 }
 
+static void streams_count(struct streams *s, struct stream *run, uint64_t off, uint64_t len)
+{
+    run->used = ++s->clock;
+    run->end = GR_MAX(run->end, off + len);
+    run->bytes = GR_MIN(run->bytes + len, run->end - run->begin); /* reading the same bytes again is no progress */
+}
+
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits)
 {
     struct stream *run = streams_find(s, off);
@@ -64,9 +71,7 @@ struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len,
     bool follows = run;
     if (!run)
         run = streams_begin(s, off);
-    run->used = ++s->clock;
-    run->end = GR_MAX(run->end, off + len);
-    run->bytes = GR_MIN(run->bytes + len, run->end - run->begin); /* reading the same bytes again is no progress */
+    streams_count(s, run, off, len);
 
     uint64_t window = window_of(run, limits->most), from = GR_MAX(run->ahead, run->end);
     from = GR_ALIGN_UP(from, limits->align);
@@ -95,9 +100,21 @@ bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint6
     if (!leaf || demand_is_complete(leaf) || !img->config.readahead || pthread_mutex_trylock(&img->streams_lock))
         return false;
     const struct stream *run = streams_find(&img->streams, off);
-    bool looks = run && run->bytes > STREAM_FREE;
+    bool looks = run && window_of(run, img->config.readahead);
     pthread_mutex_unlock(&img->streams_lock);
     return looks;
+}
+
+/* A hit that was not looked at: count it in the run that it continues, which may then have a window for the next read.
+ */
+void readahead_passed(struct image *img, const struct demand_leaf *leaf, uint64_t off, uint64_t len)
+{
+    if (!leaf || demand_is_complete(leaf) || !img->config.readahead || pthread_mutex_trylock(&img->streams_lock))
+        return;
+    struct stream *run = streams_find(&img->streams, off);
+    if (run)
+        streams_count(&img->streams, run, off, len);
+    pthread_mutex_unlock(&img->streams_lock);
 }
 
 /* Account for the read in the image's runs and return what to fetch ahead. If another reader holds the lock, skip

@@ -120,6 +120,31 @@ static void test_image_cached__a_run_is_read_otherwise_where_something_was_misse
     world_release(&w);
 }
 
+/* A program that reads a file of a cold image in small pieces waits for few chunks: what is read in flight counts, too.
+ */
+static void test_image_cached__small_reads_in_order_have_readahead(void **state)
+{
+    struct world w;
+    enum { CHUNKS = 64, LEN = 4096 };
+    static uint8_t dst[LEN];
+    const struct image_fake img = {.seed = 8, .size = CHUNKS * CHUNK, .chunk_size = CHUNK};
+    struct cache_reader *reader;
+    world_init(&w, &img, true, 16 * CHUNK);
+    assert_int_equal(cache_reader_new(w.cache, &reader), 0);
+    for (uint64_t off = 0; off < img.size; off += LEN) {
+        struct image_cached_read read = {.dst = dst, .off = off, .len = LEN}, *one = &read;
+        image_start_cached(w.image, reader, &one, 1);
+        while (!image_take_cached(reader))
+            reader_await(reader);
+        if (!read.got)
+            assert_int_equal(image_read(w.image, dst, off, LEN), 0);
+        counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    }
+    cache_reader_free(reader);
+    assert_in_range(cache_count(&w, "cache_misses_total"), 1, CHUNKS / 8);
+    world_release(&w);
+}
+
 static void test_image_cached__prefetch_keeps_nodes_that_only_memory_has(void **state)
 {
     struct world w;
@@ -168,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_image_cached__what_was_prefetched_is_read_with_the_store_dead),
         cmocka_unit_test(test_image_cached__short_reads_together_take_what_is_cached_and_nothing_else),
+        cmocka_unit_test(test_image_cached__small_reads_in_order_have_readahead),
         cmocka_unit_test(test_image_cached__a_run_is_read_otherwise_where_something_was_missed),
         cmocka_unit_test(test_image_cached__prefetch_keeps_nodes_that_only_memory_has),
         cmocka_unit_test(test_image_cached__prefetch_of_a_leafs_beginning_keeps_the_next_leaf),
