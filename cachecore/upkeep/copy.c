@@ -330,7 +330,8 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
     struct tag tag = {.digest = *image,
                       .content_root = c->manifest.content_root,
                       .created = name->created ? name->created : time(NULL),
-                      .parent = name->parent};
+                      .parent = name->parent,
+                      .source = name->source};
     /* Under its own name the signature stays; the build tag gets none. */
     snprintf(tag.name, sizeof tag.name, "%s", name->name);
     snprintf(tag.tag, sizeof tag.tag, "%s", name->tag);

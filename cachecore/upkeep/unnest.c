@@ -381,6 +381,7 @@ static int copy_tagged(struct unnesting *u, const struct tag *t)
                                    .tag = t->tag,
                                    .created = t->created,
                                    .parent = t->parent,
+                                   .source = t->source,
                                    .signature = t->signature,
                                    .provenance = t->provenance};
     int rc = copy_image(u->inner, &t->digest, u->outer, &name, &u->options->copy, &r);

@@ -34,6 +34,7 @@ struct copy_name {
     const char *name, *tag;
     int64_t created;        /* of the tags, seconds since the epoch; 0: now */
     struct digest parent;   /* recorded in the tags; zero: none */
+    struct digest source;   /* as in struct tag */
     const char *signature;  /* of this name and tag (struct tag); NULL or empty: none */
     const char *provenance; /* as in struct tag; NULL or empty: none */
 };

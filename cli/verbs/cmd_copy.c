@@ -125,6 +125,7 @@ static int cmd_copy_run(const struct invocation *inv)
                                    .tag = target.tag,
                                    .created = image.tag.created,
                                    .parent = image.tag.parent,
+                                   .source = image.tag.source,
                                    .signature = renamed ? NULL : image.tag.signature,
                                    .provenance = image.tag.provenance};
     rc = copy_image(image.store, &image.digest, to, &name, &options, &result);

@@ -74,6 +74,7 @@ static int cmd_tag_run(const struct invocation *inv)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
     fresh.parent = image.tag.parent;
+    fresh.source = image.tag.source;
     memcpy(fresh.provenance, image.tag.provenance, sizeof fresh.provenance);
     rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
     if (!rc)

@@ -94,12 +94,12 @@ static int check_signature(const struct parent *p, const struct parent_image *im
 }
 
 /* Find the image that the requested tag names, or the newest one instead. Equal versions of two sources may be of
- * different bytes, so only the user can say that an image of another source has the same ones. 1: the build does
- * without. */
+ * different bytes, so only the user can say that an image of another source has the same ones: by naming it, or by
+ * giving the tag to an image whose source is not known. 1: the build does without. */
 static int find_unnamed(struct parent *p, struct parent_image *image, bool *out_other_source)
 {
     int rc = repository_resolve(p->config.store, &image->found, &image->digest, &p->tag);
-    bool other = !rc && !digest_equal(&p->tag.source, &p->config.source);
+    bool other = !rc && !digest_is_zero(&p->tag.source) && !digest_equal(&p->tag.source, &p->config.source);
     if (rc != -ENOENT && !other)
         return rc;
     rc = find_newest(p, out_other_source);

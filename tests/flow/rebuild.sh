@@ -63,6 +63,17 @@ grep -qE '^  built +upon set:daily: 0 files, 0 ?B? .*read, .* kept$' "$W/plan" |
 "$GRANARY" build "$W/tree" "$store/another:v1" --quiet --dry-run >"$W/plan"
 grep -qE '^  built +in full: no parent$' "$W/plan" || fail "it says $(cat "$W/plan")"
 
+echo "== the way back: what a tag was moved to is built upon, and a copy, though not for another source"
+"$GRANARY" tag "$store/set:$first_tag" back >"$W/null"
+"$GRANARY" copy "$store/set:$first_tag" "file://$W/copies" --quiet >"$W/null"
+for back in "$store/set:back" "file://$W/copies/set:$first_tag"; do
+    "$GRANARY" build "$W/tree" "$back" --quiet --dry-run --json >"$W/plan"
+    [ "$(jq -r .rebuild.parent "$W/plan")" = "$(jq -r .digest "$W/first")" ] || fail "$back: it says $(cat "$W/plan")"
+    "$GRANARY" build "$W/tree/a" "$back" --quiet --dry-run --json >"$W/plan"
+    jq -e '.rebuild.parent_other_source and .rebuild.parent == null' "$W/plan" >"$W/null" || fail "$back: it says $(cat "$W/plan")"
+done
+"$GRANARY" rm "$store/set:back" >"$W/null"
+
 echo "== what is of another source is not built upon unless it is named: equal times need not mean equal bytes"
 cp -a "$W/tree" "$W/moved"
 "$GRANARY" build "$W/moved" "$store/set:tomorrow" --quiet --dry-run >"$W/plan"
