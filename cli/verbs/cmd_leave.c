@@ -32,11 +32,11 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Wait until the server has answered no request for a while, or the time is over: then *out_quiet is false. *out: its
- * last status; json_decref it. */
-static int wait_for_others(const char *control, uint64_t wait_s, json_t **out, bool *out_quiet)
+/* Wait until the server, which has answered `served` requests, answers none for a while, or the time is over: then
+ * *out_quiet is false. *out: its last status; json_decref it. */
+static int wait_for_others(const char *control, uint64_t wait_s, uint64_t served, json_t **out, bool *out_quiet)
 {
-    uint64_t end = clock_now_ms() + wait_s * 1000, quiet_since = clock_now_ms(), served = 0, now;
+    uint64_t end = clock_now_ms() + wait_s * 1000, quiet_since = clock_now_ms(), now;
     const uint64_t quiet_ms = GR_MIN(wait_s, (uint64_t)QUIET_S) * 1000;
     for (;;) {
         json_decref(*out);
@@ -80,6 +80,8 @@ static int cmd_leave_run(const struct invocation *inv)
     char control[PATH_MAX];
     bool quiet = false;
     json_t *before = NULL, *after = NULL;
+    if (!v->wait_s)
+        return options_wrong("--wait must be at least 1s");
     int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     if (!rc)
         rc = control_status(control, &before);
@@ -87,7 +89,8 @@ static int cmd_leave_run(const struct invocation *inv)
     if (!rc)
         rc = control_call(control, "POST", "/leave", (const char *const[]){NULL}, control_check_line, NULL);
     if (!rc)
-        rc = wait_for_others(control, v->wait_s, &after, &quiet);
+        rc = wait_for_others(control, v->wait_s, server_status_counter(before, "granary_peer_served_total"), &after,
+                             &quiet);
     uint64_t bytes = rc ? 0
                         : server_status_counter(after, "granary_peer_served_bytes_total") -
                               server_status_counter(before, "granary_peer_served_bytes_total");

@@ -7,7 +7,7 @@ cat >"$W/server.py" <<'PY'
 import http.server, json, socketserver, sys
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    served = 0
+    served = 500
     protocol_version = 'HTTP/1.1'
 
     def answer(self, body):
@@ -46,6 +46,7 @@ leave() {
     rm "$W/$step.control"
 }
 
+leave 0 2 --wait 0
 leave 0 0 --wait 1s
 grep -q 'they ask no more: its server can be stopped now' "$W/out" || fail "$(cat "$W/out")"
 leave 1 1 --wait 1s --json

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Relative links of every *.md lead somewhere, to a heading where they name one, and so do the files that README.md and
 # CONTRIBUTING.md name in code (but placeholders like tests/flow/NAME.sh): those of a folder of the project by their
-# whole path, source files and scripts also by the end of it. No table of a
-# *.md is cut in two by an empty line, after which its rows are shown as text.
+# whole path, source files and scripts also by the end of it. No table of a *.md is cut in two by an empty line, after
+# which its rows are shown as text.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
