@@ -57,6 +57,7 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
     return GR_MIN(run->bytes - STREAM_FREE, most);
 }
 
+/* Count a read in its run. */
 static void streams_count(struct streams *s, struct stream *run, uint64_t off, uint64_t len)
 {
     run->used = ++s->clock;
@@ -93,11 +94,17 @@ void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64
     r->count = 0;
 }
 
+/* May the leaf have runs? Only if something of it was missed, and not everything of it is cached again. */
+static bool has_runs(const struct image *img, const struct demand_leaf *leaf)
+{
+    return leaf && !demand_is_complete(leaf) && img->config.readahead;
+}
+
 /* A read that continues no run, or one from which nothing is fetched ahead yet, need not be looked at if it is a hit.
  * Nor is it if another reader holds the lock, as in find_window. */
 bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint64_t off)
 {
-    if (!leaf || demand_is_complete(leaf) || !img->config.readahead || pthread_mutex_trylock(&img->streams_lock))
+    if (!has_runs(img, leaf) || pthread_mutex_trylock(&img->streams_lock))
         return false;
     const struct stream *run = streams_find(&img->streams, off);
     bool looks = run && window_of(run, img->config.readahead);
@@ -105,11 +112,10 @@ bool readahead_looks_at(struct image *img, const struct demand_leaf *leaf, uint6
     return looks;
 }
 
-/* A hit that was not looked at: count it in the run that it continues, which may then have a window for the next read.
- */
+/* Count the hit in the run that it continues, if there is one: the next read may then have a window. */
 void readahead_passed(struct image *img, const struct demand_leaf *leaf, uint64_t off, uint64_t len)
 {
-    if (!leaf || demand_is_complete(leaf) || !img->config.readahead || pthread_mutex_trylock(&img->streams_lock))
+    if (!has_runs(img, leaf) || pthread_mutex_trylock(&img->streams_lock))
         return;
     struct stream *run = streams_find(&img->streams, off);
     if (run)
