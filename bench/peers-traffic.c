@@ -1,7 +1,7 @@
 /* Reads of hundreds of nodes that are each other's cache, in virtual time, on the code that schedules them: of each
- * node the fetches of its readers and those for others (fetch/: queues, runs, limits, windows, hedged requests), whom
- * it asks and how it takes their answers (store/l2: choice, health), and what it takes from others at most
- * (server/peer_clients, base/queue, peer_limits.h). clock_gettime below gives all of that the virtual time.
+ * node the fetches of its readers and those for others (fetch/: queues, runs, limits, windows, hedged requests), the
+ * choice of the node to ask and what its answer changes (store/l2: choice, health), and the limits on requests of
+ * others (server/peer_clients, base/queue, peer_limits.h). clock_gettime below gives all of that the virtual time.
  *
  * Not that code but written here, since there it is threads that wait for sockets and disks: that a worker carries out
  * a run (fetch_run.c), what a node does with a request (look, fetch or refuse; peers.c), and what it does after an

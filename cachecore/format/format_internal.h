@@ -26,7 +26,7 @@ GR_MUST_CHECK int zstd_frame_decode(const void *stored, size_t stored_len, void 
                                     const char **why);
 
 enum {
-    ZSTD_UPON_MAX = 5 << 20, /* 4 MiB, and some more for another form of so many */
+    ZSTD_UPON_MAX = 5 << 20, /* 4 MiB, and some more for the split form of a chunk of 4 MiB */
     ZSTD_UPON_LEVEL = 9,     /* below it zstd finds few of the short matches that a frame upon another consists of */
 };
 
@@ -56,7 +56,7 @@ GR_MUST_CHECK int zstd_frame_decode_upon(struct zstd_prefix prefix, const void *
 size_t chunk_split_max(size_t len);
 /* Write the split form of the len bytes at plain; return its length. */
 size_t chunk_split(const uint8_t *plain, size_t len, uint8_t *out);
-/* Write the len bytes whose split form this is; false: it is none of so many. */
+/* Write the len bytes whose split form this is; false: it is not the split form of len bytes. */
 GR_MUST_CHECK bool chunk_join(const uint8_t *split, size_t split_len, uint8_t *plain, size_t len);
 
 /* ---- catalog pages (catalog_write.c, catalog_page.c) ---- */

@@ -56,7 +56,7 @@ static int wait_for_others(const char *control, uint64_t wait_s, uint64_t served
     }
 }
 
-/* The bytes are all that was sent in that time, ordinary answers, too. */
+/* bytes: all that the node sent the others meanwhile, ordinary answers included. */
 static int print_left(const struct leave_values *v, uint64_t bytes, bool quiet)
 {
     char size[TEXT_SIZE_MAX];
